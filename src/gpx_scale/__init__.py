@@ -1,0 +1,23 @@
+"""gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
+
+from . import blocks, kernels
+from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
+from .estimator import GPXRegressor
+from .explanation import Explanation
+from .inputs import XZ
+from .plan import make_plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "XZ",
+    "Explanation",
+    "GPXError",
+    "GPXRegressor",
+    "GPXWarning",
+    "InputError",
+    "MemoryLimitError",
+    "blocks",
+    "kernels",
+    "make_plan",
+]

@@ -1,0 +1,402 @@
+"""The front door: GPXRegressor, a scikit-learn estimator. No algebra here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from . import exact
+from .errors import InputError, SolverUnavailable
+from .evidence import Optimum, maximise_evidence
+from .explanation import Explanation, assemble, baseline_vector
+from .inputs import DenseFeatures, Inputs, open_door, remember_columns
+from .kernels import as_kernel
+from .params import Params, Prior, positive
+from .plan import Plan, make_plan
+from .posterior import Posterior
+from .progress import FitReport, Journal
+from .runtime import Executor, parse_memory, threads
+
+
+class GPXRegressor(RegressorMixin, BaseEstimator):
+    """Gaussian process regression with local explanation: y = w(x) . z + noise, every w_l(x) drawn from a GP over x.
+
+    One locally linear model gives the prediction and its explanation, both with uncertainty. Hyperparameters maximise
+    the marginal likelihood (with weak priors on their logs). They, and the start values given here, are in standardised
+    units; everything else is in the units of the data.
+
+    Parameters
+    ----------
+    kernel : str, kernel or callable, default="rbf"
+        "rbf", "matern12", "matern32", "matern52", "rq", "precomputed" (X is a Gram matrix), a `gpx_scale.kernels` object
+        (whose own parameters are then the start), or a callable on two lists of objects.
+    ard : bool, default=False
+        One theta2 for each column of X.
+    solver : str, default="auto"
+        "auto" or "exact" in this version.
+    theta1, theta2, sigma_w, sigma_y : float
+        Where the hyperparameters start, or stay with `optimizer=None`: k(x, x') = theta1 exp(-|x - x'|^2 / theta2);
+        `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
+    optimizer : "lbfgs" or None
+    max_iter, tol : int, float
+        Of each L-BFGS run; `tol` is a relative change of the evidence.
+    n_restarts : int, default=0
+        Further starts, drawn around the given one.
+    x_transformer, z_transformer : estimator, callable or list of columns, optional
+        Make x and z of what `fit` is given; None keeps it.
+    fit_intercept : bool, default=False
+        Give every sample a local intercept: a further z of 1, reported in `base_values`.
+    standardize : bool, default=True
+        Centre and scale y, X and Z; a constant Z column is divided by its value instead.
+    n_inducing, preconditioner_rank, checkpoint
+        For solvers that this version does not have yet.
+    dtype : "auto", "float64" or "float32"
+        Of the exact solver's factor; solves are refined to float64 in either case.
+    memory_limit : int or str, optional
+        Bytes, or a text such as "8GiB"; None is 80% of what is available. More is refused before it is allocated.
+    n_jobs : int, optional
+        Threads; None is all usable cores, one inside a joblib or Dask worker.
+    warm_start : bool, default=False
+        Start `fit` at the hyperparameters of the last one.
+    callbacks : list of callables, optional
+        Called with a dict after each evaluation of the evidence; one that returns True ends the optimisation.
+    random_state : int, RandomState or None
+        Of the subset that the optimisation starts on, and of restarts.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    hyperparameters_ : dict
+        theta1, theta2, sigma_w, sigma_y in standardised units.
+    theta_ : ndarray
+        Their logarithms, in this order.
+    log_marginal_likelihood_value_ : float
+        Evidence in the units of y, without prior.
+    solver_ : str
+    fit_report_ : FitReport
+        What the fit did; print it.
+    posterior_ : Posterior
+    n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    >>> model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
+    >>> explanation = model.explain(X[300:])
+    >>> explanation
+    Explanation(142 samples, 10 features, with uncertainty)
+    >>> [reason.feature for reason in explanation.top(0, k=2)]
+    ['s5', 'bmi']
+    >>> bool(np.allclose(explanation.base_values + explanation.contributions.sum(axis=1), model.predict(X[300:])))
+    True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "rbf",
+        *,
+        ard: bool = False,
+        solver: str = "auto",
+        theta1: float = 1.0,
+        theta2: Any = "median",
+        sigma_w: float = 0.1,
+        sigma_y: float = 0.1,
+        optimizer: str | None = "lbfgs",
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        n_restarts: int = 0,
+        x_transformer: Any = None,
+        z_transformer: Any = None,
+        fit_intercept: bool = False,
+        standardize: bool = True,
+        n_inducing: int = 1000,
+        preconditioner_rank: int | str = "auto",
+        dtype: Any = "auto",
+        memory_limit: int | float | str | None = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        checkpoint: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.kernel = kernel
+        self.ard = ard
+        self.solver = solver
+        self.theta1 = theta1
+        self.theta2 = theta2
+        self.sigma_w = sigma_w
+        self.sigma_y = sigma_y
+        self.optimizer = optimizer
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_restarts = n_restarts
+        self.x_transformer = x_transformer
+        self.z_transformer = z_transformer
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.n_inducing = n_inducing
+        self.preconditioner_rank = preconditioner_rank
+        self.dtype = dtype
+        self.memory_limit = memory_limit
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.callbacks = callbacks
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # ---------------------------------------------------------------------------------------------------------- fit
+
+    def fit(self, X: Any, y: Any, Z: Any = None) -> GPXRegressor:
+        """Estimate the hyperparameters and condition on the data.
+
+        X : (n, p) table, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features, default X.
+        A fit that fails or is interrupted leaves the estimator as it was.
+        """
+        self._check_arguments(X)
+        journal = Journal(self.verbose, self.callbacks)
+        with _undone_on_failure(self):
+            remember_columns(self, X, reset=True)
+            kernel = as_kernel(self.kernel, self.theta1, self.theta2)
+            door, x, features, target = open_door(
+                X,
+                y,
+                Z,
+                takes=kernel.takes,
+                x_transformer=self.x_transformer,
+                z_transformer=self.z_transformer,
+                standardize=self.standardize,
+                fit_intercept=self.fit_intercept,
+            )
+            plan = make_plan(
+                len(target),
+                door.scaling.x_shift.size,
+                features.shape[1],
+                solver=self.solver,
+                dtype=self.dtype,
+                memory_limit=self.memory_limit,
+                n_jobs=self.n_jobs,
+                gram=kernel.takes == "objects",
+            )
+            journal.say(str(plan))
+            with threads(self.n_jobs), Executor(self.n_jobs) as executor:
+                data = Inputs(kernel.training(x), features, target)
+                start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
+                buffer = np.empty((plan.n, plan.n), plan.dtype)
+                optimum = self._optimise(data, start, buffer, executor, journal)
+                with journal.phase("posterior"):
+                    parts = exact.ExactParts.of(data, optimum.params, executor, buffer)
+            self._door, self._params = door, optimum.params
+            self.posterior_ = Posterior(parts, optimum.params)
+            self.solver_ = plan.solver
+            self.theta_ = optimum.params.theta
+            self.hyperparameters_ = optimum.params.as_dict()
+            self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
+            self.fit_report_ = self._report(journal, plan, optimum)
+        return self
+
+    def _check_arguments(self, X: Any) -> None:
+        if callable(X) or self.checkpoint is not None:
+            what = "fit on a stream of chunks" if callable(X) else "checkpoint"
+            raise SolverUnavailable(f"{what} is not in this version")
+        if self.optimizer not in ("lbfgs", None):
+            raise InputError(f'optimizer={self.optimizer!r}: give "lbfgs" or None')
+        positive(self.sigma_w, "sigma_w", zero=True)
+        positive(self.sigma_y, "sigma_y")
+        positive(self.max_iter, "max_iter")
+        positive(self.tol, "tol", zero=True)
+        positive(self.n_restarts, "n_restarts", zero=True)
+
+    def _optimise(
+        self, data: Inputs, start: Params, buffer: np.ndarray, executor: Executor, journal: Journal
+    ) -> Optimum:
+        if self.optimizer is None:
+            return Optimum(start, None, None, "hyperparameters as given", [])
+        prior = Prior.around(start)
+        if self.warm_start and hasattr(self, "_params") and self._params.labels == start.labels:
+            start = start.with_theta(self._params.theta)
+        return maximise_evidence(
+            partial(exact.evaluate_in, buffer, executor),
+            data,
+            start,
+            prior,
+            max_iter=int(self.max_iter),
+            tol=float(self.tol),
+            n_restarts=int(self.n_restarts),
+            random=check_random_state(self.random_state),
+            journal=journal,
+        )
+
+    def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
+        report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling
+        report.solver, report.reasons = plan.solver, list(plan.reasons)
+        report.n_samples, report.n_features = plan.n, self._door.n_z
+        report.dtype, report.n_jobs = np.dtype(plan.dtype).name, plan.n_jobs
+        report.hyperparameters = self.hyperparameters_
+        report.evidence = self.log_marginal_likelihood_value_
+        report.converged, report.message, report.at_bound = optimum.converged, optimum.message, optimum.at_bound
+        report.jitter, report.condition = parts.jitter, parts.condition
+        report.memory_planned = plan.bytes_needed
+        report.variances = parts.variances
+        if optimum.evidence is not None:
+            residuals = scaling.y_scale * optimum.evidence.leave_one_out()
+            report.leave_one_out_rmse = float(np.sqrt(np.mean(residuals**2)))
+        return report
+
+    # ------------------------------------------------------------------------------------------------------ predict
+
+    def predict(self, X: Any, Z: Any = None, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m)."""
+        if return_std and return_cov:
+            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
+        x, features, _ = self._query(X, Z)
+        scale = self._door.scaling.y_scale
+        with self._engine() as (executor, chunk):
+            moments = self.posterior_.moments(x, executor, chunk, along=[features.array] if return_std else [])
+            mean = self._door.scaling.prediction(features.predict(moments.mean))
+            if return_cov:
+                joint = self.posterior_.joint(x, features.array, executor, parse_memory(self.memory_limit))
+                return mean, scale**2 * joint
+        if return_std:
+            return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
+        return mean
+
+    def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
+        """R^2 of the predictions."""
+        return float(r2_score(y, self.predict(X, Z), sample_weight=sample_weight))
+
+    def explain(
+        self,
+        X: Any,
+        Z: Any = None,
+        std: bool | str = True,
+        cov: bool = False,
+        baseline: Any = "mean",
+        feature_names: Sequence[str] | None = None,
+    ) -> Explanation:
+        """Weights and contributions of every feature for every row of X, each taken as new.
+
+        std : True, False, or "certified" for an upper bound of `weights_std` that is faster for many queries.
+        cov : the full (d, d) covariance of each row's weights as well.
+        baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
+        """
+        if std not in (True, False, "certified"):
+            raise InputError(f'std={std!r}: give True, False or "certified"')
+        x, features, raw = self._query(X, Z)
+        return self._explain(x, features, raw, std, cov, baseline, feature_names)
+
+    def training_explanation(
+        self, std: bool = True, cov: bool = False, baseline: Any = "mean", feature_names: Sequence[str] | None = None
+    ) -> Explanation:
+        """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
+        check_is_fitted(self)
+        data = self.posterior_.parts.data
+        raw = self._door.scaling.raw_z(data.Z.array)
+        return self._explain(data.x, data.Z, raw, std, cov, baseline, feature_names, own=slice(0, len(data)))
+
+    def _explain(
+        self,
+        x: Any,
+        features: DenseFeatures,
+        raw: np.ndarray,
+        std: bool | str,
+        cov: bool,
+        baseline: Any,
+        names: Sequence[str] | None,
+        own: slice | None = None,
+    ) -> Explanation:
+        scaling = self._door.scaling
+        base = baseline_vector(baseline, scaling)
+        along = [features.array, np.broadcast_to(scaling.z(base[None, :]), features.shape)] if std else []
+        with self._engine() as (executor, chunk):
+            moments = self.posterior_.moments(x, executor, chunk, var=std, cov=cov, along=along, own=own)
+        return assemble(moments, raw, base, scaling, self._params, self._door.z_names if names is None else names)
+
+    # ------------------------------------------------------------------------------------------------------- samples
+
+    def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
+        the very weights that `sample_weights` draws."""
+        x, features, _ = self._query(X, Z)
+        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
+        with self._engine() as (executor, _):
+            latent = self.posterior_.sample_y(x, features.array, int(n_samples), random, executor, limit)
+        return self._door.scaling.prediction(latent)
+
+    def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Joint draws of the weights at X;  (m, d, n_samples)."""
+        x, _, _ = self._query(X, Z)
+        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
+        with self._engine() as (executor, _):
+            draws = self.posterior_.sample_weights(x, int(n_samples), random, executor, limit)
+        return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
+
+    # ------------------------------------------------------------------------------------------------------ evidence
+
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
+        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient."""
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        params = self._params if theta is None else self._params.with_theta(theta)
+        found = self._evaluate(params, eval_gradient)
+        value = found.value - len(found.alpha) * np.log(self._door.scaling.y_scale)
+        return (value, found.gradient) if eval_gradient else value
+
+    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
+        check_is_fitted(self)
+        found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
+        return scale * found.leave_one_out(), scale / np.sqrt(found.inverse_diagonal)
+
+    def _evaluate(self, params: Params, gradient: bool) -> exact.Evidence:
+        data = self.posterior_.parts.data
+        plan = make_plan(
+            len(data), 1, data.Z.shape[1], solver="exact", dtype=self.dtype, memory_limit=self.memory_limit
+        )
+        with self._engine() as (executor, _):
+            buffer = np.empty((plan.n, plan.n), plan.dtype)
+            return exact.evaluate_in(buffer, executor, data, params, gradient=gradient)
+
+    # ------------------------------------------------------------------------------------------------------ plumbing
+
+    def _query(self, X: Any, Z: Any) -> tuple[Any, DenseFeatures, np.ndarray]:
+        check_is_fitted(self)
+        remember_columns(self, X, reset=False)
+        x, features, raw = self._door.enter(X, Z)
+        return self._params.kernel.queries(x, len(self.posterior_.parts)), features, raw
+
+    @contextmanager
+    def _engine(self) -> Iterator[tuple[Executor, int]]:
+        """Threads, workers, and the memory for one chunk of queries."""
+        limit = parse_memory(self.memory_limit)
+        with threads(self.n_jobs), Executor(self.n_jobs) as executor:
+            yield executor, max(2**20, min(2**28, limit // 8))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        return tags
+
+
+@contextmanager
+def _undone_on_failure(estimator: GPXRegressor) -> Iterator[None]:
+    """Ctrl-C or an error inside leaves the estimator's attributes as they were before."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise

@@ -1,0 +1,298 @@
+"""The exact solver: one n^2 buffer, an in-place Cholesky, evidence with its analytic gradient, and the posterior's parts.
+
+The buffer is C-ordered with C in its lower triangle; to LAPACK, which counts columns first, that is the upper triangle of
+its transpose: C = U^T U with U = buffer.T, L = U^T. n^3 flops an evaluation (potrf n^3/3, potri 2 n^3/3).
+
+float32 halves the buffer and the time of the factor. The factor then serves as a preconditioner: alpha and every other
+solve are iterated against float64 tiles to a true residual, so only the log-determinant and the trace keep float32's digits.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from .covariance import Covariance, cross, cross_covariance
+from .errors import JitterWarning, NotPositiveDefinite
+from .inputs import DenseFeatures, Inputs
+from .params import Params
+from .runtime import Executor, slices
+
+REFINED = 1e-12  # relative residual of the float32 factor's solves
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """log p(y) of the full model without prior, its gradient by `Params.theta`, and what came with it for free."""
+
+    value: float
+    gradient: np.ndarray | None
+    alpha: np.ndarray
+    inverse_diagonal: np.ndarray | None
+    jitter: float
+    condition: float
+
+    def leave_one_out(self) -> np.ndarray:
+        """y_i minus its prediction from all other rows: alpha_i / (C^-1)_ii;  (n,)."""
+        assert self.inverse_diagonal is not None
+        return self.alpha / self.inverse_diagonal
+
+
+@dataclass(frozen=True)
+class Factor:
+    """C + jitter I = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
+
+    covariance: Covariance
+    buffer: np.ndarray
+    jitter: float
+
+    @classmethod
+    def of(cls, covariance: Covariance, buffer: np.ndarray) -> Factor:
+        """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps."""
+        eps = np.finfo(buffer.dtype).eps
+        diagonal = covariance.diagonal()
+        (potrf,) = get_lapack_funcs(("potrf",), (buffer,))
+        for step in (0.0, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9):
+            jitter = step * eps * float(diagonal.mean())
+            covariance.fill_lower(buffer, jitter)
+            _, info = potrf(buffer.T, lower=0, overwrite_a=1, clean=0)
+            # A pivot below the rounding of the diagonal is noise that happened to be positive.
+            if info == 0 and np.square(buffer.diagonal().min(), dtype=float) > eps * diagonal.max():
+                return cls(covariance, buffer, jitter)
+        raise NotPositiveDefinite(
+            f"the covariance of {len(covariance)} rows has no Cholesky factor, even with jitter {jitter:.1e} on a diagonal "
+            f"of {diagonal.mean():.1e}: is the kernel positive definite? Raise sigma_y, or drop duplicate rows"
+        )
+
+    @property
+    def refined(self) -> bool:
+        return self.buffer.dtype == np.float32
+
+    @property
+    def condition(self) -> float:
+        """(max L_ii / min L_ii)^2: a lower bound of the condition number of C."""
+        diagonal = self.buffer.diagonal().astype(float)
+        return float((diagonal.max() / diagonal.min()) ** 2)
+
+    def half_log_determinant(self) -> float:
+        return float(np.log(self.buffer.diagonal().astype(float)).sum())
+
+    def _apply_inverse(self, B: np.ndarray) -> np.ndarray:
+        """(L L^T)^-1 B in the factor's dtype;  (n, c) -> (n, c)."""
+        (potrs,) = get_lapack_funcs(("potrs",), (self.buffer,))
+        X, _ = potrs(self.buffer.T, np.asfortranarray(B, self.buffer.dtype), lower=0)
+        return X
+
+    def solve(self, B: np.ndarray) -> np.ndarray:
+        """C^-1 B;  (n, c) -> (n, c). With a float32 factor: conjugate gradients in float64, preconditioned by it."""
+        X = self._apply_inverse(B)
+        if not self.refined:
+            return X
+        X = X.astype(float)
+        scale = np.linalg.norm(B, axis=0)
+        scale[scale == 0] = 1.0
+        R = B - self.covariance.matmul(X)
+        P = H = self._apply_inverse(R).astype(float)
+        energy = np.einsum("ij,ij->j", R, H)
+        for _ in range(50):
+            if (np.linalg.norm(R, axis=0) / scale).max() <= REFINED:
+                break
+            CP = self.covariance.matmul(P)
+            curvature = np.einsum("ij,ij->j", P, CP)
+            step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
+            X += step * P
+            R -= step * CP
+            H = self._apply_inverse(R).astype(float)
+            before, energy = energy, np.einsum("ij,ij->j", R, H)
+            P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
+        return X
+
+    def halves(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P, Q (c, n) with P Q^T = B C^-1 B^T for rows B (c, n), which are overwritten;  n^2 c flops.
+
+        float64: both are B L^-T. float32: X = C~^-1 B and B + (B - C X), whose product 2 B.X - X C X is exact to the
+        second order and never above B C^-1 B: a variance computed with it is never too small.
+        """
+        if self.refined:
+            X = self._apply_inverse(B.T).astype(float)
+            return X.T, (B.T + (B.T - self.covariance.matmul(X))).T
+        (trsm,) = get_blas_funcs(("trsm",), (self.buffer,))
+        V = trsm(1.0, self.buffer.T, B.T, lower=0, trans_a=1, overwrite_b=1).T
+        return V, V
+
+
+def factorise(data: Inputs, params: Params, executor: Executor, buffer: np.ndarray) -> Factor:
+    factor = Factor.of(Covariance(data, params, executor), buffer)
+    if factor.jitter:
+        warnings.warn(
+            f"the covariance is singular to rounding: added {factor.jitter:.1e} to its diagonal (mean "
+            f"{factor.covariance.diagonal().mean():.1e}). Duplicate rows with little noise cause this: raise sigma_y or "
+            "drop duplicates",
+            JitterWarning,
+            stacklevel=2,
+        )
+    return factor
+
+
+def evaluate_in(
+    buffer: np.ndarray, executor: Executor, data: Inputs, params: Params, *, gradient: bool = True
+) -> Evidence:
+    """log p(y) and its gradient by the logs of the parameters;  in the first n^2 places of `buffer`, overwritten."""
+    n = len(data)
+    buffer = buffer.reshape(-1)[: n * n].reshape(n, n)
+    factor = Factor.of(Covariance(data, params, executor), buffer)
+    alpha = factor.solve(data.y[:, None])[:, 0]
+    value = _log_density(data.y, alpha, factor)
+    condition, slope, inverse_diagonal = factor.condition, None, None
+    if gradient:
+        (potri,) = get_lapack_funcs(("potri",), (buffer,))
+        potri(buffer.T, lower=0, overwrite_c=1)
+        inverse_diagonal = buffer.diagonal().astype(float)
+        q = alpha**2 - inverse_diagonal
+        along_sigma = [params.sigma_w**2 * float(data.Z.squared() @ q), params.sigma_y**2 * float(q.sum())]
+        slope = np.concatenate([0.5 * factor.covariance.contract(alpha, buffer), along_sigma])
+    return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition)
+
+
+def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
+    return -0.5 * float(y @ alpha) - factor.half_log_determinant() - 0.5 * len(y) * float(np.log(2 * np.pi))
+
+
+# ------------------------------------------------------------------------------------------------ posterior's parts
+
+
+@dataclass(frozen=True)
+class ExactParts:
+    """What the posterior asks of the exact solver. Queries come as x, with the executor of the call.
+
+    `own`: the queries are training rows, these ones, and ask for their own w_i = g(x_i) + e_i.
+    """
+
+    data: Inputs
+    params: Params
+    alpha: np.ndarray
+    buffer: np.ndarray
+    jitter: float
+    evidence: float
+    condition: float
+
+    @classmethod
+    def of(cls, data: Inputs, params: Params, executor: Executor, buffer: np.ndarray) -> ExactParts:
+        factor = factorise(data, params, executor, buffer)
+        alpha = factor.solve(data.y[:, None])[:, 0]
+        return cls(data, params, alpha, buffer, factor.jitter, _log_density(data.y, alpha, factor), factor.condition)
+
+    @property
+    def variances(self) -> str:
+        return "exact" if self.buffer.dtype == np.float64 else "by the float32 factor, never below exact"
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def bytes_per_row(self) -> int:
+        """Working memory for one row of `halves` (rows, result, and one operand more)."""
+        return 3 * 8 * len(self)
+
+    def factor(self, executor: Executor) -> Factor:
+        return Factor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
+
+    def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
+        """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
+        kernel = self.params.kernel
+        K = cross(kernel, kernel.points(x), kernel.points(self.data.x), executor)
+        if own is not None:
+            K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.params.sigma_w**2
+        return K
+
+    def prior(self, x: Any) -> np.ndarray:
+        """k(x*, x*);  (m,)."""
+        kernel = self.params.kernel
+        return kernel.diagonal(kernel.points(x))
+
+    def mean(self, K: np.ndarray) -> np.ndarray:
+        """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
+        return self.data.Z.scaled(self.alpha).combine(K)
+
+    def reduction(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+        """diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, n) -> (m, d);  n^2 m d flops."""
+        P, Q = self._halves(self.data.Z.spread(K), executor)
+        return np.concatenate(executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8)))
+
+    def reduction_full(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+        """B^T C^-1 B of each query;  (m, n) -> (m, d, d)."""
+        P, Q = self._halves(self.data.Z.spread(K), executor)
+        return _symmetric(P @ Q.transpose(0, 2, 1))
+
+    def reduction_along(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+        """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
+        P, Q = self._halves(K * DenseFeatures(A).inner(self.data.Z), executor)
+        return np.einsum("ij,ij->i", P, Q)
+
+    def reduction_joint(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+        """a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m)."""
+        return self.reduction_between(K * DenseFeatures(A).inner(self.data.Z), executor)
+
+    def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
+        """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
+        P, Q = self._halves(B, executor)
+        return _symmetric(P @ Q.T)
+
+    def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
+        """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
+        P, Q = self.factor(executor).halves(B.reshape(-1, len(self)))
+        return P.reshape(B.shape), Q.reshape(B.shape)
+
+    def prior_joint(self, x: Any, A: np.ndarray, executor: Executor) -> np.ndarray:
+        """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
+        kernel = self.params.kernel
+        points, Z = kernel.points(x), DenseFeatures(A)
+        joint = cross_covariance(kernel, points, Z, points, Z, executor)
+        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * Z.squared()
+        return joint
+
+    def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
+        """Joint draws of w at all queries;  -> (m, d, n_samples);  (n + m)^3/3 flops, and (n + m)^2 (d n_samples + ...).
+
+        Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
+        """
+        n, m, d = len(self), len(x), self.data.Z.shape[1]
+        kernel, sigma_w = self.params.kernel, self.params.sigma_w
+        train, query = kernel.points(self.data.x), kernel.points(x)
+        K_query = cross(kernel, query, train, executor)
+        joint = np.empty((n + m, n + m))
+        joint[:n, :n] = cross(kernel, train, train, executor)
+        joint[n:, :n] = K_query
+        joint[n:, n:] = cross(kernel, query, query, executor)
+        own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
+        (potrf,) = get_lapack_funcs(("potrf",), (joint,))
+        lower = np.tril(joint, -1)
+        for jitter in (0.0, 1e-12, 1e-10, 1e-8):  # sigma_w = 0 leaves a K that is singular to rounding
+            joint[...] = lower
+            joint[np.diag_indices(n + m)] = own * (1 + jitter) + sigma_w**2
+            _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
+            if info == 0:
+                break
+        else:
+            raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
+        (trmm,) = get_blas_funcs(("trmm",), (joint,))
+        factor = self.factor(executor)
+        draws = np.empty((m, d, n_samples))
+        for s in range(n_samples):
+            W = trmm(1.0, joint.T, random.standard_normal((d, n + m)).T, lower=0, trans_a=1, overwrite_b=1)
+            noise = self.params.sigma_y * random.standard_normal(n)
+            missed = self.data.y - self.data.Z.predict(W[:n]) - noise
+            correction = factor.solve(missed[:, None])[:, 0]
+            draws[:, :, s] = W[n:] + self.data.Z.scaled(correction).combine(K_query)
+        return draws
+
+    def sample_bytes(self, m: int) -> int:
+        return 2 * 8 * (len(self) + m) ** 2
+
+
+def _symmetric(A: np.ndarray) -> np.ndarray:
+    return 0.5 * (A + np.swapaxes(A, -1, -2))

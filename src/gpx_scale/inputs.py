@@ -1,0 +1,359 @@
+"""The door: X, y, Z become one checked, frozen object. Behind it, shape, dtype and finiteness are facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
+
+from .errors import InputError
+
+LARGEST = 1e150  # beyond it, squares overflow
+
+
+class XZ:
+    """A pair of inputs that slices by rows as one: the safe way to carry a separate Z through cross-validation.
+
+    >>> pair = XZ([[0.0], [1.0], [2.0]], [[1.0, 5.0], [1.0, 6.0], [1.0, 7.0]])
+    >>> len(pair), pair[1:].Z.tolist()
+    (3, [[1.0, 6.0], [1.0, 7.0]])
+    """
+
+    def __init__(self, X: Any, Z: Any) -> None:
+        self.X = X if hasattr(X, "shape") else _as_rows(X)
+        self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
+        if _n_rows(self.X) != _n_rows(self.Z):
+            raise InputError(f"XZ needs as many rows of X as of Z, got {_n_rows(self.X)} and {_n_rows(self.Z)}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (_n_rows(self.X), *getattr(self.X, "shape", (0,))[1:])
+
+    def __len__(self) -> int:
+        return _n_rows(self.X)
+
+    def __getitem__(self, rows: Any) -> XZ:
+        if isinstance(rows, tuple):  # scikit-learn asks for [rows, ...]
+            rows = rows[0]
+        if isinstance(rows, int | np.integer):
+            rows = [rows]
+        return XZ(_take(self.X, rows), _take(self.Z, rows))
+
+    def __repr__(self) -> str:
+        return f"XZ(X: {self.shape}, Z: {self.Z.shape})"
+
+
+def _as_rows(X: Any) -> Any:
+    """A list of equal-length numbers is an array; any other sequence stays a list of objects."""
+    try:
+        rows = np.asarray(X, dtype=float)
+    except (TypeError, ValueError):
+        return list(X)
+    return rows if rows.ndim == 2 else list(X)
+
+
+def _n_rows(A: Any) -> int:
+    return A.shape[0] if hasattr(A, "shape") else len(A)
+
+
+def _take(A: Any, rows: Any) -> Any:
+    if hasattr(A, "iloc"):
+        return A.iloc[rows]
+    if hasattr(A, "shape"):
+        return A[rows]
+    return [A[i] for i in np.arange(len(A))[rows]]
+
+
+# -------------------------------------------------------------------------------------------------------- features
+
+
+@dataclass(frozen=True)
+class DenseFeatures:
+    """Z as the engine sees it: everything above asks for products and norms, so that a sparse form can stand here."""
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape  # type: ignore[return-value]
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> DenseFeatures:
+        return DenseFeatures(self.array[rows])
+
+    def squared(self) -> np.ndarray:
+        """|z_i|^2;  (n,)."""
+        return np.einsum("ij,ij->i", self.array, self.array)
+
+    def inner(self, other: DenseFeatures) -> np.ndarray:
+        """<z_i, z'_j>;  (n, m);  2 n m d flops."""
+        return self.array @ other.array.T
+
+    def column(self, l: int) -> np.ndarray:
+        return self.array[:, l]
+
+    def combine(self, K: np.ndarray) -> np.ndarray:
+        """K Z;  (m, n) -> (m, d)."""
+        return K @ self.array
+
+    def scaled(self, a: np.ndarray) -> DenseFeatures:
+        """diag(a) Z;  (n,) -> (n, d)."""
+        return DenseFeatures(self.array * a[:, None])
+
+    def predict(self, W: np.ndarray) -> np.ndarray:
+        """w_i . z_i;  (n, d) -> (n,)."""
+        return (W * self.array).sum(axis=1)
+
+    def spread(self, K: np.ndarray) -> np.ndarray:
+        """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
+        return K[:, None, :] * self.array.T[None, :, :]
+
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Training data behind the door, in the engine's units: x for the kernel, Z (n, d), y (n,)."""
+
+    x: Any
+    Z: DenseFeatures
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, rows: np.ndarray) -> Inputs:
+        return Inputs(self.x[rows], self.Z[rows], self.y[rows])
+
+
+# --------------------------------------------------------------------------------------------------------- scaling
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Between the user's units and the engine's: x~ = (x - shift)/scale, z~ likewise (then a 1 for the intercept), y~.
+
+    x is always centred (kernels see differences only; centring keeps their digits). A constant z column that is not 0 is
+    divided by its value and never centred: it is an intercept. `z_baseline`: the z to which contributions are relative.
+    """
+
+    x_shift: np.ndarray
+    x_scale: np.ndarray
+    z_shift: np.ndarray
+    z_scale: np.ndarray
+    z_baseline: np.ndarray
+    y_shift: float
+    y_scale: float
+    intercept: bool
+
+    @classmethod
+    def of(
+        cls, x: np.ndarray | None, Z: np.ndarray, y: np.ndarray, *, standardize: bool, fit_intercept: bool
+    ) -> Scaling:
+        x_shift, x_scale, _ = _moments(x if x is not None else np.empty((1, 0)))
+        z_baseline, z_scale, constant = _moments(Z)
+        z_scale = np.where(constant & (z_baseline != 0), z_baseline, z_scale)
+        z_shift = np.where(constant, 0.0, z_baseline)
+        (y_shift,), (y_scale,), _ = _moments(y[:, None])
+        if not standardize:
+            x_scale, z_shift, z_scale = np.ones_like(x_scale), np.zeros_like(z_shift), np.ones_like(z_scale)
+            z_baseline, y_shift, y_scale = z_shift, 0.0, 1.0
+        return cls(x_shift, x_scale, z_shift, z_scale, z_baseline, float(y_shift), float(y_scale), fit_intercept)
+
+    def x(self, x: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray((x - self.x_shift) / self.x_scale)
+
+    def z(self, Z: np.ndarray) -> np.ndarray:
+        scaled = (Z - self.z_shift) / self.z_scale
+        return np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled
+
+    def raw_z(self, scaled: np.ndarray) -> np.ndarray:
+        """Back from the engine's Z to the user's."""
+        return scaled[:, : self.z_scale.size] * self.z_scale + self.z_shift
+
+    def y(self, y: np.ndarray) -> np.ndarray:
+        return (y - self.y_shift) / self.y_scale
+
+    def prediction(self, latent: np.ndarray) -> np.ndarray:
+        """The user's y from the engine's sum of contributions."""
+        return self.y_shift + self.y_scale * latent
+
+    def weights(self, W: np.ndarray) -> np.ndarray:
+        """The user's weights, per unit of z, without the intercept's;  (..., d~) -> (..., d);  also of deviations."""
+        return W[..., : self.z_scale.size] * (self.y_scale / self.z_scale)
+
+
+def _moments(A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Column means, deviations (1 where constant) and which are constant, safe for any finite scale;  (n, p) -> (p,) x 3."""
+    size = np.abs(A).max(axis=0, initial=0.0)
+    unit = np.where(size > 0, size, 1.0)
+    relative = A / unit
+    constant = np.ptp(relative, axis=0) <= 8 * np.finfo(float).eps
+    mean = np.where(constant, A[0], unit * relative.mean(axis=0))
+    return mean, np.where(constant, 1.0, unit * relative.std(axis=0)), constant
+
+
+# ------------------------------------------------------------------------------------------------------- the door
+
+
+@dataclass(frozen=True)
+class Door:
+    """What `fit` learned of the inputs, and the way for queries: `enter`."""
+
+    takes: str
+    x_transformer: Any
+    z_transformer: Any
+    separate: bool
+    n_z: int
+    z_names: list[str]
+    scaling: Scaling
+
+    def enter(self, X: Any, Z: Any) -> tuple[Any, DenseFeatures, np.ndarray]:
+        """Checked queries: x for the kernel, Z for the engine, and Z as the user knows it."""
+        X, Z = unpack(X, Z)
+        if self.separate and Z is None:
+            raise InputError("this model was fitted with a separate Z: give Z= (or an XZ pair) here too")
+        if not self.separate and Z is not None:
+            raise InputError("this model was fitted without a separate Z: give X alone, or fit with Z=")
+        x = _transform(self.x_transformer, X)
+        z = _transform(self.z_transformer, X if Z is None else Z)
+        raw = _matrix(z, "Z" if self.separate else "X")
+        if raw.shape[1] != self.n_z:
+            raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
+        if self.takes == "vectors":
+            vectors = raw if x is z else _matrix(x, "X")
+            if vectors.shape[1] != self.scaling.x_shift.size:
+                raise InputError(f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
+            x = self.scaling.x(vectors)
+        elif self.takes == "gram":
+            x = _matrix(x, "X")
+        else:
+            x = list(x)
+        check_consistent_length(x, raw)
+        return x, DenseFeatures(self.scaling.z(raw)), raw
+
+
+def open_door(
+    X: Any,
+    y: Any,
+    Z: Any,
+    *,
+    takes: str,
+    x_transformer: Any = None,
+    z_transformer: Any = None,
+    standardize: bool = True,
+    fit_intercept: bool = False,
+) -> tuple[Door, Any, DenseFeatures, np.ndarray]:
+    """Fit the transformers, check everything, learn the scaling; returns the door, x, Z and y in the engine's units."""
+    X, Z = unpack(X, Z)
+    if Z is None and z_transformer is None and takes != "vectors":
+        raise InputError(f"this kernel takes {takes}: give the readable features as Z= (or a z_transformer)")
+    x_transformer, x = _fit_transform(x_transformer, X, y)
+    z_transformer, z = _fit_transform(z_transformer, X if Z is None else Z, y)
+    raw = _matrix(z, "X" if Z is None else "Z")
+    y = _target(y)
+    vectors = None
+    if takes == "vectors":
+        vectors = raw if x is z else _matrix(x, "X")
+    elif takes == "gram":
+        x = _matrix(x, "X")
+        if x.shape[0] != x.shape[1] or not np.allclose(x, x.T, rtol=1e-8, atol=1e-8 * np.abs(x).max()):
+            raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
+    else:
+        x = list(x)
+    check_consistent_length(x if vectors is None else vectors, raw, y)
+    scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
+    if vectors is not None:
+        x = scaling.x(vectors)
+        _must_be_moderate(x, "X", standardize)
+    scaled_z, scaled_y = scaling.z(raw), scaling.y(y)
+    _must_be_moderate(scaled_z, "Z", standardize)
+    _must_be_moderate(scaled_y, "y", standardize)
+    names = _feature_names(z, z_transformer, raw.shape[1])
+    door = Door(takes, x_transformer, z_transformer, Z is not None, raw.shape[1], names, scaling)
+    return door, x, DenseFeatures(scaled_z), scaled_y
+
+
+def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
+    """scikit-learn's n_features_in_ and feature_names_in_, set or compared; lists of objects have none."""
+    X, _ = unpack(X, None)
+    table = hasattr(X, "shape") or (isinstance(X, list | tuple) and np.ndim(_as_rows(X)) == 2)
+    if table and len(getattr(X, "shape", (0, 0))) == 2 and (reset or hasattr(estimator, "n_features_in_")):
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+
+
+def unpack(X: Any, Z: Any) -> tuple[Any, Any]:
+    if not isinstance(X, XZ):
+        return X, Z
+    if Z is not None:
+        raise InputError("Z is given twice: in the XZ pair and as Z=")
+    return X.X, X.Z
+
+
+def _matrix(A: Any, name: str) -> np.ndarray:
+    """A finite float64 (n, columns) with at least one row and column."""
+    A = check_array(A, dtype=np.float64, order="C", input_name=name, estimator="GPXRegressor")
+    if np.abs(A).max() > 1e300:
+        raise InputError(f"{name} holds {np.abs(A).max():.1e}: rescale it, numbers this large leave float64")
+    return A
+
+
+def _target(y: Any) -> np.ndarray:
+    if y is None:
+        raise InputError("GPXRegressor requires y to be passed, but the target y is None")
+    y = column_or_1d(y, warn=True)
+    return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
+
+
+def _must_be_moderate(A: np.ndarray, name: str, standardize: bool) -> None:
+    if A.size and not np.abs(A).max() < LARGEST:
+        remedy = "rescale it" if standardize else "rescale it, or use standardize=True"
+        raise InputError(f"{name} reaches {np.abs(A).max():.1e}, whose square overflows: {remedy}")
+
+
+# ---------------------------------------------------------------------------------------------------- transformers
+
+
+def _fit_transform(transformer: Any, A: Any, y: Any) -> tuple[Any, Any]:
+    """(fitted transformer, its output). An estimator is cloned; a callable or list of columns is used as it is."""
+    if hasattr(transformer, "transform"):
+        transformer = clone(transformer)
+        if hasattr(transformer, "fit_transform"):
+            return transformer, transformer.fit_transform(A, y)
+        transformer.fit(A, y)
+    return transformer, _transform(transformer, A)
+
+
+def _transform(transformer: Any, A: Any) -> Any:
+    if transformer is None:
+        return A
+    if hasattr(transformer, "transform"):
+        return transformer.transform(A)
+    if callable(transformer):
+        return transformer(A)
+    if isinstance(transformer, Sequence | np.ndarray) and not isinstance(transformer, str):
+        return _columns(A, list(transformer))
+    raise InputError(f"a transformer is an estimator, a callable or a list of columns, got {transformer!r}")
+
+
+def _columns(A: Any, columns: list[Any]) -> Any:
+    try:
+        if hasattr(A, "iloc"):
+            return A.iloc[:, columns] if all(isinstance(c, int | np.integer) for c in columns) else A[columns]
+        return np.asarray(A)[:, columns]
+    except (KeyError, IndexError) as error:
+        raise InputError(f"columns {columns} are not all in the input: {error}") from None
+
+
+def _feature_names(z: Any, transformer: Any, d: int) -> list[str]:
+    names: Any = None
+    if hasattr(transformer, "get_feature_names_out"):
+        names = transformer.get_feature_names_out()
+    elif hasattr(z, "columns"):
+        names = z.columns
+    return [f"x{k}" for k in range(d)] if names is None else [str(name) for name in names]

@@ -1,0 +1,110 @@
+"""Hyperparameters: frozen, packed to logs, with weak priors and bounds around where they start."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from .errors import InputError
+
+# Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
+PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
+HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.log(1e3), "sigma": math.log(1e3)}
+
+
+class KernelParams(Protocol):
+    """What a kernel tells of its own parameters; `labels` has one of the names above for each entry of `theta`."""
+
+    @property
+    def theta(self) -> np.ndarray: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    def with_theta(self, theta: np.ndarray) -> Any: ...
+    def as_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Params:
+    """The kernel with its parameters, and the two noise deviations. `theta` packs the logs: kernel, sigma_w, sigma_y."""
+
+    kernel: Any
+    sigma_w: float
+    sigma_y: float
+
+    @property
+    def theta(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed: its log is -inf, and stays so
+            return np.concatenate([self.kernel.theta, np.log([self.sigma_w, self.sigma_y])])
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*self.kernel.labels, "sigma", "sigma")
+
+    def with_theta(self, theta: np.ndarray) -> Params:
+        theta = np.asarray(theta, dtype=float)
+        if theta.shape != self.theta.shape or np.isnan(theta).any():
+            raise InputError(f"theta must hold {self.theta.size} logarithms ({', '.join(self.names)}), got {theta!r}")
+        sigma_w, sigma_y = np.exp(theta[-2:]).tolist()
+        return replace(self, kernel=self.kernel.with_theta(theta[:-2]), sigma_w=sigma_w, sigma_y=sigma_y)
+
+    @property
+    def names(self) -> list[str]:
+        """One name an entry of `theta`; entries of a vector are numbered."""
+        return [
+            f"{name}[{k}]" if np.ndim(value) else name
+            for name, value in self.as_dict().items()
+            for k in range(np.size(value))
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**self.kernel.as_dict(), "sigma_w": self.sigma_w, "sigma_y": self.sigma_y}
+
+    def noise(self, z_squared: np.ndarray) -> np.ndarray:
+        """D_i = sigma_y^2 + sigma_w^2 |z_i|^2;  (n,) -> (n,)."""
+        return self.sigma_y**2 + self.sigma_w**2 * z_squared
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Independent Gaussians on the free logs, centred where the fit starts, and the box around them."""
+
+    centre: np.ndarray
+    sd: np.ndarray
+    half_width: np.ndarray
+
+    @classmethod
+    def around(cls, params: Params) -> Prior:
+        return cls(
+            params.theta,
+            np.array([PRIOR_SD[label] for label in params.labels]),
+            np.array([HALF_WIDTH[label] for label in params.labels]),
+        )
+
+    @property
+    def free(self) -> np.ndarray:
+        """Which entries are estimated: a log of -inf (sigma_w = 0) is held."""
+        return np.isfinite(self.centre)
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.centre - self.half_width, self.centre + self.half_width
+
+    def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """log density up to a constant, and its gradient;  (t,) -> (), (t,)."""
+        gradient = np.zeros_like(theta)
+        scaled = (theta[self.free] - self.centre[self.free]) / self.sd[self.free]
+        gradient[self.free] = -scaled / self.sd[self.free]
+        return -0.5 * float(scaled @ scaled), gradient
+
+
+def positive(value: Any, name: str, *, zero: bool = False) -> float:
+    """A finite number above 0 (or at least 0), as a float; anything else is an InputError that names it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (0.0 <= number < math.inf if zero else 0.0 < number < math.inf):
+        raise InputError(f"{name}={value!r}: give a finite number {'of at least' if zero else 'above'} 0")
+    return number

@@ -1,0 +1,140 @@
+"""Predictive y and w: moments in chunks of queries, joint covariance, joint samples. One form for every solver.
+
+In the engine's units. A solver's *parts* answer for g(x*): cross, prior, mean, reduction; the noise is added here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .certified import latent_deviation_bound
+from .errors import MemoryLimitError
+from .params import Params
+from .runtime import Executor, format_bytes, slices
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of each query's w: mean (m, d), and as asked variance (m, d), covariance (m, d, d), variances along vectors (m,)."""
+
+    mean: np.ndarray
+    var: np.ndarray | None
+    cov: np.ndarray | None
+    along: list[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """p(w(x*), y* | D) from a solver's parts."""
+
+    parts: Any
+    params: Params
+
+    def mean_weights(
+        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, own: slice | None = None
+    ) -> np.ndarray:
+        """E[w*];  (m, d);  touches nothing that variances need."""
+        return self.moments(x, executor, chunk_bytes, own=own).mean
+
+    def moments(
+        self,
+        x: Any,
+        executor: Executor,
+        chunk_bytes: int = 2**28,
+        *,
+        var: bool | str = False,
+        cov: bool = False,
+        along: Sequence[np.ndarray] = (),
+        own: slice | None = None,
+    ) -> Moments:
+        """Moments of w at each query, sigma_w included. `var="certified"`: an upper bound by low-rank queries.
+
+        `own` = slice(0, n): the queries are the training rows, asking for their own w_i.
+        """
+        m, d = len(x), self.parts.data.Z.shape[1]
+        exact_var = var is True
+        rows = (d if exact_var or cov else 0) + len(along)
+        size = max(1, chunk_bytes // (self.parts.bytes_per_row * max(1, rows)))
+        pieces = [
+            self._chunk(x[i], executor, exact_var, cov, [A[i] for A in along], None if own is None else i)
+            for i in slices(m, size)
+        ]
+        mean = np.concatenate([piece.mean for piece in pieces])
+        variance = np.concatenate([piece.var for piece in pieces]) if exact_var else None
+        if var == "certified":
+            latent = latent_deviation_bound(self.parts, x, executor)
+            variance = latent**2 + self.params.sigma_w**2
+        return Moments(
+            mean,
+            variance,
+            np.concatenate([piece.cov for piece in pieces]) if cov else None,
+            [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)],
+        )
+
+    def _chunk(
+        self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None
+    ) -> Moments:
+        parts, sigma_w_var = self.parts, self.params.sigma_w**2
+        K = parts.cross(x, executor, own)
+        mean = parts.mean(K)
+        if not (var or cov or along):
+            return Moments(mean, None, None, [])
+        prior = parts.prior(x) + (0.0 if own is None else sigma_w_var)
+        floor = sigma_w_var if own is None else 0.0  # a training row's own noise is in its prior and its reduction
+        variance = covariance = None
+        if cov:
+            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - parts.reduction_full(K, executor)
+            diagonal = np.einsum("ijj->ij", covariance)
+            diagonal[...] = np.maximum(diagonal, 0.0) + floor
+            variance = diagonal.copy() if var else None
+        elif var:
+            variance = np.maximum(prior[:, None] - parts.reduction(K, executor), 0.0) + floor
+        variances_along = []
+        for A in along:
+            squared = np.einsum("ij,ij->i", A, A)
+            latent = prior * squared - parts.reduction_along(K, A, executor)
+            variances_along.append(np.maximum(latent, 0.0) + floor * squared)
+        return Moments(mean, variance, covariance, variances_along)
+
+    def joint(self, x: Any, A: np.ndarray, executor: Executor, memory_limit: int) -> np.ndarray:
+        """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""
+        m = len(x)
+        needed = m * self.parts.bytes_per_row + 3 * 8 * m * m
+        _within(needed, memory_limit, f"the joint covariance of {m} queries")
+        K = self.parts.cross(x, executor)
+        joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
+        at = np.diag_indices(m)
+        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(np.einsum("ij,ij->i", A, A))
+        return joint
+
+    def sample_weights(
+        self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor, memory_limit: int
+    ) -> np.ndarray:
+        """Joint draws of w at all queries;  (m, d, n_samples)."""
+        _within(self.parts.sample_bytes(len(x)), memory_limit, f"sampling {len(x)} queries jointly")
+        return self.parts.sample(x, n_samples, random, executor)
+
+    def sample_y(
+        self,
+        x: Any,
+        A: np.ndarray,
+        n_samples: int,
+        random: np.random.RandomState,
+        executor: Executor,
+        memory_limit: int,
+    ) -> np.ndarray:
+        """Joint draws of new y: those of `sample_weights` with the same random state, times A, plus noise;  (m, n_samples)."""
+        W = self.sample_weights(x, n_samples, random, executor, memory_limit)
+        noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
+        return np.einsum("mds,md->ms", W, A) + noise
+
+
+def _within(needed: int, limit: int, what: str) -> None:
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} needs {format_bytes(needed)}, memory_limit is {format_bytes(limit)}: ask for fewer queries at a time"
+        )

@@ -1,0 +1,117 @@
+"""What a fit does as it goes, and the report it leaves."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .runtime import format_bytes, peak_memory
+
+logger = logging.getLogger("gpx_scale")
+
+
+@dataclass
+class FitReport:
+    """A record of one fit, for people (`print(report)`) and programs (its attributes).
+
+    `evidence` is of the full model, without prior, in the units of the user's y; the leave-one-out error too.
+    """
+
+    solver: str = ""
+    reasons: list[str] = field(default_factory=list)
+    n_samples: int = 0
+    n_features: int = 0
+    dtype: str = ""
+    n_jobs: int = 1
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    evidence: float = float("nan")
+    evaluations: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    converged: bool | None = None
+    message: str = ""
+    at_bound: list[str] = field(default_factory=list)
+    jitter: float = 0.0
+    condition: float = float("nan")
+    leave_one_out_rmse: float = float("nan")
+    memory_planned: int = 0
+    memory_peak: int = 0
+    variances: str = "exact"
+
+    def __str__(self) -> str:
+        lines = [
+            f"GPX fit: {self.n_samples} samples, {self.n_features} features, solver {self.solver!r} ({self.dtype}, "
+            f"{self.n_jobs} {'thread' if self.n_jobs == 1 else 'threads'})",
+            *(f"  why             {reason}" for reason in self.reasons),
+            "  parameters      " + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
+            f"  evidence        {self.evidence:.3f} nats",
+        ]
+        if self.leave_one_out_rmse == self.leave_one_out_rmse:
+            lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
+        if self.evaluations:
+            counts = ", ".join(f"{count} {phase}" for phase, count in self.evaluations.items())
+            state = {True: "converged", False: "NOT converged", None: "no optimisation"}[self.converged]
+            lines.append(f"  evaluations     {counts}; {state}: {self.message}")
+        lines += [
+            "  seconds         " + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
+            f"  at a bound      {', '.join(self.at_bound) or 'none'}",
+            f"  jitter          {self.jitter:.1e} (condition number at least {self.condition:.1e})",
+            f"  memory          {format_bytes(self.memory_planned)} planned, "
+            f"{format_bytes(self.memory_peak)} peak of the process",
+            f"  variances       {self.variances}",
+        ]
+        return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except TypeError:
+        return "[" + " ".join(f"{v:.3g}" for v in value[:8]) + (" ..." if len(value) > 8 else "") + "]"
+
+
+class Journal:
+    """Keeps the report while a fit runs, times its phases, tells loggers, the terminal and the user's callbacks."""
+
+    def __init__(self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None) -> None:
+        self.report = FitReport()
+        self._verbose = verbose
+        self._callbacks = list(callbacks or ())
+        self._started = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
+            self.say(f"{name}: {elapsed:.2f} s")
+
+    def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> bool:
+        """Count an evaluation and tell the callbacks; True if one of them asks to stop."""
+        count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
+        self.say(f"{phase} evaluation {count}: {evidence:.4f} nats")
+        state = {
+            "phase": phase,
+            "evaluation": count,
+            "evidence": evidence,
+            "hyperparameters": parameters,
+            "seconds": time.perf_counter() - self._started,
+        }
+        return any([callback(state) is True for callback in self._callbacks])
+
+    def say(self, message: str) -> None:
+        logger.info(message)
+        if self._verbose:
+            print(f"[gpx_scale] {message}", file=sys.stderr)
+
+    def close(self) -> FitReport:
+        self.report.seconds["total"] = time.perf_counter() - self._started
+        self.report.memory_peak = peak_memory()
+        return self.report

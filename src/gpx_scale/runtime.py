@@ -1,0 +1,244 @@
+"""How work runs: the jit decorator, one scope for all threads, tiles over workers, memory before it is allocated."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+from joblib import cpu_count
+from joblib.parallel import get_active_backend
+from threadpoolctl import ThreadpoolController
+
+from .errors import InputError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# No "reassoc": it cancels the magic number of the exponential. No "nnan"-dependent code: the door has checked.
+FASTMATH = {"contract", "nnan", "nsz", "ninf", "arcp"}
+
+
+def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False) -> Any:
+    """Compile lazily, without the GIL, cached on disk where the install (or the user's cache folder) can be written.
+
+    Never `parallel=True`: tiles run in parallel through `Executor`, so that no numba threading layer is started, which
+    is what makes concurrent calls and forked workers safe. Measured for the same tiles in docs/architecture.md.
+    """
+    if function is None:
+        return lambda f: jit(f, reassociate=reassociate)
+    options: dict[str, Any] = {"fastmath": FASTMATH | {"reassoc"} if reassociate else FASTMATH, "nogil": True}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written: compile in each process
+        return numba.njit(**options)(function)
+
+
+# --------------------------------------------------------------------------------------------------------- threads
+
+
+def effective_jobs(n_jobs: int | None) -> int:
+    """Workers to use: None is every usable core, or one inside a joblib or Dask worker; negative counts from the end."""
+    if n_jobs is None:
+        return 1 if _inside_worker() else cpu_count()
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise InputError(f"n_jobs={n_jobs!r}: give None, a positive number of workers, or -1 for all cores")
+    return int(n_jobs) if n_jobs > 0 else max(1, cpu_count() + 1 + int(n_jobs))
+
+
+def _inside_worker() -> bool:
+    backend, _ = get_active_backend()
+    if (backend.nesting_level or 0) > 0:
+        return True
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _blas_libraries() -> list[Any]:
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+class _BlasThreads:
+    """BLAS thread counts are global to the process: what is in force is the least of all open requests, and the
+    counts from before the first request come back with the end of the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[int] = []
+        self._before: list[int] = []
+
+    def enter(self, n: int) -> None:
+        with self._lock:
+            if not self._open:
+                self._before = [library.get_num_threads() for library in _blas_libraries()]
+            self._open.append(n)
+            self._apply()
+
+    def leave(self, n: int) -> None:
+        with self._lock:
+            self._open.remove(n)
+            self._apply()
+
+    def _apply(self) -> None:
+        wanted = [min(self._open)] * len(self._before) if self._open else self._before
+        for library, count in zip(_blas_libraries(), wanted, strict=True):
+            if library.get_num_threads() != count:
+                library.set_num_threads(count)
+
+
+_blas = _BlasThreads()
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[int]:
+    """`with threads(n):` numba (of this Python thread) and BLAS (of the process) use n threads, at most the cores.
+
+    Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
+    """
+    n = min(effective_jobs(n_jobs), cpu_count())
+    numba_before = numba.get_num_threads()
+    _blas.enter(n)
+    try:
+        numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
+        yield n
+    finally:
+        numba.set_num_threads(numba_before)
+        _blas.leave(n)
+
+
+class Executor:
+    """Maps tiles over worker threads, BLAS at one thread in each; compiled kernels and BLAS let go of the GIL.
+
+    Results come in the order of the items, so a sum over them does not depend on the number of workers.
+    """
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.n_jobs = effective_jobs(n_jobs)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        items = list(items)
+        if self.n_jobs == 1 or len(items) <= 1:
+            return [function(item) for item in items]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
+        with threads(1):
+            futures = [self._pool.submit(function, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:  # Ctrl-C too: nothing of this map is left running when the caller goes on
+                for future in futures:
+                    future.cancel()
+                for future in futures:
+                    if not future.cancelled():
+                        future.exception()
+                raise
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """Consecutive slices of at most `size` that cover range(n)."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
+    """Pairs (I, J) of slices that cover the lower triangle, diagonal tiles included, longest rows first."""
+    cuts = slices(n, size)
+    return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]
+
+
+# ---------------------------------------------------------------------------------------------------------- memory
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def parse_memory(limit: int | float | str | None) -> int:
+    """Bytes of a `memory_limit`: a number, a text such as "8GiB" or "500 MB", or None for 80% of what is available."""
+    if limit is None:
+        return int(0.8 * available_memory())
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?b)?\s*", limit.lower())
+        if match is None:
+            raise InputError(f'memory_limit={limit!r}: give bytes or a text such as "8GiB"')
+        limit = float(match[1]) * _UNITS[match[2]]
+    if isinstance(limit, bool) or not isinstance(limit, int | float | np.number) or not 0 < float(limit) < math.inf:
+        raise InputError(f'memory_limit={limit!r}: give a positive number of bytes or a text such as "8GiB"')
+    return int(limit)
+
+
+def format_bytes(count: float) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size / 10 or unit == "KiB":
+            return f"{count / size:.1f} {unit}"
+    raise AssertionError
+
+
+def available_memory() -> int:
+    """Bytes that can still be allocated: what the system has left, within the control group's limit."""
+    system = _meminfo("MemAvailable") or _physical_memory()
+    return min([system, *_control_group_left()])
+
+
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes (0 where the system does not say)."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _meminfo(key: str) -> int | None:
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith(key + ":"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 2**30  # a system that says nothing: assume a small laptop
+
+
+def _control_group_left() -> Sequence[int]:
+    left = []
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(limit) as a, open(used) as b:
+                left.append(max(0, int(a.read()) - int(b.read())))
+        except (OSError, ValueError):  # no such group, or "max"
+            continue
+    return left
