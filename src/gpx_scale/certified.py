@@ -34,7 +34,7 @@ def _bound(parts: Any, x: Any, executor: Executor) -> np.ndarray:
     reduced = np.empty((len(F), Z.shape[1]))
     for l in range(Z.shape[1]):
         G = parts.reduction_between(T * Z.column(l), executor)  # (r, r): T diag(z_l) C^-1 diag(z_l) T^T
-        reduced[:, l] = np.einsum("ij,ij->i", F @ G, F)
+        reduced[:, l] = np.einsum("ij,ij->i", executor.matmul(F, G), F)
     inside = np.maximum((prior - left)[:, None] - reduced, 0.0)
     return np.minimum(np.sqrt(inside) + np.sqrt(left)[:, None], np.sqrt(prior)[:, None])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from .inputs import Inputs
 from .params import Params, Prior
 from .progress import Journal
 
+DIFFERENCE = 0.02  # in the logs, for second derivatives
+LONGEST = 2.0  # step in the logs
 SUBSET_FROM = 600  # rows below which a subset saves nothing
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 
@@ -73,27 +76,87 @@ def maximise_evidence(
 ) -> Optimum:
     """The parameters of the largest evidence times prior, from `start` and `n_restarts` draws of the prior.
 
-    All starts run on a subset of a quarter of the rows where there are enough; the best of them, and the start itself if
-    the subset misled, goes on with all rows. `tol` is the relative change of the evidence that ends an L-BFGS run.
+    With enough rows, L-BFGS runs from every start on a quarter of them; from the best optimum a quasi-Newton search with
+    the subset's curvature goes on with all rows (Digits: 5 evaluations of all rows, L-BFGS needs 17 from there and 46
+    without a subset). `tol`: a change of the evidence relative to itself that is not worth a step.
     """
     starts = [start, *(_draw(start, prior, random) for _ in range(n_restarts))]
-    stages = [("all rows", data)]
+    subset = None
     if len(data) >= SUBSET_FROM:
         size = min(4000, max(SUBSET_FROM // 2, len(data) // 4))
-        stages.insert(0, ("subset", data[np.sort(random.permutation(len(data))[:size])]))
-    for phase, rows in stages:
+        subset = data[np.sort(random.permutation(len(data))[:size])]
+    phase, rows = ("all rows", data) if subset is None else ("subset", subset)
+    with journal.phase(f"hyperparameters, {phase}"):
         runs = []
-        with journal.phase(f"hyperparameters, {phase}"):
-            for first in starts:
-                objective = _Objective(lambda params, rows=rows: evaluate(rows, params), first, prior, journal, phase)
-                runs.append((*_lbfgs(objective, prior, max_iter, tol), objective))
-        runs = [run for run in runs if run[-1].best is not None]
+        for first in starts:
+            objective = _Objective(partial(evaluate, rows), first, prior, journal, phase)
+            outcome = _lbfgs(objective, prior, max_iter, tol)
+            if objective.best is not None:
+                runs.append((objective, outcome))
         if not runs:
             raise NotPositiveDefinite("the covariance has no Cholesky factor at any start: raise sigma_y")
-        converged, message, objective = min(runs, key=lambda run: run[-1].best[0])
-        _, params, found = objective.best
-        starts = [params]
-    return Optimum(params, found, converged, message, _at_bound(params, prior))
+        objective, outcome = min(runs, key=lambda run: run[0].best[0])
+        curvature = None if subset is None else _curvature(objective, len(data) / len(subset))
+    if curvature is not None:
+        with journal.phase("hyperparameters, all rows"):
+            objective = _Objective(partial(evaluate, data), objective.best[1], prior, journal, "all rows")
+            outcome = _quasi_newton(objective, prior, curvature, max_iter, tol)
+            if objective.best is None:
+                raise NotPositiveDefinite("the covariance of all rows has no Cholesky factor: raise sigma_y")
+    _, params, found = objective.best
+    return Optimum(params, found, *outcome, _at_bound(params, prior))
+
+
+def _curvature(objective: _Objective, ratio: float) -> np.ndarray:
+    """The loss's second derivatives at the subset's optimum by differences of gradients, for `ratio` times its rows."""
+    _, params, found = objective.best
+    prior, free = objective.prior, objective.free
+    at = params.theta[free]
+    _, slope = prior.value_and_gradient(params.theta)
+    gradient = -(found.gradient + slope)[free]
+    rows = []
+    for k in range(at.size):
+        moved = at.copy()
+        moved[k] += DIFFERENCE if at[k] < prior.centre[free][k] else -DIFFERENCE  # towards the centre: inside the box
+        rows.append((objective(moved)[1] - gradient) / (moved[k] - at[k]))
+    from_prior = np.diag(prior.sd[free] ** -2)
+    H = ratio * (0.5 * (np.array(rows) + np.array(rows).T) - from_prior) + from_prior
+    values, vectors = np.linalg.eigh(H)
+    return (vectors * np.maximum(values, from_prior.diagonal().min())) @ vectors.T
+
+
+def _quasi_newton(
+    objective: _Objective, prior: Prior, H: np.ndarray, max_iter: int, tol: float
+) -> tuple[bool, str]:
+    """BFGS from second derivatives H, projected to the box; ends when half the Newton decrement is below tol |loss|."""
+    low, high = (bound[prior.free] for bound in prior.bounds())
+    theta = np.clip(objective.template.theta[prior.free], low, high)
+    try:
+        loss, slope = objective(theta)
+        for _ in range(max_iter):
+            blocked = ((theta <= low) & (slope > 0)) | ((theta >= high) & (slope < 0))
+            inside = ~blocked
+            step = np.zeros_like(theta)
+            step[inside] = -np.linalg.solve(H[np.ix_(inside, inside)], slope[inside])
+            if -0.5 * float(slope @ step) <= tol * max(1.0, abs(loss)):
+                return True, "newton decrement below tol"
+            step *= min(1.0, LONGEST / np.abs(step).max())
+            for _ in range(20):
+                moved = np.clip(theta + step, low, high)
+                new_loss, new_slope = objective(moved)
+                if new_loss <= loss + 1e-4 * float(slope @ (moved - theta)):
+                    break
+                step *= 0.3
+            else:
+                return False, "no descent along the search direction"
+            s, change = moved - theta, new_slope - slope
+            if float(s @ change) > 1e-10:
+                Hs = H @ s
+                H = H - np.outer(Hs, Hs) / float(s @ Hs) + np.outer(change, change) / float(s @ change)
+            theta, loss, slope = moved, new_loss, new_slope
+    except _Stopped:
+        return False, "stopped by a callback"
+    return False, f"{max_iter} iterations"
 
 
 def _lbfgs(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tuple[bool, str]:

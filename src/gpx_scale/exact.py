@@ -214,9 +214,9 @@ class ExactParts:
         kernel = self.params.kernel
         return kernel.diagonal(kernel.points(x))
 
-    def mean(self, K: np.ndarray) -> np.ndarray:
+    def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
-        return self.data.Z.scaled(self.alpha).combine(K)
+        return self.data.Z.scaled(self.alpha).combine(K, executor)
 
     def reduction(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, n) -> (m, d);  n^2 m d flops."""
@@ -226,7 +226,7 @@ class ExactParts:
     def reduction_full(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """B^T C^-1 B of each query;  (m, n) -> (m, d, d)."""
         P, Q = self._halves(self.data.Z.spread(K), executor)
-        return _symmetric(P @ Q.transpose(0, 2, 1))
+        return _symmetric(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
 
     def reduction_along(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
         """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
@@ -240,7 +240,7 @@ class ExactParts:
     def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
         """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
         P, Q = self._halves(B, executor)
-        return _symmetric(P @ Q.T)
+        return _symmetric(executor.matmul(P, Q.T))
 
     def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
@@ -287,7 +287,7 @@ class ExactParts:
             noise = self.params.sigma_y * random.standard_normal(n)
             missed = self.data.y - self.data.Z.predict(W[:n]) - noise
             correction = factor.solve(missed[:, None])[:, 0]
-            draws[:, :, s] = W[n:] + self.data.Z.scaled(correction).combine(K_query)
+            draws[:, :, s] = W[n:] + self.data.Z.scaled(correction).combine(K_query, executor)
         return draws
 
     def sample_bytes(self, m: int) -> int:

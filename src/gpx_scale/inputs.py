@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
 
 from .errors import InputError
+from .runtime import Executor
 
 LARGEST = 1e150  # beyond it, squares overflow
 
@@ -98,9 +99,9 @@ class DenseFeatures:
     def column(self, l: int) -> np.ndarray:
         return self.array[:, l]
 
-    def combine(self, K: np.ndarray) -> np.ndarray:
+    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """K Z;  (m, n) -> (m, d)."""
-        return K @ self.array
+        return executor.matmul(K, self.array)
 
     def scaled(self, a: np.ndarray) -> DenseFeatures:
         """diag(a) Z;  (n,) -> (n, d)."""
@@ -112,7 +113,7 @@ class DenseFeatures:
 
     def spread(self, K: np.ndarray) -> np.ndarray:
         """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
-        return K[:, None, :] * self.array.T[None, :, :]
+        return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
 
 
 

@@ -58,7 +58,9 @@ class Posterior:
         m, d = len(x), self.parts.data.Z.shape[1]
         exact_var = var is True
         rows = (d if exact_var or cov else 0) + len(along)
-        size = max(1, chunk_bytes // (self.parts.bytes_per_row * max(1, rows)))
+        # Enough rows for BLAS, few enough for the allocator to reuse the same pages from chunk to chunk.
+        at_once = min(chunk_bytes // self.parts.bytes_per_row, max(512, 2**26 // self.parts.bytes_per_row))
+        size = max(1, at_once // max(1, rows))
         pieces = [
             self._chunk(x[i], executor, exact_var, cov, [A[i] for A in along], None if own is None else i)
             for i in slices(m, size)
@@ -80,7 +82,7 @@ class Posterior:
     ) -> Moments:
         parts, sigma_w_var = self.parts, self.params.sigma_w**2
         K = parts.cross(x, executor, own)
-        mean = parts.mean(K)
+        mean = parts.mean(K, executor)
         if not (var or cov or along):
             return Moments(mean, None, None, [])
         prior = parts.prior(x) + (0.0 if own is None else sigma_w_var)

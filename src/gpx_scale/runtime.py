@@ -70,8 +70,16 @@ def _inside_worker() -> bool:
 
 
 @lru_cache(maxsize=1)
-def _blas_libraries() -> list[Any]:
-    return ThreadpoolController().select(user_api="blas").lib_controllers
+def _blas_libraries() -> list[tuple[Any, bool]]:
+    """The BLAS libraries in this process, and whether each is the one that factorises (scipy's).
+
+    numpy and scipy wheels bring one OpenBLAS each. Two pools of waiting threads get in each other's way: a trsm took
+    twice as long with both at two threads as with numpy's at one. So ours is scipy's; numpy's products are split by
+    `Executor`.
+    """
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    ours = [bool(re.search(r"scipy\.libs|scipy[/\\]\.dylibs", library.filepath)) for library in libraries]
+    return list(zip(libraries, ours if any(ours) else [True] * len(libraries), strict=True))
 
 
 class _BlasThreads:
@@ -86,7 +94,7 @@ class _BlasThreads:
     def enter(self, n: int) -> None:
         with self._lock:
             if not self._open:
-                self._before = [library.get_num_threads() for library in _blas_libraries()]
+                self._before = [library.get_num_threads() for library, _ in _blas_libraries()]
             self._open.append(n)
             self._apply()
 
@@ -96,10 +104,10 @@ class _BlasThreads:
             self._apply()
 
     def _apply(self) -> None:
-        wanted = [min(self._open)] * len(self._before) if self._open else self._before
-        for library, count in zip(_blas_libraries(), wanted, strict=True):
-            if library.get_num_threads() != count:
-                library.set_num_threads(count)
+        for (library, ours), before in zip(_blas_libraries(), self._before, strict=True):
+            wanted = before if not self._open else min(self._open) if ours else 1
+            if library.get_num_threads() != wanted:
+                library.set_num_threads(wanted)
 
 
 _blas = _BlasThreads()
@@ -107,7 +115,7 @@ _blas = _BlasThreads()
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[int]:
-    """`with threads(n):` numba (of this Python thread) and BLAS (of the process) use n threads, at most the cores.
+    """`with threads(n):` numba (of this Python thread) and our BLAS (of the process) use n threads, at most the cores.
 
     Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
     """
@@ -157,6 +165,16 @@ class Executor:
                     if not future.cancelled():
                         future.exception()
                 raise
+
+    def matmul(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
+        """A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c)."""
+        out = np.empty((len(A), B.shape[1]), np.result_type(A, B))
+
+        def one(rows: slice) -> None:
+            np.matmul(A[rows], B, out=out[rows])
+
+        self.map(one, slices(len(A), max(64, -(-len(A) // self.n_jobs))))
+        return out
 
 
 def slices(n: int, size: int) -> list[slice]:
