@@ -47,7 +47,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
     optimizer : "lbfgs" or None
     max_iter, tol : int, float
-        Of each L-BFGS run; `tol` is a relative change of the evidence.
+        Of each L-BFGS run; `tol` is a change of the evidence, in nats a row, that is not worth a step.
     n_restarts : int, default=0
         Further starts, drawn around the given one.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
@@ -84,6 +84,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     fit_report_ : FitReport
         What the fit did; print it.
     posterior_ : Posterior
+    n_iter_ : int
+        Evaluations of the evidence, on subsets too.
     n_features_in_, feature_names_in_
 
     Examples
@@ -201,6 +203,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             self.posterior_ = Posterior(parts, optimum.params)
             self.solver_ = plan.solver
             self.theta_ = optimum.params.theta
+            self.n_iter_ = sum(journal.report.evaluations.values())
             self.hyperparameters_ = optimum.params.as_dict()
             self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
             self.fit_report_ = self._report(journal, plan, optimum)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .certified import latent_deviation_bound
+from .certified import latent_variance_bound
 from .errors import MemoryLimitError
 from .params import Params
 from .runtime import Executor, format_bytes, slices
@@ -68,8 +68,7 @@ class Posterior:
         mean = np.concatenate([piece.mean for piece in pieces])
         variance = np.concatenate([piece.var for piece in pieces]) if exact_var else None
         if var == "certified":
-            latent = latent_deviation_bound(self.parts, x, executor)
-            variance = latent**2 + self.params.sigma_w**2
+            variance = latent_variance_bound(self.parts, x, executor, chunk_bytes) + self.params.sigma_w**2
         return Moments(
             mean,
             variance,
@@ -98,6 +97,9 @@ class Posterior:
         variances_along = []
         for A in along:
             squared = np.einsum("ij,ij->i", A, A)
+            if not squared.any():  # the usual baseline
+                variances_along.append(squared)
+                continue
             latent = prior * squared - parts.reduction_along(K, A, executor)
             variances_along.append(np.maximum(latent, 0.0) + floor * squared)
         return Moments(mean, variance, covariance, variances_along)

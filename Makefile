@@ -1,0 +1,43 @@
+# Everything runs in .venv, made on first use from pyproject.toml; stamps in it say which extras are installed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test test-all bench bench-peers accuracy check docs clean
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$*]"
+	touch $@
+
+run: $(VENV)/.installed-cli
+	$(BIN)/gpx-scale demo --out gpx_demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m pytest bench --benchmark-only -s
+
+bench-peers: $(VENV)/.installed-peers
+	$(BIN)/python bench/peers.py
+
+accuracy: $(VENV)/.installed-test
+	$(BIN)/python bench/accuracy.py
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) docs/_build gpx_demo .benchmarks

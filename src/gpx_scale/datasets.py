@@ -1,0 +1,85 @@
+"""The data: sets that ship with scikit-learn, and those in a local folder named by GPX_SCALE_DATA."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.datasets import load_diabetes as _sklearn_diabetes
+from sklearn.datasets import load_digits as _sklearn_digits
+
+from .errors import InputError
+
+__all__ = ["Dataset", "load_abalone", "load_boston", "load_diabetes", "load_digits", "load_fish", "load_wine", "synth10"]
+
+
+class Dataset(NamedTuple):
+    """X (n, p), y (n,), and the names of X's columns."""
+
+    X: np.ndarray
+    y: np.ndarray
+    feature_names: list[str]
+
+
+def load_digits() -> Dataset:
+    """Handwritten digits as the paper uses them: y = -1 for 0-4 and +1 for 5-9;  1797 x 64."""
+    bunch = _sklearn_digits()
+    names = [f"row {i}, column {j}" for i in range(8) for j in range(8)]
+    return Dataset(bunch.data, np.where(bunch.target < 5, -1.0, 1.0), names)
+
+
+def load_diabetes() -> Dataset:
+    """Disease progression of 442 patients, in the measured units;  442 x 10."""
+    bunch = _sklearn_diabetes(scaled=False)
+    return Dataset(bunch.data, bunch.target, list(bunch.feature_names))
+
+
+def load_abalone() -> Dataset:
+    """Rings of abalones; sex one-hot encoded;  4177 x 10."""
+    return _from_folder("abalone.csv", target="rings", categories=("sex",))
+
+
+def load_boston() -> Dataset:
+    """Median house values of Boston's tracts;  506 x 13."""
+    return _from_folder("boston_housing.csv", target="MEDV")
+
+
+def load_fish() -> Dataset:
+    """Aquatic toxicity to fish (LC50);  908 x 6."""
+    return _from_folder("qsar_fish_toxicity.csv", target="LC50")
+
+
+def load_wine() -> Dataset:
+    """Quality of wines, red and white together;  6497 x 11."""
+    return _from_folder("wine_quality.csv", target="quality", drop=("color",))
+
+
+def synth10(n: int, random_state: int = 0) -> Dataset:
+    """Ten features with smoothly varying weights: w_l(x) = sin(x.a_l), y = sum_l w_l x_l + 0.1 e, all standardised."""
+    random = np.random.RandomState(random_state)
+    A = random.standard_normal((10, 10)) / np.sqrt(10.0)
+    X = random.standard_normal((n, 10))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = (np.sin(X @ A.T) * X).sum(axis=1) + 0.1 * random.standard_normal(n)
+    return Dataset(X, (y - y.mean()) / y.std(), [f"x{k}" for k in range(10)])
+
+
+def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> Dataset:
+    folder = os.environ.get("GPX_SCALE_DATA")
+    if not folder or not (path := Path(folder) / name).is_file():
+        raise InputError(f"{name} is read from the folder that GPX_SCALE_DATA names; it is {folder or 'not set'!r}")
+    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, newline="") as lines:
+        header, *rows = csv.reader(lines)
+    table = dict(zip(header, zip(*rows, strict=True), strict=True))
+    y = np.array(table.pop(target), dtype=float)
+    columns: dict[str, np.ndarray] = {}
+    for key, values in table.items():
+        if key in categories:
+            columns |= {f"{key}={level}": np.array([v == level for v in values], float) for level in sorted(set(values))}
+        elif key not in drop:
+            columns[key] = np.array(values, dtype=float)
+    return Dataset(np.column_stack(list(columns.values())), y, list(columns))

@@ -1,0 +1,34 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from problems import make_problem
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+# Compilation makes the first example slow; a shared machine makes any of them slow.
+settings.register_profile("ours", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("ours")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+
+@pytest.fixture
+def problem():
+    return make_problem()
+
+
+@pytest.fixture
+def shared_data(monkeypatch):
+    """The folder of real data sets, where it is."""
+    folder = Path(os.environ.get("GPX_SCALE_DATA", SHARED / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no data folder at {folder} (set GPX_SCALE_DATA)")
+    monkeypatch.setenv("GPX_SCALE_DATA", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def doctest_names(doctest_namespace):
+    doctest_namespace["np"] = np

@@ -1,0 +1,81 @@
+"""Dense GPX straight from the paper and from its simplified form: slow, obvious, importing nothing of ours.
+
+`k(a, b)` is any function that gives the kernel matrix of two sets of rows.
+"""
+
+import numpy as np
+
+
+def rbf(theta1, theta2):
+    theta2 = np.asarray(theta2, dtype=float)
+
+    def k(a, b):
+        return theta1 * np.exp(-(((a[:, None, :] - b[None, :, :]) ** 2) / theta2).sum(axis=2))
+
+    return k
+
+
+def covariance(k, X, Z, sigma_w, sigma_y):
+    n = len(X)
+    return sigma_y**2 * np.eye(n) + (k(X, X) + sigma_w**2 * np.eye(n)) * (Z @ Z.T)
+
+
+def log_evidence(k, X, y, Z, sigma_w, sigma_y):
+    C = covariance(k, X, Z, sigma_w, sigma_y)
+    sign, log_determinant = np.linalg.slogdet(C)
+    assert sign > 0
+    return -0.5 * y @ np.linalg.solve(C, y) - 0.5 * log_determinant - 0.5 * len(y) * np.log(2 * np.pi)
+
+
+def weights(k, X, y, Z, x, sigma_w, sigma_y):
+    """Mean (d,) and covariance (d, d) of w at one new x (p,), simplified form."""
+    C = covariance(k, X, Z, sigma_w, sigma_y)
+    k_star = k(x[None], X)[0]
+    B = k_star[:, None] * Z
+    prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
+    return B.T @ np.linalg.solve(C, y), prior - B.T @ np.linalg.solve(C, B)
+
+
+def weights_by_blocks(k, X, y, Z, x, sigma_w, sigma_y):
+    """The same through the paper's nd-sized matrices; digits are lost for small noise."""
+    n, d = Z.shape
+    K_bar = np.kron(np.eye(d), k(X, X))
+    Z_bar = np.hstack([np.diag(Z[:, l]) for l in range(d)])
+    k_bar = np.kron(np.eye(d), k(x[None], X).T)
+    L = K_bar + sigma_w**2 * np.eye(n * d)
+    C = sigma_y**2 * np.eye(n) + Z_bar @ L @ Z_bar.T
+    A = np.linalg.solve(L, k_bar).T
+    S = L - L @ Z_bar.T @ np.linalg.solve(C, Z_bar @ L)
+    prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(d)
+    return A @ S @ Z_bar.T @ y / sigma_y**2, prior - A @ k_bar + A @ S @ A.T
+
+
+def predict(k, X, y, Z, Xq, Zq, sigma_w, sigma_y):
+    """Mean (m,) and joint covariance (m, m) of new y, noise included."""
+    C = covariance(k, X, Z, sigma_w, sigma_y)
+    c = k(Xq, X) * (Zq @ Z.T)
+    own = k(Xq, Xq) * (Zq @ Zq.T) + np.diag(sigma_y**2 + sigma_w**2 * (Zq**2).sum(axis=1))
+    return c @ np.linalg.solve(C, y), own - c @ np.linalg.solve(C, c.T)
+
+
+def own_weights(k, X, y, Z, i, sigma_w, sigma_y):
+    """Posterior mean (d,) and covariance (d, d) of training row i's own w_i."""
+    C = covariance(k, X, Z, sigma_w, sigma_y)
+    cross = k(X, X)[i] + sigma_w**2 * (np.arange(len(X)) == i)
+    B = cross[:, None] * Z
+    return B.T @ np.linalg.solve(C, y), cross[i] * np.eye(Z.shape[1]) - B.T @ np.linalg.solve(C, B)
+
+
+def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
+    """y_i minus its prediction from the other rows, and that prediction's deviation."""
+    residuals, deviations = np.empty(len(y)), np.empty(len(y))
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        mean, cov = predict(k, X[rest], y[rest], Z[rest], X[[i]], Z[[i]], sigma_w, sigma_y)
+        residuals[i], deviations[i] = y[i] - mean[0], np.sqrt(cov[0, 0])
+    return residuals, deviations
+
+
+def tolerance(k, X, Z, sigma_w, sigma_y):
+    """What rounding allows: condition number times n eps."""
+    return max(1e-12, 10 * np.linalg.cond(covariance(k, X, Z, sigma_w, sigma_y)) * len(X) * np.finfo(float).eps)

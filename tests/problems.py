@@ -1,0 +1,81 @@
+"""One seeded generator of test problems, and the strategies that hypothesis draws them from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import oracle
+from hypothesis import strategies as st
+
+from gpx_scale import GPXRegressor, kernels
+from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.params import Params
+
+
+@dataclass(frozen=True)
+class Problem:
+    X: np.ndarray
+    y: np.ndarray
+    Z: np.ndarray
+    X_query: np.ndarray
+    Z_query: np.ndarray
+    theta1: float
+    theta2: float | tuple
+    sigma_w: float
+    sigma_y: float
+
+    @property
+    def k(self):
+        return oracle.rbf(self.theta1, self.theta2)
+
+    @property
+    def noise(self):
+        return self.sigma_w, self.sigma_y
+
+    @property
+    def data(self):
+        return self.X, self.y, self.Z
+
+    @property
+    def tol(self):
+        return oracle.tolerance(self.k, self.X, self.Z, *self.noise)
+
+    @property
+    def inputs(self):
+        return Inputs(self.X, DenseFeatures(self.Z), self.y)
+
+    @property
+    def params(self):
+        return Params(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
+
+    def model(self, **arguments):
+        """A GPXRegressor at these very hyperparameters, in these very units."""
+        given = {"theta1": self.theta1, "theta2": self.theta2, "sigma_w": self.sigma_w, "sigma_y": self.sigma_y}
+        return GPXRegressor(**{"optimizer": None, "standardize": False, **given, **arguments})
+
+    def fitted(self, **arguments):
+        return self.model(**arguments).fit(self.X, self.y, self.Z)
+
+
+def make_problem(n=40, p=3, d=4, m=6, seed=0, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3, tied=False):
+    random = np.random.RandomState(seed)
+    X, X_query = random.randn(n, p), random.randn(m, p)
+    Z, Z_query = (X, X_query) if tied else (random.randn(n, d), random.randn(m, d))
+    y = np.sin(X[:, 0]) * Z[:, 0] + 0.1 * random.randn(n)
+    return Problem(X, y, Z, X_query, Z_query, theta1, theta2, sigma_w, sigma_y)
+
+
+@st.composite
+def problems(draw, largest=25):
+    p = draw(st.integers(1, 4))
+    scale = st.floats(0.05, 5.0)
+    return make_problem(
+        n=draw(st.integers(1, largest)),
+        p=p,
+        d=draw(st.integers(1, 5)),
+        m=draw(st.integers(1, 4)),
+        seed=draw(st.integers(0, 2**20)),
+        theta1=draw(scale),
+        theta2=tuple(draw(scale) for _ in range(p)) if draw(st.booleans()) else draw(scale),
+        sigma_w=draw(st.sampled_from([0.0, 0.05, 0.5])),
+        sigma_y=draw(st.floats(0.05, 1.0)),
+    )
