@@ -1,0 +1,216 @@
+"""Hostile and degenerate input: a clear error that says what was seen and what to do, or a correct result."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+from problems import make_problem
+
+from gpx_scale import GPXRegressor, InputError, MemoryLimitError, make_plan
+from gpx_scale.errors import JitterWarning, SolverUnavailable
+
+X, y = make_problem(n=20).X, make_problem(n=20).y
+
+
+def changed(value, at=(3, 1)):
+    broken = X.copy()
+    broken[at] = value
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ((changed(np.nan), y), ValueError, "Input X contains NaN"),
+        ((changed(np.inf), y), ValueError, "infinity"),
+        ((X, np.where(np.arange(20) == 3, np.nan, y)), ValueError, "Input y contains NaN"),
+        ((X, y, changed(np.nan)), ValueError, "Input Z contains NaN"),
+        ((X, y[:5]), ValueError, "inconsistent numbers of samples"),
+        ((X, y, X[:5]), ValueError, "inconsistent numbers of samples"),
+        ((X[:, 0], y), ValueError, "Expected 2D array"),
+        ((X, np.column_stack([y, y])), ValueError, "1d"),
+        ((X[:, :0], y), ValueError, "0 feature"),
+        ((X, y, X[:, :0]), ValueError, "0 feature"),
+        ((X[:0], y[:0]), ValueError, "0 sample"),
+        ((X.astype(str).astype(object) + "a", y), ValueError, "could not convert"),
+        ((X + 1j, y), ValueError, "Complex data not supported"),
+        ((X, y + 1j), ValueError, "Complex data not supported"),
+        ((sp.csr_array(X), y), TypeError, "dense"),
+        ((X, y, sp.csr_matrix(X)), TypeError, "dense"),
+        ((X, None), ValueError, "y"),
+        ((X * 1e305, y), InputError, "rescale"),
+    ],
+)
+def test_broken_data_is_named(given, error, words):
+    with pytest.raises(error, match=words):
+        GPXRegressor().fit(*given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kernel": "nope"}, "kernel="),
+        ({"solver": "magic"}, "solver="),
+        ({"theta1": -1.0}, "theta1"),
+        ({"theta2": "mean"}, "theta2"),
+        ({"sigma_y": 0.0}, "sigma_y"),
+        ({"sigma_w": -0.1}, "sigma_w"),
+        ({"optimizer": "adam"}, "optimizer"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"memory_limit": "lots"}, "memory_limit"),
+        ({"memory_limit": -5}, "memory_limit"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"z_transformer": 3}, "transformer"),
+        ({"x_transformer": ["a"]}, "columns|only integers"),
+    ],
+)
+def test_broken_arguments_are_named_and_leave_nothing(arguments, words):
+    model = GPXRegressor(**arguments)
+    with pytest.raises((InputError, IndexError), match=words):
+        model.fit(X, y)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_what_this_version_lacks_says_so():
+    for arguments in ({"solver": "cg"}, {"solver": "inducing"}, {"checkpoint": "state.npz"}):
+        with pytest.raises(SolverUnavailable, match="not in this version"):
+            GPXRegressor(**arguments).fit(X, y)
+    with pytest.raises(SolverUnavailable, match="not in this version"):
+        GPXRegressor().fit(lambda: iter(()), None)
+    with pytest.raises(SolverUnavailable, match="solver='exact'"):
+        make_plan(40_000, 3, 3, memory_limit="64GiB")
+
+
+def test_too_little_memory_is_said_before_it_is_taken():
+    with pytest.raises(MemoryLimitError, match=r"GiB.*solver='inducing'"):
+        GPXRegressor(memory_limit="1GiB", dtype="float64").fit(np.zeros((15_000, 1)), np.zeros(15_000))
+    plan = make_plan(14_000, 3, 3, memory_limit="1.2GiB", n_jobs=2)
+    assert plan.dtype is np.float32
+    assert "float64 needs" in str(plan)
+    assert make_plan(20_000, 3, 3, memory_limit="4GiB").dtype is np.float32
+    assert make_plan(14_000, 3, 3, memory_limit="4GiB").dtype is np.float64
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_hardly_any_rows(n):
+    model = GPXRegressor().fit(X[:n], y[:n])
+    explanation = model.explain(X)
+    assert np.isfinite(explanation.prediction).all()
+    assert (explanation.prediction_std > 0).all()
+    if n == 1:
+        assert_allclose(model.predict(X[:1]), y[:1], rtol=1e-10)
+
+
+def test_constant_columns_and_constant_y():
+    wide = np.column_stack([X, np.full(20, 5.0), np.zeros(20)])
+    model = GPXRegressor(optimizer=None).fit(wide, y)
+    explanation = model.explain(wide)
+    assert_allclose(explanation.contributions[:, 3:], 0.0, atol=1e-12)  # at their baseline
+    assert_allclose(explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction)
+    moved = wide.copy()
+    moved[:, 3] = 6.0
+    assert np.abs(model.explain(moved).contributions[:, 3]).max() > 0
+    flat = GPXRegressor().fit(X, np.full(20, 3.25))
+    assert_allclose(flat.predict(X), 3.25, rtol=1e-12)
+
+
+def test_duplicate_rows_get_jitter_and_one_warning():
+    doubled, values = np.repeat(X, 2, axis=0), np.repeat(y, 2)
+    model = GPXRegressor(optimizer=None, sigma_y=1e-9, sigma_w=0.0)
+    with pytest.warns(JitterWarning, match="raise sigma_y") as caught:
+        model.fit(doubled, values)
+    assert len(caught) == 1
+    assert model.fit_report_.jitter > 0
+    assert_allclose(model.predict(X), y, rtol=1e-2, atol=1e-2)
+    # with noise to explain them, duplicates are nothing special
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        noisy = GPXRegressor(random_state=0).fit(doubled, values + 0.1 * np.random.RandomState(0).randn(40))
+    assert noisy.fit_report_.jitter == 0
+
+
+def test_rows_of_zero_z_predict_the_prior():
+    Z = X.copy()
+    Z[5] = 0.0
+    model = make_problem().model().fit(X, y, Z)
+    mean, std = model.predict(X[:2], np.zeros((2, 3)), return_std=True)
+    assert_allclose(mean, 0.0)
+    assert_allclose(std, 0.3)  # sigma_y alone
+    assert np.isfinite(model.training_explanation().weights).all()
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e6, 1e12])
+def test_any_scale_of_the_data(scale):
+    plain = GPXRegressor(optimizer=None).fit(X, y).explain(X)
+    scaled = GPXRegressor(optimizer=None).fit(scale * X, scale * y).explain(scale * X)
+    assert_allclose(scaled.prediction, scale * plain.prediction, rtol=1e-7, atol=1e-8 * scale)
+    assert_allclose(scaled.prediction_std, scale * plain.prediction_std, rtol=1e-7)
+    far = GPXRegressor(optimizer=None).fit(X + 1e6, y + 1e6).explain(X + 1e6)
+    assert_allclose(far.prediction - 1e6, plain.prediction, rtol=1e-5, atol=1e-5)
+
+
+def test_unscaled_data_of_any_size():
+    tiny = GPXRegressor(standardize=False).fit(1e-12 * X, 1e-12 * y)
+    assert np.isfinite(tiny.predict(1e-12 * X)).all()
+    metres = GPXRegressor(standardize=False, optimizer=None).fit(X + 1e8, y, np.ones((20, 1)))
+    near = GPXRegressor(standardize=False, optimizer=None).fit((X + 1e8) - 1e8, y, np.ones((20, 1)))
+    assert_allclose(metres.predict(X + 1e8, np.ones((20, 1))), near.predict((X + 1e8) - 1e8, np.ones((20, 1))), rtol=1e-6)
+    with pytest.raises(InputError, match="standardize=True"):
+        GPXRegressor(standardize=False).fit(1e200 * X, y)
+
+
+def test_dtypes_orders_and_read_only_arrays():
+    expected = GPXRegressor(optimizer=None).fit(X, y).predict(X)
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    for table in (np.asfortranarray(X), frozen, X[::-1][::-1], X.tolist(), pd.DataFrame(X), X.astype(np.longdouble)):
+        assert_allclose(GPXRegressor(optimizer=None).fit(table, y).predict(table), expected, rtol=1e-10)
+    whole = np.round(3 * X).astype(np.int8)
+    assert_allclose(
+        GPXRegressor(optimizer=None).fit(whole, y > 0).predict(whole),
+        GPXRegressor(optimizer=None).fit(whole.astype(float), (y > 0).astype(float)).predict(whole.astype(float)),
+    )
+    assert (frozen == X).all()
+
+
+def test_an_interrupted_fit_leaves_the_fitted_model(monkeypatch):
+    model = GPXRegressor(random_state=0).fit(X, y)
+    before, report = model.predict(X), model.fit_report_
+
+    def interrupt(state):
+        if state["evaluation"] == 2:
+            raise KeyboardInterrupt
+
+    model.set_params(callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X[:, :2], y)
+    assert_allclose(model.predict(X), before)
+    assert model.fit_report_ is report
+    assert model.n_features_in_ == 3
+    fresh = GPXRegressor(callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(X, y)
+    assert not [name for name in vars(fresh) if name.endswith("_")]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m: m.explain(X, baseline="median"), "baseline"),
+        (lambda m: m.explain(X, baseline=[1.0]), "baseline"),
+        (lambda m: m.explain(X, std="fast"), "std="),
+        (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
+        (lambda m: m.predict(X, return_std=True, return_cov=True), "exclude"),
+        (lambda m: m.log_marginal_likelihood([0.0, 1.0]), "theta must hold 4"),
+        (lambda m: m.log_marginal_likelihood([0.0, np.nan, 0.0, 0.0]), "theta must hold"),
+        (lambda m: m.predict(X[:, :2]), "features"),
+        (lambda m: m.predict(changed(np.nan)), "NaN"),
+    ],
+)
+def test_broken_questions_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(GPXRegressor(optimizer=None).fit(X, y))

@@ -1,0 +1,56 @@
+"""The paper's block matrices: sparse forms, operators, and the oracle say the same."""
+
+import numpy as np
+import oracle
+from hypothesis import given
+from numpy.testing import assert_allclose
+from problems import make_problem, problems
+
+from gpx_scale import blocks
+
+
+@given(problems(largest=12))
+def test_predictive_weights_three_ways(problem):
+    if problem.sigma_y < 0.1 or problem.sigma_w == 0.0:
+        return  # the block form cancels for small noise, and needs sigma_w to invert K-bar
+    K, x = problem.k(problem.X, problem.X), problem.X_query[0]
+    k_star = problem.k(x[None], problem.X)[0]
+    found = blocks.predictive_weights(K, problem.Z, problem.y, k_star, problem.theta1, *problem.noise)
+    by_blocks = oracle.weights_by_blocks(problem.k, *problem.data, x, *problem.noise)
+    simple = oracle.weights(problem.k, *problem.data, x, *problem.noise)
+    tol = 1e4 * problem.tol  # K + sigma_w^2 I is inverted as well, and sigma_y^-2 multiplies a difference
+    for ours, paper, short in zip(found, by_blocks, simple, strict=True):
+        assert_allclose(ours, paper, rtol=tol, atol=tol)
+        assert_allclose(ours, short, rtol=tol, atol=tol)
+
+
+def test_training_posterior_is_the_engine_s():
+    problem = make_problem(n=15, d=3)
+    mean, S = blocks.weights_posterior(problem.k(problem.X, problem.X), problem.Z, problem.y, *problem.noise)
+    explanation = problem.fitted().training_explanation()
+    assert_allclose(mean.reshape(3, 15).T, explanation.weights, rtol=1e-8, atol=1e-9)
+    assert_allclose(S.diagonal().reshape(3, 15).T, explanation.weights_std**2, rtol=1e-8)
+
+
+def test_operators_are_the_matrices():
+    problem = make_problem(n=8, d=3)
+    K = problem.k(problem.X, problem.X)
+    pairs = [
+        (blocks.K_bar_operator(K, 3, shift=0.5), blocks.K_bar(K, 3).toarray() + 0.5 * np.eye(24)),
+        (blocks.Z_bar_operator(problem.Z), blocks.Z_bar(problem.Z).toarray()),
+        (blocks.k_bar_star_operator(K[0], 3), blocks.k_bar_star(K[0], 3).toarray()),
+    ]
+    random = np.random.RandomState(0)
+    for operator, matrix in pairs:
+        assert operator.shape == matrix.shape
+        u = random.randn(matrix.shape[0])
+        assert_allclose(operator.rmatvec(u), matrix.T @ u)
+        v = random.randn(matrix.shape[1])
+        assert_allclose(operator.matvec(v), matrix @ v)
+
+
+def test_covariance_is_the_block_product():
+    problem = make_problem(n=8, d=3)
+    Z, K = blocks.Z_bar(problem.Z), blocks.K_bar(problem.k(problem.X, problem.X), 3)
+    C = (Z @ K @ Z.T).toarray() + problem.sigma_w**2 * (Z @ Z.T).toarray() + problem.sigma_y**2 * np.eye(8)
+    assert_allclose(C, oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise))

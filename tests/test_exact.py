@@ -1,0 +1,126 @@
+"""The exact solver against the oracle: covariance, evidence, gradient, leave-one-out, in both precisions."""
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given, settings
+from numpy.testing import assert_allclose
+from problems import make_problem, problems
+from test_kernels import KERNELS, plain
+
+from gpx_scale import exact
+from gpx_scale.covariance import TILE, Covariance
+from gpx_scale.errors import NotPositiveDefinite
+from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.params import Params
+from gpx_scale.runtime import Executor
+
+
+def evaluate(data, params, dtype=np.float64, n_jobs=1):
+    with Executor(n_jobs) as executor:
+        return exact.evaluate_in(np.empty((len(data), len(data)), dtype), executor, data, params)
+
+
+@given(problems())
+def test_evidence_agrees_with_the_oracle(problem):
+    expected = oracle.log_evidence(problem.k, *problem.data, *problem.noise)
+    assert evaluate(problem.inputs, problem.params).value == pytest.approx(expected, rel=problem.tol, abs=problem.tol)
+
+
+@given(problems())
+@settings(max_examples=10)
+def test_gradient_agrees_with_differences_of_the_oracle(problem):
+    found = evaluate(problem.inputs, problem.params)
+    theta, h = problem.params.theta, 1e-5
+    for k in range(theta.size):
+        if not np.isfinite(theta[k]):
+            assert found.gradient[k] == 0.0  # sigma_w = 0 is held
+            continue
+        values = []
+        for step in (h, -h):
+            moved = problem.params.with_theta(theta + step * (np.arange(theta.size) == k))
+            k_moved = oracle.rbf(moved.kernel.theta1, moved.kernel.theta2)
+            values.append(oracle.log_evidence(k_moved, *problem.data, moved.sigma_w, moved.sigma_y))
+        difference = (values[0] - values[1]) / (2 * h)
+        noise = problem.tol * (1 + abs(values[0])) / h
+        assert found.gradient[k] == pytest.approx(difference, rel=1e-5, abs=1e-6 + noise)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradient_of_every_kernel(name):
+    problem = make_problem(n=30)
+    params = Params(KERNELS[name], 0.2, 0.3)
+    found = evaluate(problem.inputs, params)
+    for k, h in enumerate(1e-5 * np.eye(params.theta.size)):
+        moved = [params.with_theta(params.theta + e) for e in (h, -h)]
+        up, down = (
+            oracle.log_evidence(lambda a, b, q=q: plain(q.kernel, a, b), *problem.data, q.sigma_w, q.sigma_y)
+            for q in moved
+        )
+        assert found.gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, TILE - 1, TILE, 2 * TILE + 17])
+def test_tiles_fill_multiply_and_contract_like_the_whole(n):
+    problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
+    C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
+    random = np.random.RandomState(3)
+    alpha, inverse, V = random.randn(n), random.randn(n, n), random.randn(n, 3)
+    inverse = inverse + inverse.T
+    with Executor(2) as executor:
+        covariance = Covariance(problem.inputs, problem.params, executor)
+        out = np.full((n, n), np.nan)
+        covariance.fill_lower(out)
+        assert_allclose(np.tril(out), np.tril(C), rtol=1e-12, atol=1e-14)
+        assert_allclose(covariance.matmul(V), C @ V, rtol=1e-10, atol=1e-10)
+        contracted = covariance.contract(alpha, np.tril(inverse))
+    G = (np.outer(alpha, alpha) - inverse) * (problem.Z @ problem.Z.T)
+    points = problem.params.kernel.points(problem.X)
+    assert_allclose(contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum())
+
+
+def test_leave_one_out_is_leaving_one_out(problem):
+    residuals, deviations = oracle.leave_one_out(problem.k, *problem.data, *problem.noise)
+    found, spread = problem.fitted().leave_one_out()
+    assert_allclose(found, residuals, rtol=1e-9)
+    assert_allclose(spread, deviations, rtol=1e-9)
+
+
+def test_float32_factor_keeps_float64_answers():
+    problem = make_problem(n=300, sigma_y=0.1, sigma_w=0.05)
+    C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
+    single, double = (problem.fitted(dtype=dtype) for dtype in ("float32", "float64"))
+    assert single.posterior_.parts.buffer.dtype == np.float32
+    alpha = single.posterior_.parts.alpha
+    assert np.linalg.norm(C @ alpha - problem.y) / np.linalg.norm(problem.y) < 1e-11
+    query = (problem.X_query, problem.Z_query)
+    assert_allclose(single.predict(*query), double.predict(*query), rtol=1e-9, atol=1e-9)
+    # 300 log-pivots, each rounded to eps(float32) times a condition number of about 1e5 at worst.
+    assert single.log_marginal_likelihood() == pytest.approx(double.log_marginal_likelihood(), abs=0.05)
+    ours, exact_std = single.explain(*query).weights_std, double.explain(*query).weights_std
+    assert (ours >= exact_std * (1 - 1e-10)).all()  # never less than there is
+    assert_allclose(ours, exact_std, rtol=1e-3)
+    value, gradient = single.log_marginal_likelihood(eval_gradient=True)
+    assert_allclose(gradient, double.log_marginal_likelihood(eval_gradient=True)[1], rtol=1e-3, atol=0.1)
+
+
+def test_one_and_two_workers_agree():
+    problem = make_problem(n=900, p=5, d=5, theta2=10.0)
+    one, two = (evaluate(problem.inputs, problem.params, n_jobs=jobs) for jobs in (1, 2))
+    assert one.value == pytest.approx(two.value, rel=1e-12)
+    assert_allclose(one.gradient, two.gradient, rtol=1e-9, atol=1e-9)
+
+
+def test_an_indefinite_kernel_is_refused():
+    X = np.eye(4)
+    data = Inputs(X, DenseFeatures(np.ones((4, 1))), np.ones(4))
+
+    class Indefinite(type(KERNELS["rbf"])):
+        def multiply(self, a, b, out):
+            out *= 2.0
+
+        def diagonal(self, points):
+            return np.ones(len(points))
+
+    with pytest.raises(NotPositiveDefinite, match="positive definite"):
+        evaluate(data, Params(Indefinite(1.0, 1.0), 0.0, 0.1))

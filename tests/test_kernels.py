@@ -1,0 +1,168 @@
+"""Kernels against their formulas, their derivatives against differences, and the tiles' hot loops against both."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
+from sklearn.gaussian_process import kernels as sk
+
+from gpx_scale import InputError, jit, kernels
+
+
+def set_overlap(a, b):
+    return [[len(s & t) / max(1, len(s | t)) for t in b] for s in a]
+
+
+SETS = [{1, 2}, {2, 3}, {1}, {4, 5, 6}, {1, 2, 3}]
+
+KERNELS = {
+    "rbf": kernels.RBF(1.3, 2.5),
+    "ard": kernels.RBF(0.7, (0.5, 2.0, 9.0)),
+    "matern12": kernels.Matern12(1.1, 3.0),
+    "matern12 ard": kernels.Matern12(1.1, (3.0, 1.0, 5.0)),
+    "matern32": kernels.Matern32(0.8, 2.0),
+    "matern52 ard": kernels.Matern52(1.5, (3.0, 1.0, 0.5)),
+    "rq": kernels.RationalQuadratic(1.2, 2.0, 0.7),
+    "rq ard": kernels.RationalQuadratic(1.2, (2.0, 1.0, 4.0), 2.7),
+    "sum": kernels.RBF(1.3, 2.5) + kernels.Matern32(0.4, 0.5),
+    "product": kernels.RBF(1.3, 2.5) * kernels.RationalQuadratic(0.9, 4.0, 1.5),
+    "nested": (kernels.RBF(1.3, 2.5) + kernels.Matern52(0.2, 1.0)) * kernels.Matern12(1.0, (2.0, 3.0, 1.0)),
+}
+
+
+def plain(kernel, a, b):
+    """The formulas, one by one."""
+    if isinstance(kernel, kernels.Sum):
+        return plain(kernel.first, a, b) + plain(kernel.second, a, b)
+    if isinstance(kernel, kernels.Product):
+        return plain(kernel.first, a, b) * plain(kernel.second, a, b)
+    s = cdist(a / np.sqrt(kernel.scales), b / np.sqrt(kernel.scales), "sqeuclidean")
+    r = np.sqrt(2.0 * s)
+    return kernel.theta1 * {
+        kernels.RBF: lambda: np.exp(-s),
+        kernels.Matern12: lambda: np.exp(-r),
+        kernels.Matern32: lambda: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+        kernels.Matern52: lambda: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+        kernels.RationalQuadratic: lambda: (1 + s / kernel.shape) ** -kernel.shape,
+    }[type(kernel)]()
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    return KERNELS[request.param]
+
+
+def test_values_are_the_formulas(kernel):
+    random = np.random.RandomState(0)
+    a, b = random.randn(30, 3), random.randn(20, 3)
+    b[0] = a[0]  # an equal pair, where the GEMM rounds
+    assert_allclose(kernel(a, b), plain(kernel, a, b), rtol=1e-12)
+    points = kernel.points(a)
+    assert_allclose(kernel.diagonal(points), plain(kernel, a, a).diagonal(), rtol=1e-15)
+
+
+def test_contraction_is_the_derivative(kernel):
+    random = np.random.RandomState(1)
+    a, b, G = random.randn(15, 3), random.randn(12, 3), random.randn(15, 12)
+    a[:2] = b[:2]
+    gradient = kernel.contract(kernel.points(a), kernel.points(b), G.copy())
+    for k, h in enumerate(1e-6 * np.eye(kernel.theta.size)):
+        up, down = (plain(kernel.with_theta(kernel.theta + e), a, b) for e in (h, -h))
+        assert gradient[k] == pytest.approx((G * (up - down)).sum() / 2e-6, rel=1e-6, abs=1e-7)
+
+
+def test_theta_round_trip(kernel):
+    assert kernel.with_theta(kernel.theta).as_dict().keys() == kernel.as_dict().keys()
+    assert_allclose(kernel.with_theta(kernel.theta + 0.5).theta, kernel.theta + 0.5, rtol=1e-14)
+    assert len(kernel.labels) == kernel.theta.size
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (kernels.RBF(1.0, 3.0), sk.RBF(np.sqrt(1.5))),
+        (kernels.Matern12(1.0, 3.0), sk.Matern(np.sqrt(1.5), nu=0.5)),
+        (kernels.Matern32(1.0, 3.0), sk.Matern(np.sqrt(1.5), nu=1.5)),
+        (kernels.Matern52(1.0, 3.0), sk.Matern(np.sqrt(1.5), nu=2.5)),
+        (kernels.RationalQuadratic(1.0, 3.0, 0.8), sk.RationalQuadratic(np.sqrt(1.5), alpha=0.8)),
+    ],
+)
+def test_agrees_with_scikit_learn_at_lengthscale_squared_theta2_over_2(ours, theirs):
+    X = np.random.RandomState(2).randn(20, 4)
+    assert_allclose(ours(X), theirs(X), rtol=1e-10)
+
+
+def test_matern12_keeps_its_digits_at_near_pairs():
+    a = np.array([[1000.0, -500.0]])
+    b = a + 1e-9
+    difference = np.sqrt(((a - b) ** 2).sum())
+    assert kernels.Matern12(1.0, 2.0)(a, b)[0, 0] == pytest.approx(np.exp(-difference), rel=1e-14)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([np.float64, np.float32]))
+def test_profiles_in_both_precisions(seed, real):
+    random = np.random.RandomState(seed)
+    E = -np.exp(random.uniform(-20, 6, size=(7, 33)))
+    s = -E.astype(real).astype(float)
+    eps = np.finfo(real).eps
+    for family, kernel in enumerate((kernels.RBF, kernels.Matern12, kernels.Matern32, kernels.Matern52)):
+        out = np.ones(E.shape, real)
+        jit.times_profile(family, real(1), real(1), E.astype(real), out)
+        expected = plain(kernel(1.0, 1.0), np.zeros((1, 1)), np.sqrt(s).reshape(-1, 1)).reshape(s.shape)
+        shown = expected > 1e3 * np.finfo(real).tiny
+        # exp turns a relative error eps of its argument a into a eps; a reaches sqrt(10 s).
+        error = (np.abs(out - expected) / expected)[shown] / (8 + np.maximum(s, np.sqrt(10 * s)))[shown]
+        assert error.max(initial=0.0) < 2 * eps
+
+
+def test_exponential_to_the_last_bits():
+    x = -np.linspace(0, 700, 70_001)[None, :]
+    out = np.ones_like(x)
+    jit.times_profile(jit.RBF, 1.0, 1.0, x, out)
+    assert np.abs(out / np.exp(x) - 1).max() < 4e-16
+
+
+def test_median_heuristic():
+    X = np.random.RandomState(0).randn(300, 4)
+    exact = np.median(cdist(X, X, "sqeuclidean")[np.triu_indices(300, 1)])
+    assert kernels.RBF().started(X).theta2 == pytest.approx(exact)
+    assert kernels.RBF().started(np.ones((5, 2))).theta2 == 1.0
+    assert kernels.RBF().started(X, ard=True).theta2 == (pytest.approx(exact),) * 4
+
+
+def test_function_kernel_on_sets():
+    kernel = kernels.Function(2.0, set_overlap)
+    training = kernel.training(SETS)
+    assert_allclose(kernel.tile(training[1:3], training[0:4]), 2.0 * np.array(set_overlap(SETS[1:3], SETS[:4])))
+    picked = training[np.array([4, 0])]
+    assert_allclose(kernel.tile(picked, picked), 2.0 * np.array(set_overlap([SETS[4], SETS[0]], [SETS[4], SETS[0]])))
+    assert_allclose(kernel.diagonal(training), 2.0)
+    both = kernel + kernels.Function(1.0, set_overlap)
+    joint = both.points(both.training(SETS))
+    assert_allclose(both.tile(joint, joint), 3.0 * np.array(set_overlap(SETS, SETS)))
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda: kernels.RBF(theta1=0.0),
+        lambda: kernels.RBF(theta2=-1.0),
+        lambda: kernels.RBF(theta2="mean"),
+        lambda: kernels.RBF(theta2=(1.0, np.inf)),
+        lambda: kernels.RationalQuadratic(1.0, 1.0, 0.0),
+        lambda: kernels.RBF() + 1.0,
+        lambda: kernels.RBF() * kernels.Precomputed(),
+        lambda: kernels.Function(1.0),
+        lambda: kernels.RBF(1.0, (1.0, 2.0)).started(np.zeros((3, 5))),
+        lambda: kernels.RBF()(np.zeros((2, 2))),
+        lambda: kernels.as_kernel("rbff"),
+        lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training(SETS),
+        lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training(SETS),
+        lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training(SETS),
+    ],
+)
+def test_broken_kernels_say_what_is_wrong(broken):
+    with pytest.raises(InputError):
+        broken()

@@ -1,0 +1,117 @@
+"""Predictive moments, joint covariance and samples against the oracle, and their invariants."""
+
+import numpy as np
+import oracle
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose
+from problems import make_problem, problems
+
+from gpx_scale import datasets
+from gpx_scale.errors import MemoryLimitError
+from gpx_scale.runtime import Executor
+
+
+@given(problems())
+def test_moments_agree_with_the_oracle(problem):
+    model = problem.fitted()
+    explanation = model.explain(problem.X_query, problem.Z_query, cov=True, baseline="zero")
+    mean, joint = oracle.predict(problem.k, *problem.data, problem.X_query, problem.Z_query, *problem.noise)
+    near = {"rtol": problem.tol, "atol": problem.tol * np.abs(problem.y).max() + problem.tol}
+    assert_allclose(model.predict(problem.X_query, problem.Z_query), mean, **near)
+    assert_allclose(explanation.prediction, mean, **near)
+    assert_allclose(explanation.prediction_std**2, joint.diagonal(), **near)
+    _, cov = model.predict(problem.X_query, problem.Z_query, return_cov=True)
+    assert_allclose(cov, joint, rtol=problem.tol, atol=problem.tol * joint.max())
+    for i, x in enumerate(problem.X_query):
+        w_mean, w_cov = oracle.weights(problem.k, *problem.data, x, *problem.noise)
+        assert_allclose(explanation.weights[i], w_mean, **near)
+        assert_allclose(explanation.weights_cov[i], w_cov, rtol=problem.tol, atol=problem.tol * w_cov.max())
+        assert_allclose(explanation.weights_std[i] ** 2, w_cov.diagonal(), rtol=problem.tol, atol=problem.tol * w_cov.max())
+
+
+@given(problems())
+def test_variances_stay_between_their_floor_and_the_prior(problem):
+    explanation = problem.fitted().explain(problem.X_query, problem.Z_query)
+    assert (explanation.weights_std >= problem.sigma_w).all()
+    assert (explanation.weights_std**2 <= problem.theta1 + problem.sigma_w**2 + 1e-12).all()
+    assert (explanation.prediction_std >= problem.sigma_y).all()
+
+
+def test_weights_add_up_to_the_prediction(problem):
+    model = problem.fitted()
+    explanation = model.explain(problem.X_query, problem.Z_query, baseline="zero")
+    assert_allclose((problem.Z_query * explanation.weights).sum(axis=1), model.predict(problem.X_query, problem.Z_query))
+
+
+def test_training_rows_have_weights_of_their_own(problem):
+    model = problem.fitted()
+    explanation = model.training_explanation(cov=True, baseline="zero")
+    for i in range(0, len(problem.y), 7):
+        mean, cov = oracle.own_weights(problem.k, *problem.data, i, *problem.noise)
+        assert_allclose(explanation.weights[i], mean, rtol=1e-9, atol=1e-10)
+        assert_allclose(explanation.weights_cov[i], cov, rtol=1e-9, atol=1e-10)
+        assert_allclose(explanation.weights_std[i] ** 2, cov.diagonal(), rtol=1e-9)
+        seen = problem.Z[i] @ cov @ problem.Z[i] + problem.sigma_y**2
+        assert explanation.prediction_std[i] ** 2 == pytest.approx(seen, rel=1e-9)
+    as_new = model.explain(problem.X, problem.Z)
+    assert (explanation.prediction_std < as_new.prediction_std).all()  # their own y has been seen
+
+
+def test_chunks_do_not_matter(problem):
+    parts = problem.fitted().posterior_
+    with Executor(2) as executor:
+        whole = parts.moments(problem.X_query, executor, 2**28, var=True, cov=True, along=[problem.Z_query])
+        single = parts.moments(problem.X_query, executor, 1, var=True, cov=True, along=[problem.Z_query])
+    assert_allclose(whole.mean, single.mean, rtol=1e-12)
+    assert_allclose(whole.var, single.var, rtol=1e-12)
+    assert_allclose(whole.cov, single.cov, rtol=1e-10, atol=1e-13)
+    assert_allclose(whole.along[0], single.along[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("sigma_w", [0.0, 0.2])
+def test_samples_have_the_posterior_s_moments(sigma_w):
+    problem = make_problem(n=30, d=2, m=3, sigma_w=sigma_w)
+    model, size = problem.fitted(), 4000
+    W = model.sample_weights(problem.X_query, problem.Z_query, n_samples=size, random_state=0)
+    y = model.sample_y(problem.X_query, problem.Z_query, n_samples=size, random_state=0)
+    assert W.shape == (3, 2, size)
+    assert y.shape == (3, size)
+    explanation = model.explain(problem.X_query, problem.Z_query, cov=True)
+    mean, cov = model.predict(problem.X_query, problem.Z_query, return_cov=True)
+    five_sd = 5 / np.sqrt(size)
+    assert (np.abs(W.mean(axis=2) - explanation.weights) < five_sd * explanation.weights_std).all()
+    assert (np.abs(y.mean(axis=1) - mean) < five_sd * np.sqrt(cov.diagonal())).all()
+    scale = np.sqrt(np.outer(cov.diagonal(), cov.diagonal()))
+    assert (np.abs(np.cov(y) - cov) < 1.5 * five_sd * scale).all()
+    for i in range(3):
+        assert (np.abs(np.cov(W[i]) - explanation.weights_cov[i]) < 1.5 * five_sd * problem.theta1).all()
+    # the same seed draws the same weights: y is w.z plus noise of deviation sigma_y
+    noise = y - np.einsum("mds,md->ms", W, problem.Z_query)
+    assert noise.std() == pytest.approx(problem.sigma_y, rel=0.05)
+
+
+def test_certified_deviations_are_never_below_exact_and_close():
+    data = datasets.synth10(1400)
+    problem = make_problem(n=1, d=1)
+    model = problem.model(theta1=0.2, theta2=24.0, sigma_w=0.01, sigma_y=0.1).fit(data.X[:600], data.y[:600])
+    exact = model.explain(data.X[600:]).weights_std
+    bound = model.explain(data.X[600:], std="certified").weights_std
+    assert not np.array_equal(exact, bound)  # the low rank was used
+    assert (bound >= exact * (1 - 1e-12)).all()
+    assert np.median(bound / exact) < 1.03
+
+
+def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
+    random = np.random.RandomState(0)
+    X, Xq = random.randn(100, 8), random.randn(60, 8)
+    model = make_problem().model(theta2=0.5).fit(X, X[:, 0])
+    assert_allclose(model.explain(Xq, std="certified").weights_std, model.explain(Xq).weights_std, rtol=1e-12)
+
+
+def test_joint_results_ask_before_they_allocate(problem):
+    model = problem.fitted(memory_limit="1MiB")
+    with pytest.raises(MemoryLimitError, match="fewer queries"):
+        model.predict(np.zeros((2000, 3)), np.zeros((2000, 4)), return_cov=True)
+    with pytest.raises(MemoryLimitError, match="fewer queries"):
+        model.sample_y(np.zeros((2000, 3)), np.zeros((2000, 4)))
