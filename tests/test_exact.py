@@ -76,7 +76,9 @@ def test_tiles_fill_multiply_and_contract_like_the_whole(n):
         contracted = covariance.contract(alpha, np.tril(inverse))
     G = (np.outer(alpha, alpha) - inverse) * (problem.Z @ problem.Z.T)
     points = problem.params.kernel.points(problem.X)
-    assert_allclose(contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum())
+    assert_allclose(
+        contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum()
+    )
 
 
 def test_leave_one_out_is_leaving_one_out(problem):

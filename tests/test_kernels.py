@@ -40,13 +40,16 @@ def plain(kernel, a, b):
         return plain(kernel.first, a, b) * plain(kernel.second, a, b)
     s = cdist(a / np.sqrt(kernel.scales), b / np.sqrt(kernel.scales), "sqeuclidean")
     r = np.sqrt(2.0 * s)
-    return kernel.theta1 * {
-        kernels.RBF: lambda: np.exp(-s),
-        kernels.Matern12: lambda: np.exp(-r),
-        kernels.Matern32: lambda: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
-        kernels.Matern52: lambda: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
-        kernels.RationalQuadratic: lambda: (1 + s / kernel.shape) ** -kernel.shape,
-    }[type(kernel)]()
+    return (
+        kernel.theta1
+        * {
+            kernels.RBF: lambda: np.exp(-s),
+            kernels.Matern12: lambda: np.exp(-r),
+            kernels.Matern32: lambda: (1 + np.sqrt(3) * r) * np.exp(-np.sqrt(3) * r),
+            kernels.Matern52: lambda: (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r),
+            kernels.RationalQuadratic: lambda: (1 + s / kernel.shape) ** -kernel.shape,
+        }[type(kernel)]()
+    )
 
 
 @pytest.fixture(params=KERNELS)

@@ -51,9 +51,7 @@ def _bound(parts: Any, x: Any, executor: Executor) -> np.ndarray:
     return np.clip(prior[:, None] - reduced, 0.0, prior[:, None])
 
 
-def _directions(
-    parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor
-) -> tuple[np.ndarray, np.ndarray]:
+def _directions(parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
     """F (m, r), T (r, n) with k~(x*, X) = F T, best directions first: any leading ones are a projection of their own.
 
     Randomised subspace iteration on the queries' own kernel matrix.
@@ -72,9 +70,7 @@ def _directions(
     return F, solve_triangular(R, executor.matmul(basis.T, K), trans="T", check_finite=False)
 
 
-def _enough(
-    parts: Any, prior: np.ndarray, K: np.ndarray, F: np.ndarray, T: np.ndarray, executor: Executor
-) -> int:
+def _enough(parts: Any, prior: np.ndarray, K: np.ndarray, F: np.ndarray, T: np.ndarray, executor: Executor) -> int:
     """The least of some ranks whose bound exceeds the pilots' exact deviations by EXCESS in the median; 0 if none does."""
     at = np.linspace(0, len(K) - 1, min(PILOTS, len(K))).astype(int)
     exact = prior[at, None] - parts.reduction(K[at], executor) + parts.params.sigma_w**2

@@ -14,7 +14,16 @@ from sklearn.datasets import load_digits as _sklearn_digits
 
 from .errors import InputError
 
-__all__ = ["Dataset", "load_abalone", "load_boston", "load_diabetes", "load_digits", "load_fish", "load_wine", "synth10"]
+__all__ = [
+    "Dataset",
+    "load_abalone",
+    "load_boston",
+    "load_diabetes",
+    "load_digits",
+    "load_fish",
+    "load_wine",
+    "synth10",
+]
 
 
 class Dataset(NamedTuple):
@@ -79,7 +88,9 @@ def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories:
     columns: dict[str, np.ndarray] = {}
     for key, values in table.items():
         if key in categories:
-            columns |= {f"{key}={level}": np.array([v == level for v in values], float) for level in sorted(set(values))}
+            columns |= {
+                f"{key}={level}": np.array([v == level for v in values], float) for level in sorted(set(values))
+            }
         elif key not in drop:
             columns[key] = np.array(values, dtype=float)
     return Dataset(np.column_stack(list(columns.values())), y, list(columns))

@@ -98,7 +98,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     >>> explanation
     Explanation(142 samples, 10 features, with uncertainty)
     >>> [reason.feature for reason in explanation.top(0, k=2)]
-    ['s5', 'bmi']
+    ['bmi', 's5']
     >>> bool(np.allclose(explanation.base_values + explanation.contributions.sum(axis=1), model.predict(X[300:])))
     True
     """
@@ -262,7 +262,9 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any, Z: Any = None, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m)."""
         if return_std and return_cov:
-            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
+            raise InputError(
+                "return_std and return_cov exclude each other: the deviations are the covariance's diagonal"
+            )
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
         with self._engine() as (executor, chunk):
@@ -376,7 +378,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
     def _query(self, X: Any, Z: Any) -> tuple[Any, DenseFeatures, np.ndarray]:
         check_is_fitted(self)
-        remember_columns(self, X, reset=False)
+        if self._params.kernel.takes == "vectors":
+            remember_columns(self, X, reset=False)
         x, features, raw = self._door.enter(X, Z)
         return self._params.kernel.queries(x, len(self.posterior_.parts)), features, raw
 

@@ -186,13 +186,14 @@ def _lbfgs(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tu
 
 
 def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
-    theta = prior.centre.copy()
+    theta, free = prior.centre.copy(), prior.free
     low, high = prior.bounds()
-    theta[prior.free] += 0.5 * prior.sd[prior.free] * random.standard_normal(int(prior.free.sum()))
-    return start.with_theta(np.clip(theta, low, high) if prior.free.all() else np.where(prior.free, theta, prior.centre))
+    moved = theta[free] + 0.5 * prior.sd[free] * random.standard_normal(int(free.sum()))
+    theta[free] = np.clip(moved, low[free], high[free])
+    return start.with_theta(theta)
 
 
 def _at_bound(params: Params, prior: Prior) -> list[str]:
-    low, high = prior.bounds()
-    near = prior.free & (np.minimum(params.theta - low, high - params.theta) < 1e-6)
-    return [name for name, hit in zip(params.names, near, strict=True) if hit]
+    inside = np.abs(params.theta[prior.free] - prior.centre[prior.free]) < prior.half_width[prior.free] - 1e-6
+    names = [name for name, free in zip(params.names, prior.free, strict=True) if free]
+    return [name for name, fine in zip(names, inside, strict=True) if not fine]

@@ -282,7 +282,9 @@ class ExactParts:
             if info == 0:
                 break
         else:
-            raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
+            raise NotPositiveDefinite(
+                "the kernel matrix of training rows and queries has no Cholesky factor to sample by"
+            )
         (trmm,) = get_blas_funcs(("trmm",), (joint,))
         factor = self.factor(executor)
         draws = np.empty((m, d, n_samples))

@@ -116,7 +116,6 @@ class DenseFeatures:
         return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
 
 
-
 @dataclass(frozen=True)
 class Inputs:
     """Training data behind the door, in the engine's units: x for the kernel, Z (n, d), y (n,)."""
@@ -229,7 +228,9 @@ class Door:
         if self.takes == "vectors":
             vectors = raw if x is z else _matrix(x, "X")
             if vectors.shape[1] != self.scaling.x_shift.size:
-                raise InputError(f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
+                raise InputError(
+                    f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit"
+                )
             x = self.scaling.x(vectors)
         elif self.takes == "gram":
             x = _matrix(x, "X")

@@ -45,7 +45,7 @@ class Plan:
 
 def exact_bytes(n: int, p: int, d: int, itemsize: int, n_jobs: int, gram: bool = False) -> int:
     """The buffer, a kernel function's Gram matrix, points and features, tiles in work."""
-    return itemsize * n * n + 8 * n * n * gram + 8 * n * (4 * (p + 2) + 3 * d + 10) + n_jobs * 6 * 8 * TILE * TILE
+    return itemsize * n * n + 8 * n * n * gram + 8 * n * (4 * (p + 2) + 3 * d + 10) + n_jobs * 6 * 8 * min(n, TILE) ** 2
 
 
 def make_plan(
@@ -62,9 +62,9 @@ def make_plan(
     """Choose solver and precision for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is kept too.
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
-    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 38.5 MiB of 1.0 GiB
+    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 45.4 MiB of 1.0 GiB
       n <= 15000: the exact solver costs n^3 flops an evaluation and one n^2 buffer
-      float64: n <= 15000 and 38.5 MiB fit
+      float64: n <= 15000 and 45.4 MiB fit
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:

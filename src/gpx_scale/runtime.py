@@ -120,14 +120,24 @@ def threads(n_jobs: int | None) -> Iterator[int]:
     Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
     """
     n = min(effective_jobs(n_jobs), cpu_count())
-    numba_before = numba.get_num_threads()
+    numba_before = _set_numba_threads(n)
     _blas.enter(n)
     try:
-        numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
         yield n
     finally:
-        numba.set_num_threads(numba_before)
         _blas.leave(n)
+        _set_numba_threads(numba_before)
+
+
+def _set_numba_threads(n: int | None) -> int | None:
+    """Set numba's thread count and return the one before; None where no threading layer of numba's can be loaded."""
+    try:
+        before = numba.get_num_threads()
+        if n is not None:
+            numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
+    except ValueError:
+        return None
+    return before
 
 
 class Executor:

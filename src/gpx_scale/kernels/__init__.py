@@ -1,0 +1,61 @@
+"""k(x, x') and its derivatives. A kernel is frozen and holds its parameters; `theta` is their logs.
+
+    RBF                   theta1 exp(-s)                          s = sum_k (x_k - x'_k)^2 / theta2_k
+    Matern12, 32, 52      theta1 times the Matern form of lengthscale sqrt(theta2 / 2)
+    RationalQuadratic     theta1 (1 + s / shape)^-shape
+    Precomputed           theta1 times a Gram matrix
+    Function              theta1 times function(objects, objects)
+
+`theta2` is one number, a sequence (one for each column: ARD), or "median". All tend to the paper's RBF: lengthscale^2 =
+theta2 / 2. `a + b` and `a * b` combine kernels on the same x.
+
+>>> kernel = RBF(theta1=2.0, theta2=3.0) + Matern32(theta2=1.0)
+>>> kernel.as_dict()
+{'k1.theta1': 2.0, 'k1.theta2': 3.0, 'k2.theta1': 1.0, 'k2.theta2': 1.0}
+>>> kernel(np.zeros((1, 2)), np.ones((1, 2))).shape
+(1, 1)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InputError
+from .algebra import Kernel, Product, Sum
+from .given import Function, Precomputed
+from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
+
+__all__ = [
+    "RBF",
+    "Function",
+    "Kernel",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Precomputed",
+    "Product",
+    "RationalQuadratic",
+    "Sum",
+]
+
+NAMES: dict[str, type[Stationary]] = {
+    "rbf": RBF,
+    "matern12": Matern12,
+    "matern32": Matern32,
+    "matern52": Matern52,
+    "rq": RationalQuadratic,
+}
+
+
+def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
+    """A kernel object from a name, a kernel (its own parameters count), or a callable on two lists of objects."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in NAMES:
+        return NAMES[kernel](theta1, theta2)
+    if isinstance(kernel, str) and kernel == "precomputed":
+        return Precomputed(theta1)
+    if callable(kernel):
+        return Function(theta1, kernel)
+    known = ", ".join(f'"{name}"' for name in (*NAMES, "precomputed"))
+    raise InputError(f"kernel={kernel!r}: give one of {known}, a gpx_scale.kernels object, or a callable")

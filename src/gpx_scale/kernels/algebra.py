@@ -1,0 +1,176 @@
+"""What every kernel answers, and sums and products of kernels."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import InputError
+
+
+class Kernel(abc.ABC):
+    """What every kernel answers. `takes` names the x it is defined on: "vectors", "gram" or "objects"."""
+
+    takes: ClassVar[str]
+
+    # parameters
+    @property
+    @abc.abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """Kind of each entry of `theta`, as in `params.PRIOR_SD`."""
+
+    @property
+    @abc.abstractmethod
+    def theta(self) -> np.ndarray:
+        """Logarithms of the parameters, (t,)."""
+
+    @abc.abstractmethod
+    def with_theta(self, theta: np.ndarray) -> Kernel: ...
+
+    @abc.abstractmethod
+    def as_dict(self) -> dict[str, Any]: ...
+
+    def started(self, x: Any, ard: bool = False) -> Kernel:
+        """This kernel with "median" replaced by a number (one a column with `ard`)."""
+        return self
+
+    # points
+    def training(self, x: Any) -> Any:
+        """What can be computed of the training x once for a whole fit, whatever the parameters; slices by rows."""
+        return x
+
+    def queries(self, x: Any, n_train: int) -> Any:
+        """Query x in the form that `points` takes."""
+        return x
+
+    @abc.abstractmethod
+    def points(self, x: Any, dtype: Any = np.float64) -> Any:
+        """What tiles need of the rows of x at these parameters: an object that slices by rows; O(n p)."""
+
+    @abc.abstractmethod
+    def diagonal(self, points: Any) -> np.ndarray:
+        """k(x_i, x_i), (n,): analytic, never from a product."""
+
+    # tiles
+    @abc.abstractmethod
+    def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
+        """out *= k(a, b);  (len(a), len(b)) in place."""
+
+    @abc.abstractmethod
+    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+        """sum_ij G_ij dk(a_i, b_j)/dtheta;  (len(a), len(b)) -> (t,). G is overwritten."""
+
+    def tile(self, a: Any, b: Any, dtype: Any = np.float64) -> np.ndarray:
+        out = np.ones((len(a), len(b)), dtype)
+        self.multiply(a, b, out)
+        return out
+
+    def __call__(self, x: Any, y: Any = None) -> np.ndarray:
+        """The matrix k(x_i, y_j), (m, n), for looking at; y = None means x."""
+        a = self.points(x)
+        return self.tile(a, a if y is None else self.points(y))
+
+    def __add__(self, other: Kernel) -> Kernel:
+        return Sum(self, other)
+
+    def __mul__(self, other: Kernel) -> Kernel:
+        return Product(self, other)
+
+
+@dataclass(frozen=True)
+class PairPoints:
+    first: Any
+    second: Any
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> PairPoints:
+        return PairPoints(self.first[rows], self.second[rows])
+
+
+@dataclass(frozen=True)
+class Pair(Kernel):
+    """Two kernels on the same x; parameters of the first, then of the second, named k1.* and k2.*."""
+
+    first: Kernel
+    second: Kernel
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.first, Kernel) or not isinstance(self.second, Kernel):
+            raise InputError(f"can only combine kernels, got {self.first!r} and {self.second!r}")
+        if self.first.takes != self.second.takes:
+            raise InputError(f"{self.first!r} takes {self.first.takes}, {self.second!r} takes {self.second.takes}")
+
+    @property
+    def takes(self) -> str:  # type: ignore[override]
+        return self.first.takes
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return self.first.labels + self.second.labels
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.concatenate([self.first.theta, self.second.theta])
+
+    def with_theta(self, theta: np.ndarray) -> Kernel:
+        cut = self.first.theta.size
+        return replace(self, first=self.first.with_theta(theta[:cut]), second=self.second.with_theta(theta[cut:]))
+
+    def as_dict(self) -> dict[str, Any]:
+        parts = (("k1", self.first), ("k2", self.second))
+        return {f"{name}.{key}": value for name, part in parts for key, value in part.as_dict().items()}
+
+    def started(self, x: Any, ard: bool = False) -> Kernel:
+        return replace(self, first=self.first.started(x, ard), second=self.second.started(x, ard))
+
+    def training(self, x: Any) -> PairPoints:
+        return PairPoints(self.first.training(x), self.second.training(x))
+
+    def queries(self, x: Any, n_train: int) -> PairPoints:
+        return PairPoints(self.first.queries(x, n_train), self.second.queries(x, n_train))
+
+    def points(self, x: Any, dtype: Any = np.float64) -> PairPoints:
+        x = x if isinstance(x, PairPoints) else PairPoints(x, x)
+        return PairPoints(self.first.points(x.first, dtype), self.second.points(x.second, dtype))
+
+
+@dataclass(frozen=True)
+class Sum(Pair):
+    """k1 + k2."""
+
+    def diagonal(self, points: PairPoints) -> np.ndarray:
+        return self.first.diagonal(points.first) + self.second.diagonal(points.second)
+
+    def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
+        K = self.first.tile(a.first, b.first, out.dtype)
+        K += self.second.tile(a.second, b.second, out.dtype)
+        out *= K
+
+    def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        first = self.first.contract(a.first, b.first, G.copy())
+        return np.concatenate([first, self.second.contract(a.second, b.second, G)])
+
+
+@dataclass(frozen=True)
+class Product(Pair):
+    """k1 k2."""
+
+    def diagonal(self, points: PairPoints) -> np.ndarray:
+        return self.first.diagonal(points.first) * self.second.diagonal(points.second)
+
+    def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
+        self.first.multiply(a.first, b.first, out)
+        self.second.multiply(a.second, b.second, out)
+
+    def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        first, second = G.copy(), G
+        self.second.multiply(a.second, b.second, first)
+        self.first.multiply(a.first, b.first, second)
+        return np.concatenate(
+            [self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)]
+        )

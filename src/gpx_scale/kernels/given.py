@@ -1,0 +1,168 @@
+"""Kernels that somebody else evaluates: a Gram matrix, or a function of Python objects."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..errors import InputError
+from ..params import positive
+from .algebra import Kernel
+
+
+@dataclass(frozen=True)
+class GramPoints:
+    """Rows of a Gram matrix and, for each, the column in which it stands itself (empty where it has none)."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> GramPoints:
+        return GramPoints(self.rows[rows], self.columns[rows] if self.columns.size else self.columns)
+
+
+@dataclass(frozen=True)
+class Scaled(Kernel):
+    """theta1 times a kernel without parameters."""
+
+    theta1: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "theta1", positive(self.theta1, "theta1"))
+
+    @abc.abstractmethod
+    def block(self, a: Any, b: Any) -> np.ndarray:
+        """The parameter-free kernel, (len(a), len(b))."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("theta1",)
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.log([self.theta1])
+
+    def with_theta(self, theta: np.ndarray) -> Scaled:
+        return replace(self, theta1=float(np.exp(theta[0])))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"theta1": self.theta1}
+
+    def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
+        out *= self.theta1
+        out *= self.block(a, b)
+
+    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+        return np.array([self.theta1 * np.vdot(G, self.block(a, b))])
+
+
+@dataclass(frozen=True)
+class Precomputed(Scaled):
+    """theta1 times a Gram matrix given as X: (n, n) at fit; at predict (m, n), or with the queries' own block beside it:
+    (m, n + 1) with k(x*, x*) last, which variances need, or (m, n + m) with k(x*, x*'), which joint ones need."""
+
+    takes: ClassVar[str] = "gram"
+
+    def training(self, x: np.ndarray) -> GramPoints:
+        return GramPoints(x, np.arange(len(x)))
+
+    def queries(self, x: np.ndarray, n_train: int) -> GramPoints:
+        m, extra = len(x), x.shape[1] - n_train
+        if extra == 0:
+            return GramPoints(x, np.empty(0, int))
+        if extra == 1:
+            return GramPoints(x, np.full(m, n_train))
+        if extra == m:
+            return GramPoints(x, np.arange(n_train, n_train + m))
+        raise InputError(
+            f'kernel="precomputed": X is {x.shape}; with {n_train} training rows give {m} x {n_train} (mean only), '
+            f"{m} x {n_train + 1} (k(x*, x*) last) or {m} x {n_train + m} (the queries' own Gram matrix beside it)"
+        )
+
+    def points(self, x: Any, dtype: Any = np.float64) -> GramPoints:
+        return x if isinstance(x, GramPoints) else self.training(np.asarray(x, dtype=float))
+
+    def diagonal(self, points: GramPoints) -> np.ndarray:
+        if not points.columns.size:
+            raise InputError(
+                'kernel="precomputed": a variance needs k(x*, x*); give X of shape (m, n + 1) with it as the last column, '
+                "or (m, n + m) with the queries' own Gram matrix, or ask for the mean only"
+            )
+        return self.theta1 * points.rows[np.arange(len(points)), points.columns]
+
+    def block(self, a: GramPoints, b: GramPoints) -> np.ndarray:
+        if not b.columns.size:
+            raise InputError('kernel="precomputed": joint results need X of shape (m, n + m)')
+        if b.columns[-1] - b.columns[0] + 1 == b.columns.size:  # a run of columns needs no copy
+            return a.rows[:, b.columns[0] : b.columns[-1] + 1]
+        return a.rows[:, b.columns]
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Arbitrary Python objects, and their Gram matrix if it was asked for once (training)."""
+
+    items: list[Any]
+    gram: np.ndarray | None = None
+    offset: int = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> Objects:
+        if isinstance(rows, slice) and self.gram is not None:
+            start, stop, _ = rows.indices(len(self))
+            return Objects(self.items[start:stop], self.gram, self.offset + start)
+        index = np.arange(len(self))[rows]
+        at = self.offset + index
+        return Objects([self.items[i] for i in index], None if self.gram is None else self.gram[np.ix_(at, at)])
+
+
+@dataclass(frozen=True)
+class Function(Scaled):
+    """theta1 times function(list, list) -> (a, b) array, on any Python objects: graphs, sets, strings."""
+
+    function: Callable[[list[Any], list[Any]], Any] = None  # type: ignore[assignment]
+
+    takes: ClassVar[str] = "objects"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise InputError(f"Function kernel needs a callable on two lists of objects, got {self.function!r}")
+
+    def points(self, x: Any, dtype: Any = np.float64) -> Objects:
+        return x if isinstance(x, Objects) else Objects(list(x))
+
+    def training(self, x: Any) -> Objects:
+        """The objects with k of all pairs, (n, n)."""
+        objects = self.points(x)
+        gram = self._evaluate(objects.items, objects.items)
+        if not np.allclose(gram, gram.T, rtol=1e-8, atol=1e-8 * np.abs(gram).max(initial=0.0)):
+            raise InputError("the kernel function is not symmetric: k(a, b) and k(b, a) differ")
+        return Objects(objects.items, gram)
+
+    def diagonal(self, points: Objects) -> np.ndarray:
+        each = (self._evaluate([item], [item])[0, 0] for item in points.items)
+        return self.theta1 * np.fromiter(each, float, len(points))
+
+    def block(self, a: Objects, b: Objects) -> np.ndarray:
+        if a.gram is not None and a.gram is b.gram:
+            return a.gram[a.offset : a.offset + len(a), b.offset : b.offset + len(b)]
+        return self._evaluate(a.items, b.items)
+
+    def _evaluate(self, a: list[Any], b: list[Any]) -> np.ndarray:
+        values = np.asarray(self.function(a, b), dtype=float)
+        if values.shape != (len(a), len(b)) or not np.isfinite(values).all():
+            raise InputError(
+                f"the kernel function gave {values.shape} for lists of {len(a)} and {len(b)} objects"
+                f"{'' if np.isfinite(values).all() else ', with NaN or infinity'}; needed: a finite ({len(a)}, {len(b)})"
+            )
+        return values

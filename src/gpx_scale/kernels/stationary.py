@@ -1,0 +1,201 @@
+"""Kernels of a distance: theta1 f(s), s = sum_k (x_k - x'_k)^2 / theta2_k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from .. import jit
+from ..errors import InputError
+from ..params import positive
+from .algebra import Kernel
+
+MEDIAN_ROWS = 1000  # rows of the median heuristic: its relative error is about 1% there
+
+
+@dataclass(frozen=True)
+class VectorPoints:
+    """Rows scaled by theta2^-1/2 and augmented, so that one GEMM gives -s: left_i . right_j = 2 x.y - |x|^2 - |y|^2."""
+
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def of(cls, scaled: np.ndarray) -> VectorPoints:
+        n, p = scaled.shape
+        left = np.empty((n, p + 2), scaled.dtype)
+        left[:, :p] = scaled * scaled.dtype.type(np.sqrt(2.0))
+        left[:, p] = -np.einsum("ij,ij->i", scaled, scaled)
+        left[:, p + 1] = 1.0
+        right = left.copy()
+        right[:, p], right[:, p + 1] = left[:, p + 1], left[:, p]
+        return cls(left, right)
+
+    @property
+    def directions(self) -> np.ndarray:
+        """sqrt(2) times the scaled rows, (n, p)."""
+        return self.left[:, :-2]
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> VectorPoints:
+        return VectorPoints(self.left[rows], self.right[rows])
+
+    def minus_s(self, other: VectorPoints) -> np.ndarray:
+        return self.left @ other.right.T
+
+
+@dataclass(frozen=True)
+class Stationary(Kernel):
+    theta1: float = 1.0
+    theta2: float | str | Sequence[float] = "median"
+
+    takes: ClassVar[str] = "vectors"
+    family: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "theta1", positive(self.theta1, "theta1"))
+        if isinstance(self.theta2, str):
+            if self.theta2 != "median":
+                raise InputError(f'theta2={self.theta2!r}: give a number, one a column, or "median"')
+        elif np.ndim(self.theta2) == 0:
+            object.__setattr__(self, "theta2", positive(self.theta2, "theta2"))
+        else:
+            values = tuple(positive(value, "theta2") for value in np.asarray(self.theta2).ravel())
+            object.__setattr__(self, "theta2", values)
+
+    @property
+    def scales(self) -> np.ndarray:
+        """theta2 as (1,) or (p,)."""
+        if isinstance(self.theta2, str):
+            raise InputError('theta2="median" is known only once data are seen: give a number')
+        return np.atleast_1d(np.asarray(self.theta2, dtype=float))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("theta1",) + ("theta2",) * self.scales.size
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.log([self.theta1, *self.scales])
+
+    def with_theta(self, theta: np.ndarray) -> Stationary:
+        values = np.exp(theta).tolist()
+        theta2 = tuple(values[1 : 1 + self.scales.size])
+        return replace(self, theta1=values[0], theta2=theta2 if np.ndim(self.theta2) else theta2[0])
+
+    def as_dict(self) -> dict[str, Any]:
+        theta2 = np.array(self.theta2) if np.ndim(self.theta2) else self.theta2
+        return {"theta1": self.theta1, "theta2": theta2}
+
+    def started(self, x: np.ndarray, ard: bool = False) -> Stationary:
+        theta2 = median_squared_distance(x) if isinstance(self.theta2, str) else self.theta2
+        if ard and np.ndim(theta2) == 0:
+            theta2 = (theta2,) * x.shape[1]
+        if np.ndim(theta2) and np.size(theta2) != x.shape[1]:
+            raise InputError(f"theta2 has {np.size(theta2)} entries, X has {x.shape[1]} columns: give one a column")
+        return replace(self, theta2=theta2)
+
+    @property
+    def _shape(self) -> float:
+        return 1.0
+
+    def points(self, x: np.ndarray, dtype: Any = np.float64) -> VectorPoints:
+        return VectorPoints.of((np.asarray(x) / np.sqrt(self.scales)).astype(dtype, copy=False))
+
+    def diagonal(self, points: VectorPoints) -> np.ndarray:
+        return np.full(len(points), self.theta1)
+
+    def _minus_s(self, a: VectorPoints, b: VectorPoints) -> np.ndarray:
+        E = a.minus_s(b)
+        if self.family == jit.MATERN12:
+            # sqrt(s) turns the GEMM's rounding of eps |x|^2 into sqrt(eps) |x|: near pairs need their differences.
+            size = max(1.0, -min(a.left[:, -2].min(initial=0.0), b.left[:, -2].min(initial=0.0)))
+            jit.refine_close_pairs(a.directions / np.sqrt(2.0), b.directions / np.sqrt(2.0), 1e-6 * size, E)
+        return E
+
+    def multiply(self, a: VectorPoints, b: VectorPoints, out: np.ndarray) -> None:
+        real = a.left.dtype.type
+        jit.times_profile(self.family, real(self._shape), real(self.theta1), self._minus_s(a, b), out)
+
+    def contract(self, a: VectorPoints, b: VectorPoints, G: np.ndarray) -> np.ndarray:
+        sums = np.zeros(3)
+        jit.contract_profile(self.family, self._shape, self._minus_s(a, b), G, sums)
+        along = sums[1:2]
+        if self.scales.size > 1:
+            # sum_ij G_ij (x_i - x_j)^2 = rowsum.x_i^2 + colsum.x_j^2 - 2 x_i.G x_j, for all columns by one GEMM.
+            xa, xb = a.directions, b.directions
+            along = 0.5 * (G.sum(axis=1) @ xa**2 + G.sum(axis=0) @ xb**2) - np.einsum("ik,ik->k", xa, G @ xb)
+        return self.theta1 * np.concatenate([sums[:1], along, sums[2:]])[: self.theta.size]
+
+
+@dataclass(frozen=True)
+class RBF(Stationary):
+    """theta1 exp(-|x - x'|^2 / theta2), as in the paper."""
+
+    family: ClassVar[int] = jit.RBF
+
+
+@dataclass(frozen=True)
+class Matern12(Stationary):
+    """theta1 exp(-r / l), l^2 = theta2 / 2."""
+
+    family: ClassVar[int] = jit.MATERN12
+
+
+@dataclass(frozen=True)
+class Matern32(Stationary):
+    """theta1 (1 + b) exp(-b), b = sqrt(3) r / l, l^2 = theta2 / 2."""
+
+    family: ClassVar[int] = jit.MATERN32
+
+
+@dataclass(frozen=True)
+class Matern52(Stationary):
+    """theta1 (1 + b + b^2/3) exp(-b), b = sqrt(5) r / l, l^2 = theta2 / 2."""
+
+    family: ClassVar[int] = jit.MATERN52
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(Stationary):
+    """theta1 (1 + s / shape)^-shape: a mixture of RBFs of many length scales."""
+
+    shape: float = 1.0
+
+    family: ClassVar[int] = jit.RQ
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shape", positive(self.shape, "shape"))
+
+    @property
+    def _shape(self) -> float:
+        return self.shape
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*super().labels, "shape")
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.append(super().theta, np.log(self.shape))
+
+    def with_theta(self, theta: np.ndarray) -> RationalQuadratic:
+        return replace(super().with_theta(theta[:-1]), shape=float(np.exp(theta[-1])))  # type: ignore[return-value]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), "shape": self.shape}
+
+
+def median_squared_distance(x: np.ndarray) -> float:
+    """Median heuristic for theta2: the median of |x_i - x_j|^2 over pairs of at most MEDIAN_ROWS evenly spread rows."""
+    rows = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), MEDIAN_ROWS)).astype(int))]
+    squared = pdist(rows, "sqeuclidean")
+    squared = squared[squared > 0]
+    return float(np.median(squared)) if squared.size else 1.0

@@ -1,0 +1,55 @@
+"""The rooms: imports point one way, no room is too long, what is public is documented."""
+
+import ast
+from pathlib import Path
+
+import gpx_scale
+
+PACKAGE = Path(gpx_scale.__file__).parent
+ORDER = """errors runtime progress params inputs jit kernels blocks covariance exact certified plan evidence posterior
+explanation plots datasets estimator __init__ cli""".split()
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path):
+    """A room is a file of the package, or a folder of it."""
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports_of(path):
+    """(room, whether at the top of the file) for every import of another room."""
+    tree = ast.parse(path.read_text())
+    top = set(map(id, tree.body))
+    depth = len(path.relative_to(PACKAGE).parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == depth:
+            names = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+            for name in names:
+                yield ("__init__" if name == "__version__" else name), id(node) in top
+
+
+def test_a_room_imports_only_rooms_above_it():
+    assert {room_of(path) for path in FILES} == set(ORDER)
+    for path in FILES:
+        room = room_of(path)
+        for other, at_top in imports_of(path):
+            if at_top:
+                assert ORDER.index(other) < ORDER.index(room), f"{room} imports {other}"
+            else:
+                assert other in ("plots", "explanation"), f"{room} imports {other} inside a function"
+
+
+def test_rooms_are_one_idea_long():
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in FILES}
+    assert max(lengths.values()) <= 450, lengths
+
+
+def test_public_names_exist_and_are_documented():
+    for name in gpx_scale.__all__:
+        assert getattr(gpx_scale, name).__doc__, name
+    for module in (gpx_scale.kernels, gpx_scale.blocks):
+        for name in module.__all__:
+            assert getattr(module, name).__doc__, name

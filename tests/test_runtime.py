@@ -1,0 +1,190 @@
+"""Threads, workers and memory: scopes restore what they found, results do not depend on how many work."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import joblib
+import numba
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from problems import make_problem
+
+from gpx_scale import InputError
+from gpx_scale.runtime import (
+    Executor,
+    _blas_libraries,
+    available_memory,
+    effective_jobs,
+    format_bytes,
+    lower_tiles,
+    parse_memory,
+    slices,
+    threads,
+)
+
+
+def blas_counts():
+    return [library.get_num_threads() for library, _ in _blas_libraries()]
+
+
+def answers(n_jobs=None):
+    """Everything a model says, as one vector; defined here so that other processes can import it."""
+    problem = make_problem(n=500, p=5, d=5, m=50, theta2=12.0)
+    model = problem.fitted(n_jobs=n_jobs)
+    explanation = model.explain(problem.X_query, problem.Z_query)
+    value, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    return np.concatenate([explanation.weights.ravel(), explanation.weights_std.ravel(), [value], gradient])
+
+
+def usable_workers(_):
+    return effective_jobs(None)
+
+
+def test_scopes_restore_what_they_found():
+    before = blas_counts(), numba.get_num_threads()
+    with pytest.raises(KeyError), threads(1):
+        assert set(blas_counts()) == {1}
+        assert numba.get_num_threads() == 1
+        with threads(2):
+            assert set(blas_counts()) == {1}  # the least of all open requests
+        raise KeyError
+    assert (blas_counts(), numba.get_num_threads()) == before
+
+
+def test_overlapping_scopes_of_many_threads_restore_too():
+    before = blas_counts()
+    barrier = threading.Barrier(8)
+
+    def work(k):
+        barrier.wait()
+        for _ in range(50):
+            with threads(1 + k % 2), Executor(2) as executor:
+                executor.map(lambda i: i, range(3))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert blas_counts() == before
+
+
+def test_only_one_blas_pool_works_at_a_time():
+    ours = [flag for _, flag in _blas_libraries()]
+    with threads(2) as n:
+        assert blas_counts() == [n if flag else 1 for flag in ours]
+
+
+def test_executor_keeps_order_and_raises_what_was_raised():
+    with Executor(4) as executor:
+        assert executor.map(lambda i: i * i, range(50)) == [i * i for i in range(50)]
+        assert executor.map(lambda i: i, []) == []
+        with pytest.raises(ZeroDivisionError):
+            executor.map(lambda i: 1 // (i - 20), range(50))
+        assert executor.map(lambda i: -i, range(5)) == [0, -1, -2, -3, -4]
+        A, B = np.random.RandomState(0).randn(301, 17), np.random.RandomState(1).randn(17, 5)
+        assert_allclose(executor.matmul(A, B), A @ B, rtol=1e-12)
+
+
+def test_any_number_of_workers_gives_the_same_answers():
+    one = answers(1)
+    for n_jobs in (2, 16, -1, None):
+        assert_allclose(answers(n_jobs), one, rtol=1e-9, atol=1e-9)
+
+
+def test_eight_python_threads_at_once():
+    problem = make_problem(n=300, m=40)
+    model = problem.fitted()
+    alone = model.explain(problem.X_query, problem.Z_query).weights_std
+    barrier = threading.Barrier(8)
+
+    def work(k):
+        barrier.wait()
+        for _ in range(5):
+            if k % 4 == 0:
+                problem.fitted()
+            mean = model.predict(problem.X_query, problem.Z_query)
+            together = model.explain(problem.X_query, problem.Z_query)
+            assert_allclose(together.weights_std, alone, rtol=1e-10)
+            assert_allclose(together.prediction, mean, rtol=1e-9, atol=1e-12)
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+@pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
+def test_safe_whatever_numba_s_threading_layer(layer):
+    """Concurrent calls abort the process under numba's workqueue layer if a parallel kernel is ever entered."""
+    code = """
+import sys; sys.path.insert(0, sys.argv[1])
+from concurrent.futures import ThreadPoolExecutor
+from test_runtime import answers
+with ThreadPoolExecutor(8) as pool:
+    found = list(pool.map(lambda _: answers(2), range(8)))
+assert all(abs(f - found[0]).max() < 1e-6 for f in found)
+"""
+    command = [sys.executable, "-c", code, str(__file__).rsplit("/", 1)[0]]
+    done = subprocess.run(command, env={**os.environ, "NUMBA_THREADING_LAYER": layer}, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+
+
+def test_workers_of_joblib_use_one_thread_and_agree():
+    assert effective_jobs(None) == joblib.cpu_count()
+    found = joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(answers)() for _ in range(2))
+    for one in found:
+        assert_allclose(one, answers(1), rtol=1e-9, atol=1e-9)
+    for backend in ("loky", "threading"):
+        assert joblib.Parallel(n_jobs=2, backend=backend)(joblib.delayed(usable_workers)(i) for i in range(2)) == [1, 1]
+
+
+def test_spawned_processes_agree():
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for found in pool.map(answers, [1, 2]):
+            assert_allclose(found, answers(1), rtol=1e-9, atol=1e-9)
+
+
+def test_importing_compiles_nothing_and_makes_no_threads():
+    code = """
+import threading
+from numba.core import event
+with event.install_recorder("numba:compile") as seen:
+    import gpx_scale
+    gpx_scale.kernels.RBF(1.0, 1.0) + gpx_scale.kernels.Matern32(1.0, 1.0)
+assert not seen.buffer, seen.buffer
+assert threading.active_count() == 1
+import sys
+heavy = {"matplotlib", "torch", "dask", "gpx_scale.cli"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_memory_in_words():
+    assert parse_memory("8GiB") == 8 * 2**30
+    assert parse_memory(" 500 mb ") == 500 * 2**20
+    assert parse_memory(1e9) == 10**9
+    assert 0 < parse_memory(None) < available_memory()
+    assert format_bytes(3 * 2**30) == "3.0 GiB"
+    assert format_bytes(2**10) == "1.0 KiB"
+    for broken in ("much", "", 0, -1, float("nan"), float("inf"), True, "5 parsecs"):
+        with pytest.raises(InputError, match="memory_limit"):
+            parse_memory(broken)
+
+
+def test_jobs_in_words():
+    assert effective_jobs(3) == 3
+    assert effective_jobs(-1) == joblib.cpu_count()
+    for broken in (0, 1.5, "two", True):
+        with pytest.raises(InputError, match="n_jobs"):
+            effective_jobs(broken)
+
+
+def test_tiles_cover_the_lower_triangle_once():
+    seen = np.zeros((10, 10), int)
+    for rows, cols in lower_tiles(10, 3):
+        seen[rows, cols] += 1
+    assert (np.tril(seen) == np.tril(np.ones((10, 10)))).all()
+    assert [s.stop - s.start for s in slices(10, 3)] == [3, 3, 3, 1]
