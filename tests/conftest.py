@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+
 from problems import make_problem
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"

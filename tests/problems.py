@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-import oracle
 from hypothesis import strategies as st
 
+import oracle
 from gpx_scale import GPXRegressor, kernels
 from gpx_scale.inputs import DenseFeatures, Inputs
 from gpx_scale.params import Params

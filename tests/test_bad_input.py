@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
-from problems import make_problem
 
 from gpx_scale import GPXRegressor, InputError, MemoryLimitError, make_plan
 from gpx_scale.errors import JitterWarning, SolverUnavailable
+from problems import make_problem
 
 X, y = make_problem(n=20).X, make_problem(n=20).y
 
@@ -158,9 +158,7 @@ def test_unscaled_data_of_any_size():
     assert np.isfinite(tiny.predict(1e-12 * X)).all()
     metres = GPXRegressor(standardize=False, optimizer=None).fit(X + 1e8, y, np.ones((20, 1)))
     near = GPXRegressor(standardize=False, optimizer=None).fit((X + 1e8) - 1e8, y, np.ones((20, 1)))
-    assert_allclose(
-        metres.predict(X + 1e8, np.ones((20, 1))), near.predict((X + 1e8) - 1e8, np.ones((20, 1))), rtol=1e-6
-    )
+    assert_allclose(metres.predict(X + 1e8, np.ones((20, 1))), near.predict((X + 1e8) - 1e8, np.ones((20, 1))), rtol=1e-6)
     with pytest.raises(InputError, match="standardize=True"):
         GPXRegressor(standardize=False).fit(1e200 * X, y)
 

@@ -1,12 +1,12 @@
 """The paper's block matrices: sparse forms, operators, and the oracle say the same."""
 
 import numpy as np
-import oracle
 from hypothesis import given
 from numpy.testing import assert_allclose
-from problems import make_problem, problems
 
+import oracle
 from gpx_scale import blocks
+from problems import make_problem, problems
 
 
 @given(problems(largest=12))

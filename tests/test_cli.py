@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import SHARED
 
+from conftest import SHARED
 from gpx_scale import InputError, datasets, plots
 from gpx_scale.cli import main
 
@@ -30,9 +30,7 @@ def test_usage_and_failures_have_exit_codes(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["demo", "--out", str(tmp_path / "file" / "below")]) == 1
     assert "gpx-scale:" in capsys.readouterr().err
-    shown = subprocess.run(
-        [sys.executable, "-m", "gpx_scale.cli", "--help"], capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-m", "gpx_scale.cli", "--help"], capture_output=True, text=True, check=True)
     assert "demo" in shown.stdout
 
 
@@ -48,9 +46,7 @@ def test_plot_of_one_explanation(problem):
     assert len(ax.patches) == 3
     widths = [patch.get_width() for patch in ax.patches][::-1]
     np.testing.assert_allclose(widths, [reason.contribution for reason in explanation.top(1, 3)])
-    assert (
-        explanation.feature_names[0] in " ".join(label.get_text() for label in ax.get_yticklabels()) or len(widths) == 3
-    )
+    assert explanation.feature_names[0] in " ".join(label.get_text() for label in ax.get_yticklabels()) or len(widths) == 3
     plots.pyplot().close("all")
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from problems import make_problem
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, make_regression
 from sklearn.decomposition import PCA
@@ -21,6 +20,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpx_scale import XZ, GPXRegressor, InputError, kernels
+from problems import make_problem
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +112,7 @@ def test_contributions_add_up_in_the_user_s_units(fitted, diabetes):
     for baseline in ("mean", "zero", np.linspace(-1, 1, 10)):
         explanation = fitted.explain(query, baseline=baseline)
         assert_allclose(explanation.base_values + explanation.contributions.sum(axis=1), prediction, rtol=1e-11)
-        b = (
-            {"mean": X[:300].mean().to_numpy(), "zero": np.zeros(10)}.get(baseline)
-            if isinstance(baseline, str)
-            else baseline
-        )
+        b = {"mean": X[:300].mean().to_numpy(), "zero": np.zeros(10)}.get(baseline) if isinstance(baseline, str) else baseline
         assert_allclose(explanation.contributions, explanation.weights * (query.to_numpy() - b), rtol=1e-9, atol=1e-9)
     mean = fitted.explain(query)
     assert_allclose(mean.base_values, np.mean(diabetes[1][:300]), rtol=1e-12)
@@ -195,7 +191,7 @@ def test_theta_is_the_logs_and_the_gradient_is_by_them(problem):
         values = [np.ravel(value) for value in model.hyperparameters_.values()]
         assert_allclose(model.theta_, np.log(np.concatenate(values)))
         theta = model.theta_ + 0.1
-        value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+        _, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
         for k, h in enumerate(1e-5 * np.eye(theta.size)):
             up, down = model.log_marginal_likelihood(theta + h), model.log_marginal_likelihood(theta - h)
             assert gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-4)
@@ -282,9 +278,7 @@ def test_z_of_one_is_gaussian_process_regression(diabetes):
     our_mean, our_std = ours.predict(Xs[80:], one[80:], return_std=True)
     assert_allclose(our_mean, mean, rtol=1e-9, atol=1e-11)
     assert_allclose(our_std, std, rtol=1e-9)
-    assert ours.log_marginal_likelihood() == pytest.approx(
-        theirs.log_marginal_likelihood(theirs.kernel_.theta), rel=1e-10
-    )
+    assert ours.log_marginal_likelihood() == pytest.approx(theirs.log_marginal_likelihood(theirs.kernel_.theta), rel=1e-10)
     # sigma_w^2 adds to sigma_y^2 where z = 1
     split = ours.set_params(sigma_w=0.4 * np.sqrt(0.3), sigma_y=0.4 * np.sqrt(0.7)).fit(Xs[:80], ys[:80], one[:80])
     assert_allclose(split.predict(Xs[80:], one[80:]), mean, rtol=1e-9, atol=1e-11)
@@ -419,10 +413,7 @@ def test_kernel_objects_and_ard(problem):
         assert model.log_marginal_likelihood() > -60
     ard = GPXRegressor(ard=True).fit(problem.X, problem.y, problem.Z)
     assert ard.hyperparameters_["theta2"].shape == (3,)
-    assert (
-        ard.log_marginal_likelihood()
-        > GPXRegressor().fit(problem.X, problem.y, problem.Z).log_marginal_likelihood() - 0.5
-    )
+    assert ard.log_marginal_likelihood() > GPXRegressor().fit(problem.X, problem.y, problem.Z).log_marginal_likelihood() - 0.5
 
 
 def test_ard_finds_the_dimension_that_matters():

@@ -1,19 +1,19 @@
 """The exact solver against the oracle: covariance, evidence, gradient, leave-one-out, in both precisions."""
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given, settings
 from numpy.testing import assert_allclose
-from problems import make_problem, problems
-from test_kernels import KERNELS, plain
 
+import oracle
 from gpx_scale import exact
 from gpx_scale.covariance import TILE, Covariance
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.inputs import DenseFeatures, Inputs
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor
+from problems import make_problem, problems
+from test_kernels import KERNELS, plain
 
 
 def evaluate(data, params, dtype=np.float64, n_jobs=1):
@@ -54,8 +54,7 @@ def test_gradient_of_every_kernel(name):
     for k, h in enumerate(1e-5 * np.eye(params.theta.size)):
         moved = [params.with_theta(params.theta + e) for e in (h, -h)]
         up, down = (
-            oracle.log_evidence(lambda a, b, q=q: plain(q.kernel, a, b), *problem.data, q.sigma_w, q.sigma_y)
-            for q in moved
+            oracle.log_evidence(lambda a, b, q=q: plain(q.kernel, a, b), *problem.data, q.sigma_w, q.sigma_y) for q in moved
         )
         assert found.gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-5)
 
@@ -76,9 +75,7 @@ def test_tiles_fill_multiply_and_contract_like_the_whole(n):
         contracted = covariance.contract(alpha, np.tril(inverse))
     G = (np.outer(alpha, alpha) - inverse) * (problem.Z @ problem.Z.T)
     points = problem.params.kernel.points(problem.X)
-    assert_allclose(
-        contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum()
-    )
+    assert_allclose(contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum())
 
 
 def test_leave_one_out_is_leaving_one_out(problem):
@@ -102,7 +99,7 @@ def test_float32_factor_keeps_float64_answers():
     ours, exact_std = single.explain(*query).weights_std, double.explain(*query).weights_std
     assert (ours >= exact_std * (1 - 1e-10)).all()  # never less than there is
     assert_allclose(ours, exact_std, rtol=1e-3)
-    value, gradient = single.log_marginal_likelihood(eval_gradient=True)
+    _, gradient = single.log_marginal_likelihood(eval_gradient=True)
     assert_allclose(gradient, double.log_marginal_likelihood(eval_gradient=True)[1], rtol=1e-3, atol=0.1)
 
 

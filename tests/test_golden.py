@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import SHARED
 from numpy.testing import assert_allclose
 
+from conftest import SHARED
 from gpx_scale import GPXRegressor
 
 

@@ -1,15 +1,15 @@
 """Predictive moments, joint covariance and samples against the oracle, and their invariants."""
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given
 from numpy.testing import assert_allclose
-from problems import make_problem, problems
 
+import oracle
 from gpx_scale import datasets
 from gpx_scale.errors import MemoryLimitError
 from gpx_scale.runtime import Executor
+from problems import make_problem, problems
 
 
 @given(problems())
@@ -27,9 +27,7 @@ def test_moments_agree_with_the_oracle(problem):
         w_mean, w_cov = oracle.weights(problem.k, *problem.data, x, *problem.noise)
         assert_allclose(explanation.weights[i], w_mean, **near)
         assert_allclose(explanation.weights_cov[i], w_cov, rtol=problem.tol, atol=problem.tol * w_cov.max())
-        assert_allclose(
-            explanation.weights_std[i] ** 2, w_cov.diagonal(), rtol=problem.tol, atol=problem.tol * w_cov.max()
-        )
+        assert_allclose(explanation.weights_std[i] ** 2, w_cov.diagonal(), rtol=problem.tol, atol=problem.tol * w_cov.max())
 
 
 @given(problems())
@@ -43,9 +41,7 @@ def test_variances_stay_between_their_floor_and_the_prior(problem):
 def test_weights_add_up_to_the_prediction(problem):
     model = problem.fitted()
     explanation = model.explain(problem.X_query, problem.Z_query, baseline="zero")
-    assert_allclose(
-        (problem.Z_query * explanation.weights).sum(axis=1), model.predict(problem.X_query, problem.Z_query)
-    )
+    assert_allclose((problem.Z_query * explanation.weights).sum(axis=1), model.predict(problem.X_query, problem.Z_query))
 
 
 def test_training_rows_have_weights_of_their_own(problem):

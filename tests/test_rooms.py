@@ -6,8 +6,10 @@ from pathlib import Path
 import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
-ORDER = """errors runtime progress params inputs jit kernels blocks covariance exact certified plan evidence posterior
-explanation plots datasets estimator __init__ cli""".split()
+ORDER = [
+    *("errors", "runtime", "progress", "params", "inputs", "jit", "kernels", "blocks", "covariance", "exact", "certified"),
+    *("plan", "evidence", "posterior", "explanation", "plots", "datasets", "estimator", "__init__", "cli"),
+]
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))

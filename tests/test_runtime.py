@@ -12,7 +12,6 @@ import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from problems import make_problem
 
 from gpx_scale import InputError
 from gpx_scale.runtime import (
@@ -26,6 +25,7 @@ from gpx_scale.runtime import (
     slices,
     threads,
 )
+from problems import make_problem
 
 
 def blas_counts():
@@ -47,12 +47,17 @@ def usable_workers(_):
 
 def test_scopes_restore_what_they_found():
     before = blas_counts(), numba.get_num_threads()
-    with pytest.raises(KeyError), threads(1):
-        assert set(blas_counts()) == {1}
-        assert numba.get_num_threads() == 1
-        with threads(2):
-            assert set(blas_counts()) == {1}  # the least of all open requests
-        raise KeyError
+
+    def fail_inside():
+        with threads(1):
+            assert set(blas_counts()) == {1}
+            assert numba.get_num_threads() == 1
+            with threads(2):
+                assert set(blas_counts()) == {1}  # the least of all open requests
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
     assert (blas_counts(), numba.get_num_threads()) == before
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -65,6 +66,7 @@ def _fit_and_explain(title: str, data: Dataset) -> tuple[Explanation, str]:
     explanation = model.explain(X_test, feature_names=data.feature_names)
     explained = time.perf_counter()
     error = np.mean((explanation.prediction - y_test) ** 2) / np.var(y)
+    assert explanation.prediction_std is not None
     inside = np.abs(explanation.prediction - y_test) <= 1.96 * explanation.prediction_std
     text = (
         f"{title}\n{model.fit_report_}\n"
@@ -76,8 +78,9 @@ def _fit_and_explain(title: str, data: Dataset) -> tuple[Explanation, str]:
     return explanation, text
 
 
-def _draw_digits(figure, explanation: Explanation) -> None:
+def _draw_digits(figure: Any, explanation: Explanation) -> None:
     """Eight test digits, four of each class, above their contributions."""
+    assert explanation.prediction_std is not None
     order = np.argsort(explanation.prediction)
     shown = np.concatenate([order[[0, 20, 40, 60]], order[[-61, -41, -21, -1]]])
     limit = float(np.quantile(np.abs(explanation.contributions[shown]), 0.995))
@@ -91,7 +94,7 @@ def _draw_digits(figure, explanation: Explanation) -> None:
     figure.suptitle("Digits (0-4 are -1, 5-9 are +1): predictions, and the pixels that speak for +1 (red) or -1 (blue)")
 
 
-def _draw_patients(figure, explanation: Explanation) -> None:
+def _draw_patients(figure: Any, explanation: Explanation) -> None:
     """The highest and the lowest prediction among the test patients."""
     axes = figure.subplots(1, 2)
     for ax, i in zip(axes, (explanation.prediction.argmax(), explanation.prediction.argmin()), strict=True):

@@ -106,9 +106,7 @@ def cross(kernel: Any, a: Any, b: Any, executor: Executor) -> np.ndarray:
     return out
 
 
-def cross_covariance(
-    kernel: Any, a: Any, Za: DenseFeatures, b: Any, Zb: DenseFeatures, executor: Executor
-) -> np.ndarray:
+def cross_covariance(kernel: Any, a: Any, Za: DenseFeatures, b: Any, Zb: DenseFeatures, executor: Executor) -> np.ndarray:
     """k(a_i, b_j) <z_i, z_j>;  (m, n) in parallel tiles."""
     out = np.empty((len(a), len(b)))
 

@@ -88,9 +88,7 @@ def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories:
     columns: dict[str, np.ndarray] = {}
     for key, values in table.items():
         if key in categories:
-            columns |= {
-                f"{key}={level}": np.array([v == level for v in values], float) for level in sorted(set(values))
-            }
+            columns |= {f"{key}={level}": np.array([v == level for v in values], float) for level in sorted(set(values))}
         elif key not in drop:
             columns[key] = np.array(values, dtype=float)
     return Dataset(np.column_stack(list(columns.values())), y, list(columns))

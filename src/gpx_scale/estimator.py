@@ -221,9 +221,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         positive(self.tol, "tol", zero=True)
         positive(self.n_restarts, "n_restarts", zero=True)
 
-    def _optimise(
-        self, data: Inputs, start: Params, buffer: np.ndarray, executor: Executor, journal: Journal
-    ) -> Optimum:
+    def _optimise(self, data: Inputs, start: Params, buffer: np.ndarray, executor: Executor, journal: Journal) -> Optimum:
         if self.optimizer is None:
             return Optimum(start, None, None, "hyperparameters as given", [])
         prior = Prior.around(start)
@@ -262,9 +260,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def predict(self, X: Any, Z: Any = None, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m)."""
         if return_std and return_cov:
-            raise InputError(
-                "return_std and return_cov exclude each other: the deviations are the covariance's diagonal"
-            )
+            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
         with self._engine() as (executor, chunk):
@@ -363,13 +359,11 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
         check_is_fitted(self)
         found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
-        return scale * found.leave_one_out(), scale / np.sqrt(found.inverse_diagonal)
+        return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
     def _evaluate(self, params: Params, gradient: bool) -> exact.Evidence:
         data = self.posterior_.parts.data
-        plan = make_plan(
-            len(data), 1, data.Z.shape[1], solver="exact", dtype=self.dtype, memory_limit=self.memory_limit
-        )
+        plan = make_plan(len(data), 1, data.Z.shape[1], solver="exact", dtype=self.dtype, memory_limit=self.memory_limit)
         with self._engine() as (executor, _):
             buffer = np.empty((plan.n, plan.n), plan.dtype)
             return exact.evaluate_in(buffer, executor, data, params, gradient=gradient)
@@ -399,10 +393,10 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 @contextmanager
 def _undone_on_failure(estimator: GPXRegressor) -> Iterator[None]:
     """Ctrl-C or an error inside leaves the estimator's attributes as they were before."""
-    before = dict(vars(estimator))
+    before = dict(estimator.__dict__)
     try:
         yield
     except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
         raise

@@ -40,7 +40,7 @@ class _Objective:
     def __init__(self, evaluate: Callable[[Params], Any], start: Params, prior: Prior, journal: Journal, phase: str):
         self.evaluate, self.prior, self.journal, self.phase = evaluate, prior, journal, phase
         self.template, self.free = start, prior.free
-        self.best: tuple[float, Params, Any] | None = None
+        self.best: Any = None  # (loss, params, evidence), or None where no point had a Cholesky factor
 
     def params(self, free: np.ndarray) -> Params:
         theta = self.template.theta
@@ -136,7 +136,10 @@ def _curvature(objective: _Objective, n: int) -> np.ndarray:
 def _quasi_newton(
     objective: _Objective, prior: Prior, H: np.ndarray, max_iter: int, tol: float
 ) -> tuple[tuple[bool, str], np.ndarray]:
-    """Whether it converged and why it ended, and H as it is then: BFGS from second derivatives H, projected to the box; ends when half the Newton decrement is below tol."""
+    """BFGS from second derivatives H, projected to the box; ends when half the Newton decrement is below tol.
+
+    Returns whether it converged and why it ended, and H as it is then.
+    """
     low, high = (bound[prior.free] for bound in prior.bounds())
     theta = np.clip(objective.template.theta[prior.free], low, high)
     try:

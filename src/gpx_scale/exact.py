@@ -41,6 +41,11 @@ class Evidence:
         assert self.inverse_diagonal is not None
         return self.alpha / self.inverse_diagonal
 
+    def leave_one_out_std(self) -> np.ndarray:
+        """Deviation of that prediction, noise included: (C^-1)_ii^-1/2;  (n,)."""
+        assert self.inverse_diagonal is not None
+        return self.inverse_diagonal**-0.5
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -138,9 +143,7 @@ def factorise(data: Inputs, params: Params, executor: Executor, buffer: np.ndarr
     return factor
 
 
-def evaluate_in(
-    buffer: np.ndarray, executor: Executor, data: Inputs, params: Params, *, gradient: bool = True
-) -> Evidence:
+def evaluate_in(buffer: np.ndarray, executor: Executor, data: Inputs, params: Params, *, gradient: bool = True) -> Evidence:
     """log p(y) and its gradient by the logs of the parameters;  in the first n^2 places of `buffer`, overwritten."""
     n = len(data)
     buffer = buffer.reshape(-1)[: n * n].reshape(n, n)
@@ -282,9 +285,7 @@ class ExactParts:
             if info == 0:
                 break
         else:
-            raise NotPositiveDefinite(
-                "the kernel matrix of training rows and queries has no Cholesky factor to sample by"
-            )
+            raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
         (trmm,) = get_blas_funcs(("trmm",), (joint,))
         factor = self.factor(executor)
         draws = np.empty((m, d, n_samples))

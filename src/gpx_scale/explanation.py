@@ -55,9 +55,7 @@ class Explanation:
                 raise IndexError(f"sample {rows} of {len(self)}")
             rows = [rows]
         picked = {
-            field.name: value[rows]
-            for field in fields(self)
-            if isinstance(value := getattr(self, field.name), np.ndarray)
+            field.name: value[rows] for field in fields(self) if isinstance(value := getattr(self, field.name), np.ndarray)
         }
         return replace(self, **picked)
 

@@ -80,7 +80,7 @@ class DenseFeatures:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.array.shape  # type: ignore[return-value]
+        return self.array.shape
 
     def __len__(self) -> int:
         return len(self.array)
@@ -152,9 +152,7 @@ class Scaling:
     intercept: bool
 
     @classmethod
-    def of(
-        cls, x: np.ndarray | None, Z: np.ndarray, y: np.ndarray, *, standardize: bool, fit_intercept: bool
-    ) -> Scaling:
+    def of(cls, x: np.ndarray | None, Z: np.ndarray, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
         x_shift, x_scale, _ = _moments(x if x is not None else np.empty((1, 0)))
         z_baseline, z_scale, constant = _moments(Z)
         z_scale = np.where(constant & (z_baseline != 0), z_baseline, z_scale)
@@ -228,9 +226,7 @@ class Door:
         if self.takes == "vectors":
             vectors = raw if x is z else _matrix(x, "X")
             if vectors.shape[1] != self.scaling.x_shift.size:
-                raise InputError(
-                    f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit"
-                )
+                raise InputError(f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
             x = self.scaling.x(vectors)
         elif self.takes == "gram":
             x = _matrix(x, "X")

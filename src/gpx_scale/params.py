@@ -54,9 +54,7 @@ class Params:
     def names(self) -> list[str]:
         """One name an entry of `theta`; entries of a vector are numbered."""
         return [
-            f"{name}[{k}]" if np.ndim(value) else name
-            for name, value in self.as_dict().items()
-            for k in range(np.size(value))
+            f"{name}[{k}]" if np.ndim(value) else name for name, value in self.as_dict().items() for k in range(np.size(value))
         ]
 
     def as_dict(self) -> dict[str, Any]:

@@ -34,9 +34,7 @@ class Posterior:
     parts: Any
     params: Params
 
-    def mean_weights(
-        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, own: slice | None = None
-    ) -> np.ndarray:
+    def mean_weights(self, x: Any, executor: Executor, chunk_bytes: int = 2**28, own: slice | None = None) -> np.ndarray:
         """E[w*];  (m, d);  touches nothing that variances need."""
         return self.moments(x, executor, chunk_bytes, own=own).mean
 
@@ -76,9 +74,7 @@ class Posterior:
             [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)],
         )
 
-    def _chunk(
-        self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None
-    ) -> Moments:
+    def _chunk(self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None) -> Moments:
         parts, sigma_w_var = self.parts, self.params.sigma_w**2
         K = parts.cross(x, executor, own)
         mean = parts.mean(K, executor)

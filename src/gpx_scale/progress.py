@@ -104,7 +104,8 @@ class Journal:
             "hyperparameters": parameters,
             "seconds": time.perf_counter() - self._started,
         }
-        return any([callback(state) is True for callback in self._callbacks])
+        answers = [callback(state) for callback in self._callbacks]  # every one is told
+        return any(answer is True for answer in answers)
 
     def say(self, message: str) -> None:
         logger.info(message)

@@ -134,7 +134,7 @@ def _set_numba_threads(n: int | None) -> int | None:
     try:
         before = numba.get_num_threads()
         if n is not None:
-            numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))
+            numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     except ValueError:
         return None
     return before

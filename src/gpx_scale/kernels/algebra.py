@@ -171,6 +171,4 @@ class Product(Pair):
         first, second = G.copy(), G
         self.second.multiply(a.second, b.second, first)
         self.first.multiply(a.first, b.first, second)
-        return np.concatenate(
-            [self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)]
-        )
+        return np.concatenate([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])

@@ -187,7 +187,7 @@ class RationalQuadratic(Stationary):
         return np.append(super().theta, np.log(self.shape))
 
     def with_theta(self, theta: np.ndarray) -> RationalQuadratic:
-        return replace(super().with_theta(theta[:-1]), shape=float(np.exp(theta[-1])))  # type: ignore[return-value]
+        return replace(super().with_theta(theta[:-1]), shape=float(np.exp(theta[-1])))  # type: ignore[call-arg, return-value]
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "shape": self.shape}
