@@ -73,9 +73,30 @@ def test_tiles_fill_multiply_and_contract_like_the_whole(n):
         assert_allclose(np.tril(out), np.tril(C), rtol=1e-12, atol=1e-14)
         assert_allclose(covariance.matmul(V), C @ V, rtol=1e-10, atol=1e-10)
         contracted = covariance.contract(alpha, np.tril(inverse))
+        tangents = covariance.tangents(alpha)
     G = (np.outer(alpha, alpha) - inverse) * (problem.Z @ problem.Z.T)
     points = problem.params.kernel.points(problem.X)
-    assert_allclose(contracted, problem.params.kernel.contract(points, points, G), rtol=1e-8, atol=1e-8 * np.abs(G).sum())
+    whole = problem.params.kernel.contract(points, points, G.copy())
+    assert_allclose(contracted, whole.sum(axis=0), rtol=1e-8, atol=1e-8 * np.abs(G).sum())
+    directions = problem.params.kernel.contract(points, points, alpha * (problem.Z @ problem.Z.T))
+    assert_allclose(tangents, directions, rtol=1e-8, atol=1e-8 * np.abs(directions).max())
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern52 ard", "nested"])
+def test_information_is_average_information(name):
+    problem = make_problem(n=30)
+    params = Params(KERNELS[name], 0.2, 0.3)
+    with Executor(1) as executor:
+        found = exact.evaluate_in(np.empty((30, 30)), executor, problem.inputs, params, information=True)
+
+    def C(q):
+        return oracle.covariance(lambda a, b: plain(q.kernel, a, b), problem.X, problem.Z, q.sigma_w, q.sigma_y)
+
+    h, inverse = 1e-5, np.linalg.inv(C(params))
+    steps = h * np.eye(params.theta.size)
+    slopes = [(C(params.with_theta(params.theta + e)) - C(params.with_theta(params.theta - e))) / (2 * h) for e in steps]
+    U = np.column_stack([slope @ inverse @ problem.y for slope in slopes])
+    assert_allclose(found.information, 0.5 * U.T @ inverse @ U, rtol=1e-6, atol=1e-6 * np.abs(U).max())
 
 
 def test_leave_one_out_is_leaving_one_out(problem):

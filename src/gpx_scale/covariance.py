@@ -89,9 +89,23 @@ class Covariance:
             rows, cols = tile
             G = Z[rows].inner(Z[cols])
             jit.evidence_weights(alpha[rows], alpha[cols], inverse[tile], G, rows == cols, G)
-            return kernel.contract(points[rows], points[cols], G)
+            return kernel.contract(points[rows], points[cols], G).sum(axis=0)
 
         return np.sum(self.executor.map(one, lower_tiles(len(self), TILE)), axis=0)
+
+    def tangents(self, v: np.ndarray) -> np.ndarray:
+        """(dS/dtheta_t) v for every parameter of the kernel;  (n,) -> (n, t);  n^2 kernel values."""
+        Z, points, kernel = self.data.Z, self.points, self.params.kernel
+
+        def one(rows: slice) -> np.ndarray:
+            total = np.zeros((rows.stop - rows.start, kernel.theta.size))
+            for cols in slices(len(self), TILE):
+                G = Z[rows].inner(Z[cols])
+                G *= v[cols]
+                total += kernel.contract(points[rows], points[cols], G)
+            return total
+
+        return np.concatenate(self.executor.map(one, slices(len(self), TILE)))
 
 
 def cross(kernel: Any, a: Any, b: Any, executor: Executor) -> np.ndarray:

@@ -35,6 +35,7 @@ class Evidence:
     inverse_diagonal: np.ndarray | None
     jitter: float
     condition: float
+    information: np.ndarray | None = None
 
     def leave_one_out(self) -> np.ndarray:
         """y_i minus its prediction from all other rows: alpha_i / (C^-1)_ii;  (n,)."""
@@ -143,14 +144,26 @@ def factorise(data: Inputs, params: Params, executor: Executor, buffer: np.ndarr
     return factor
 
 
-def evaluate_in(buffer: np.ndarray, executor: Executor, data: Inputs, params: Params, *, gradient: bool = True) -> Evidence:
-    """log p(y) and its gradient by the logs of the parameters;  in the first n^2 places of `buffer`, overwritten."""
+def evaluate_in(
+    buffer: np.ndarray,
+    executor: Executor,
+    data: Inputs,
+    params: Params,
+    *,
+    gradient: bool = True,
+    information: bool = False,
+) -> Evidence:
+    """log p(y), its gradient by the logs of the parameters, and their average information if asked for.
+
+    In the first n^2 places of `buffer`, which are overwritten.
+    """
     n = len(data)
     buffer = buffer.reshape(-1)[: n * n].reshape(n, n)
     factor = Factor.of(Covariance(data, params, executor), buffer)
     alpha = factor.solve(data.y[:, None])[:, 0]
     value = _log_density(data.y, alpha, factor)
-    condition, slope, inverse_diagonal = factor.condition, None, None
+    condition = factor.condition
+    slope = inverse_diagonal = metric = None
     if gradient:
         (potri,) = get_lapack_funcs(("potri",), (buffer,))
         potri(buffer.T, lower=0, overwrite_c=1)
@@ -158,7 +171,23 @@ def evaluate_in(buffer: np.ndarray, executor: Executor, data: Inputs, params: Pa
         q = alpha**2 - inverse_diagonal
         along_sigma = [params.sigma_w**2 * float(data.Z.squared() @ q), params.sigma_y**2 * float(q.sum())]
         slope = np.concatenate([0.5 * factor.covariance.contract(alpha, buffer), along_sigma])
-    return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition)
+        if information:
+            metric = _average_information(factor.covariance, alpha, buffer)
+    return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition, metric)
+
+
+def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """1/2 (dC_s alpha)^T C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t), never indefinite.
+
+    n^2 kernel values and 2 n^2 t flops, little beside the n^3 of an evaluation.
+    """
+    data, params = covariance.data, covariance.params
+    along_sigma = (
+        2 * alpha[:, None] * np.column_stack([params.sigma_w**2 * data.Z.squared(), np.full(len(data), params.sigma_y**2)])
+    )
+    U = np.asfortranarray(np.hstack([covariance.tangents(alpha), along_sigma]), inverse.dtype)
+    (symm,) = get_blas_funcs(("symm",), (inverse,))
+    return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:

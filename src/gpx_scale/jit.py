@@ -123,9 +123,9 @@ def times_profile(family, shape, scale, E, out):
 
 @jit
 def contract_profile(family, shape, E, G, sums):
-    """sums += [sum G f, sum G h s, sum G df/dlog(shape)], and G *= h for the caller's per-dimension sums.
+    """sums[:, i] = sum_j of G f, G h s, G df/dlog(shape) of row i, and G *= h for the caller's per-dimension sums.
 
-    (a, b), (a, b), (3,);  E <- s. The second sum is the derivative along one common log(theta2).
+    (a, b), (a, b), (3, a);  E <- s. The second sum is the derivative along one common log(theta2).
     """
     real = E.dtype.type
     zero, one, third, half, two, six, ten = real(0), real(1), real(1 / 3), real(0.5), real(2), real(6), real(10)
@@ -163,9 +163,9 @@ def contract_profile(family, shape, E, G, sums):
                 value[j] = g[j] * exp_negative(-shape * log)
                 g[j] = value[j] / (one + ratio)
                 shaped[j] = g[j] * s[j] - value[j] * shape * log
-            sums[2] += _sum(shaped)
-        sums[0] += _sum(value)
-        sums[1] += _dot(g, s)
+        sums[0, i] = _sum(value)
+        sums[1, i] = _dot(g, s)
+        sums[2, i] = _sum(shaped)
 
 
 @jit

@@ -61,7 +61,7 @@ class Kernel(abc.ABC):
 
     @abc.abstractmethod
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
-        """sum_ij G_ij dk(a_i, b_j)/dtheta;  (len(a), len(b)) -> (t,). G is overwritten."""
+        """sum_j G_ij dk(a_i, b_j)/dtheta for each row;  (len(a), len(b)) -> (len(a), t). G is overwritten."""
 
     def tile(self, a: Any, b: Any, dtype: Any = np.float64) -> np.ndarray:
         out = np.ones((len(a), len(b)), dtype)
@@ -153,7 +153,7 @@ class Sum(Pair):
 
     def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first = self.first.contract(a.first, b.first, G.copy())
-        return np.concatenate([first, self.second.contract(a.second, b.second, G)])
+        return np.hstack([first, self.second.contract(a.second, b.second, G)])
 
 
 @dataclass(frozen=True)
@@ -171,4 +171,4 @@ class Product(Pair):
         first, second = G.copy(), G
         self.second.multiply(a.second, b.second, first)
         self.first.multiply(a.first, b.first, second)
-        return np.concatenate([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])
+        return np.hstack([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])

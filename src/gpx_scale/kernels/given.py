@@ -60,7 +60,7 @@ class Scaled(Kernel):
         out *= self.block(a, b)
 
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
-        return np.array([self.theta1 * np.vdot(G, self.block(a, b))])
+        return self.theta1 * np.einsum("ij,ij->i", G, self.block(a, b))[:, None]
 
 
 @dataclass(frozen=True)

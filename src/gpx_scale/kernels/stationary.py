@@ -124,14 +124,14 @@ class Stationary(Kernel):
         jit.times_profile(self.family, real(self._shape), real(self.theta1), self._minus_s(a, b), out)
 
     def contract(self, a: VectorPoints, b: VectorPoints, G: np.ndarray) -> np.ndarray:
-        sums = np.zeros(3)
+        sums = np.empty((3, len(a)))
         jit.contract_profile(self.family, self._shape, self._minus_s(a, b), G, sums)
-        along = sums[1:2]
+        along = sums[1:2].T
         if self.scales.size > 1:
-            # sum_ij G_ij (x_i - x_j)^2 = rowsum.x_i^2 + colsum.x_j^2 - 2 x_i.G x_j, for all columns by one GEMM.
+            # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, all columns by one GEMM each.
             xa, xb = a.directions, b.directions
-            along = 0.5 * (G.sum(axis=1) @ xa**2 + G.sum(axis=0) @ xb**2) - np.einsum("ik,ik->k", xa, G @ xb)
-        return self.theta1 * np.concatenate([sums[:1], along, sums[2:]])[: self.theta.size]
+            along = 0.5 * (xa**2 * G.sum(axis=1)[:, None] + G @ xb**2) - xa * (G @ xb)
+        return self.theta1 * np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
 
 
 @dataclass(frozen=True)
