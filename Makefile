@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers accuracy check docs clean
+.PHONY: run test test-all bench bench-peers accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ bench-peers: $(VENV)/.installed-peers
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py
+
+tables: $(VENV)/.installed-test
+	$(BIN)/python bench/tables.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check src tests bench

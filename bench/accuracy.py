@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import report
 from sklearn.model_selection import train_test_split
 
 from gpx_scale import GPXRegressor, datasets
+from measure import report
 
 os.environ.setdefault("GPX_SCALE_DATA", str(Path(__file__).resolve().parents[2] / "shared" / "data"))
 

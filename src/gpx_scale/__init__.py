@@ -1,6 +1,6 @@
 """gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
 
-from . import blocks, kernels
+from . import blocks, datasets, kernels
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
 from .estimator import GPXRegressor
 from .explanation import Explanation
@@ -18,6 +18,7 @@ __all__ = [
     "InputError",
     "MemoryLimitError",
     "blocks",
+    "datasets",
     "kernels",
     "make_plan",
 ]

@@ -18,6 +18,7 @@ from .progress import Journal
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of the parameter
 LONGEST = 2.0  # step in the logs
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
+STUCK = (False, "no descent along the search direction")
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 
 
@@ -79,7 +80,7 @@ def maximise_evidence(
     """The parameters of the largest evidence times prior, from `start` and `n_restarts` draws of the prior.
 
     With enough rows, L-BFGS runs from every start on a quarter of them; from the best optimum a quasi-Newton search that
-    knows the curvature goes on with more rows (Digits: 3-7 evaluations of all rows, L-BFGS takes 17 from the same point).
+    knows the curvature goes on with more rows (Digits: 4-11 evaluations of all rows, L-BFGS takes 17).
     `tol`: a change of the evidence, in nats a row, that is not worth a step.
     """
     starts = [start, *(_draw(start, prior, random) for _ in range(n_restarts))]
@@ -101,6 +102,9 @@ def maximise_evidence(
             outcome = _quasi_newton(objective, prior, max_iter, tol)
             if objective.best is None:
                 raise NotPositiveDefinite(f"the covariance of {phase} has no Cholesky factor: raise sigma_y")
+            if outcome == STUCK:
+                objective.template = objective.best[1]
+                outcome = _lbfgs(objective, prior, max_iter, tol)
     _, params, found = objective.best
     return Optimum(params, found, *outcome, _at_bound(params, prior))
 
@@ -132,13 +136,13 @@ def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float
             return False, "no Cholesky factor at the start"
         H = objective.information + np.diag(power * np.maximum(slope, 0.0))
         for _ in range(max_iter):
-            inside = ~(((theta <= low) & (slope > 0)) | ((theta >= high) & (slope < 0)))
-            step = np.zeros_like(theta)
-            step[inside] = -np.linalg.solve(H[np.ix_(inside, inside)], slope[inside])
+            step = _projected_step(H, slope, theta <= low, theta >= high)
             if -0.5 * float(slope @ step) <= tol:
                 return True, "newton decrement below tol"
             up = (step > 0) & (power > 0)
-            step[up] = np.log1p(power[up] * step[up]) / power[up]
+            shorter = step.copy()
+            shorter[up] = np.log1p(power[up] * step[up]) / power[up]
+            step = shorter if float(slope @ shorter) < 0 else step
             step *= min(1.0, LONGEST / np.abs(step).max())
             for _ in range(20):
                 moved = np.clip(theta + step, low, high)
@@ -147,12 +151,26 @@ def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float
                     break
                 step *= 0.3
             else:
-                return False, "no descent along the search direction"
+                return STUCK
             H = _damped_update(H, moved - theta, new_slope - slope)
             theta, loss, slope = moved, new_loss, new_slope
     except _Stopped:
         return False, "stopped by a callback"
     return False, f"{max_iter} iterations"
+
+
+def _projected_step(H: np.ndarray, slope: np.ndarray, at_low: np.ndarray, at_high: np.ndarray) -> np.ndarray:
+    """-H^-1 slope in the coordinates that may move: one at its bound stays there if slope or step would push it out."""
+    inside = ~((at_low & (slope > 0)) | (at_high & (slope < 0)))
+    step = np.zeros_like(slope)
+    for _ in range(slope.size):
+        step[:] = 0.0
+        step[inside] = -np.linalg.solve(H[np.ix_(inside, inside)], slope[inside])
+        out = (at_low & (step < 0)) | (at_high & (step > 0))
+        if not out.any():
+            break
+        inside &= ~out
+    return step
 
 
 def _damped_update(H: np.ndarray, s: np.ndarray, change: np.ndarray) -> np.ndarray:

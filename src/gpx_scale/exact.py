@@ -275,8 +275,8 @@ class ExactParts:
         return _symmetric(executor.matmul(P, Q.T))
 
     def solve_rows(self, B: np.ndarray, executor: Executor) -> np.ndarray:
-        """B C^-1 for rows B;  (c, n) -> (c, n);  2 n^2 c flops."""
-        return self.factor(executor).solve(B.T).T
+        """B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops a row."""
+        return self.factor(executor).solve(B.reshape(-1, len(self)).T).T.reshape(B.shape)
 
     def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""

@@ -96,8 +96,8 @@ class DenseFeatures:
         """<z_i, z'_j>;  (n, m);  2 n m d flops."""
         return self.array @ other.array.T
 
-    def column(self, l: int) -> np.ndarray:
-        return self.array[:, l]
+    def columns(self, which: slice) -> np.ndarray:
+        return self.array[:, which]
 
     def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """K Z;  (m, n) -> (m, d)."""

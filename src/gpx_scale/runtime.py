@@ -46,13 +46,19 @@ def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False
 # --------------------------------------------------------------------------------------------------------- threads
 
 
+@lru_cache(maxsize=1)
+def usable_cores() -> int:
+    """Cores that affinity and control groups leave to this process; read once, since it opens files."""
+    return cpu_count()
+
+
 def effective_jobs(n_jobs: int | None) -> int:
     """Workers to use: None is every usable core, or one inside a joblib or Dask worker; negative counts from the end."""
     if n_jobs is None:
-        return 1 if _inside_worker() else cpu_count()
+        return 1 if _inside_worker() else usable_cores()
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise InputError(f"n_jobs={n_jobs!r}: give None, a positive number of workers, or -1 for all cores")
-    return int(n_jobs) if n_jobs > 0 else max(1, cpu_count() + 1 + int(n_jobs))
+    return int(n_jobs) if n_jobs > 0 else max(1, usable_cores() + 1 + int(n_jobs))
 
 
 def _inside_worker() -> bool:
@@ -119,7 +125,7 @@ def threads(n_jobs: int | None) -> Iterator[int]:
 
     Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
     """
-    n = min(effective_jobs(n_jobs), cpu_count())
+    n = min(effective_jobs(n_jobs), usable_cores())
     numba_before = _set_numba_threads(n)
     _blas.enter(n)
     try:

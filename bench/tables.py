@@ -1,0 +1,43 @@
+"""Write docs/measured.md and the README's table from the results of the last bench runs: `make tables`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from measure import RESULTS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {
+    "engine": ("The engine beside LAPACK and numpy", "make bench"),
+    "peers": ("Beside pytorch-gpx 0.1, the authors' package", "make bench-peers"),
+    "accuracy": ("Accuracy as in the paper: standardised, five 80/20 splits", "make accuracy"),
+}
+INTRODUCTION = """# Measured
+
+On two cores of a shared, noisy machine. What counts is the ratio of two things measured in turn within one run. This page is
+written by `make tables` from the results of the commands named in it.
+"""
+
+
+def table(rows):
+    lines = ["| what | measured | target | |", "|---|---|---|---|"]
+    state = {None: "", True: "met", False: "not met"}
+    lines += [f"| {row['what']} | {row['measured']} | {row['target']} | {state[row['met']]} |" for row in rows]
+    return "\n".join(lines)
+
+
+def main():
+    results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in PAGES}
+    parts = [INTRODUCTION]
+    parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
+    (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
+    goals = [row for name in ("engine", "peers") for row in results[name] if row["target"]] + results["accuracy"]
+    readme = ROOT / "README.md"
+    marked = re.compile(r"(<!-- measured -->\n).*?(<!-- end -->)", re.DOTALL)
+    readme.write_text(marked.sub(lambda found: f"{found[1]}{table(goals)}\n{found[2]}", readme.read_text()))
+
+
+if __name__ == "__main__":
+    main()
