@@ -203,6 +203,7 @@ def test_an_interrupted_fit_leaves_the_fitted_model(monkeypatch):
         (lambda m: m.explain(X, baseline="median"), "baseline"),
         (lambda m: m.explain(X, baseline=[1.0]), "baseline"),
         (lambda m: m.explain(X, std="fast"), "std="),
+        (lambda m: m.explain(X, std="certified", cov=True), "cov=True needs"),
         (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
         (lambda m: m.predict(X, return_std=True, return_cov=True), "exclude"),
         (lambda m: m.log_marginal_likelihood([0.0, 1.0]), "theta must hold 4"),

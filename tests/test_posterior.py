@@ -95,11 +95,12 @@ def test_certified_deviations_are_never_below_exact_and_close():
     data = datasets.synth10(1400)
     problem = make_problem(n=1, d=1)
     model = problem.model(theta1=0.2, theta2=24.0, sigma_w=0.01, sigma_y=0.1).fit(data.X[:600], data.y[:600])
-    exact = model.explain(data.X[600:]).weights_std
-    bound = model.explain(data.X[600:], std="certified").weights_std
-    assert not np.array_equal(exact, bound)  # the low rank was used
-    assert (bound >= exact * (1 - 1e-12)).all()
-    assert np.median(bound / exact) < 1.03
+    exact, bound = (model.explain(data.X[600:], baseline="zero", std=std) for std in (True, "certified"))
+    assert not np.array_equal(exact.weights_std, bound.weights_std)  # the low rank was used
+    assert (bound.weights_std >= exact.weights_std * (1 - 1e-12)).all()
+    assert np.median(bound.weights_std / exact.weights_std) < 1.03
+    for name in ("weights", "prediction_std", "base_values_std"):
+        assert_allclose(getattr(bound, name), getattr(exact, name), rtol=1e-10, atol=1e-12)
 
 
 def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
@@ -107,7 +108,9 @@ def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
     X = random.randn(100, 8)
     Xq = X[:60] + 0.01  # every query has a neighbour of its own
     model = make_problem().model(theta2=0.5).fit(X, X[:, 0])
-    assert_allclose(model.explain(Xq, std="certified").weights_std, model.explain(Xq).weights_std, rtol=1e-12)
+    exact, bound = (model.explain(Xq, std=std) for std in (True, "certified"))
+    assert_allclose(bound.weights_std, exact.weights_std, rtol=1e-12)
+    assert_allclose(bound.prediction_std, exact.prediction_std, rtol=1e-12)
 
 
 def test_joint_results_ask_before_they_allocate(problem):

@@ -4,11 +4,15 @@ Any weights a of the data give an estimate a.y of g_l(x*), whose mean squared er
 
     Var[g_l(x*)] <= k** - 2 a.b + a.C a,      b = diag(k*) z_l,      equal at a = C^-1 b
 
-We take a = C^-1 b~ with k* replaced by a projection k~* = F T on r directions shared by many queries. Then C a = b~, and
-the excess is (b - b~).C^-1 (b - b~) <= k** - k~**: of second order, and known. 2 d r (n^2 + m n) flops, not d n^2 m.
+We take a = C^-1 b~ with k* replaced by a projection k~* = F T on r directions shared by many queries. Then C a = b~ and
+
+    Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      too much by (b - b~).C^-1 (b - b~) <= k** - k~**
+
+which is of second order. 2 d r (n^2 + m n) flops instead of d n^2 m. (Predictions have the same bound, but their variance
+is so much smaller than the weights' that it is loose by tens of percent: they stay exact, for n^2 m flops.)
 
 The triangle inequality sd <= sqrt(k~** - b~.C^-1 b~) + sqrt(k** - k~**) needs one triangular solve less, but its excess is
-of first order: on 10 features it took a rank of 900 for the 3% that this form reaches with 130 (docs/measured.md).
+of first order: for the 3% that this form reaches with rank 60 on `synth10`, it needs more than 600 of 1,000.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from .covariance import cross
 from .runtime import Executor, slices
 
 EXCESS = 0.02  # of a deviation, in the median of the pilots
-PILOTS = 8  # queries computed exactly, to choose the rank
+PILOTS = 4  # queries computed exactly, to choose the rank
 LARGEST_RANK, LARGEST_GROUP = 512, 4096
 
 
@@ -42,15 +46,19 @@ def _bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarr
         chunks = [parts.reduction(K[i], executor) for i in slices(len(K), 16)]
         return np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
     F, T = np.ascontiguousarray(F[:, :rank]), T[:rank]
+    K = 2.0 * K - executor.matmul(F, T)
     reduced = np.empty((len(K), Z.shape[1]))
-    for group in slices(Z.shape[1], max(1, chunk_bytes // (parts.bytes_per_row * rank))):
-        z = Z.columns(group).T[:, None, :]  # (g, 1, n)
-        B = T * z
-        Y = parts.solve_rows(B, executor)  # (g, r, n): C^-1 b~ of each direction
-        quadratic = np.concatenate(executor.map(lambda pair: F @ (pair[0] @ pair[1].T), zip(B, Y, strict=True)), axis=1)
-        crossed = executor.matmul(K, (Y * z).reshape(-1, len(parts)).T)
-        both = (2.0 * crossed - quadratic).reshape(len(K), len(B), rank)
-        reduced[:, group] = np.einsum("ilj,ij->il", both, F)
+    for features in slices(Z.shape[1], max(1, chunk_bytes // (parts.bytes_per_row * rank))):
+        z = Z.columns(features).T
+        Y = parts.solve_rows(T * z[:, None, :], executor)  # (features, r, n): a = F Y
+
+        def reduce(rows: slice, features: slice = features, z: np.ndarray = z, Y: np.ndarray = Y) -> None:
+            for l, z_l, Y_l in zip(range(features.start, features.stop), z, Y, strict=True):
+                a = F[rows] @ Y_l
+                a *= K[rows]
+                reduced[rows, l] = a @ z_l
+
+        executor.map(reduce, slices(len(K), 64))
     return np.clip(prior[:, None] - reduced, 0.0, prior[:, None])
 
 

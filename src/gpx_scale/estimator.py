@@ -288,12 +288,14 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
-        std : True, False, or "certified" for an upper bound of `weights_std` that is faster for many queries.
+        std : True, False, or "certified": upper bounds of the weights' deviations, faster for many queries.
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
         """
         if std not in (True, False, "certified"):
             raise InputError(f'std={std!r}: give True, False or "certified"')
+        if std == "certified" and cov:
+            raise InputError('cov=True needs the exact variances: std=True, not "certified"')
         x, features, raw = self._query(X, Z)
         return self._explain(x, features, raw, std, cov, baseline, feature_names)
 
@@ -321,7 +323,10 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         base = baseline_vector(baseline, scaling)
         along = [features.array, np.broadcast_to(scaling.z(base[None, :]), features.shape)] if std else []
         with self._engine() as (executor, chunk):
-            moments = self.posterior_.moments(x, executor, chunk, var=std, cov=cov, along=along, own=own)
+            if std == "certified":
+                moments = self.posterior_.certified_moments(x, executor, chunk, along=along)
+            else:
+                moments = self.posterior_.moments(x, executor, chunk, var=bool(std), cov=cov, along=along, own=own)
         return assemble(moments, raw, base, scaling, self._params, self._door.z_names if names is None else names)
 
     # ------------------------------------------------------------------------------------------------------- samples

@@ -6,7 +6,7 @@ In the engine's units. A solver's *parts* answer for g(x*): cross, prior, mean, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,45 +34,43 @@ class Posterior:
     parts: Any
     params: Params
 
-    def mean_weights(self, x: Any, executor: Executor, chunk_bytes: int = 2**28, own: slice | None = None) -> np.ndarray:
-        """E[w*];  (m, d);  touches nothing that variances need."""
-        return self.moments(x, executor, chunk_bytes, own=own).mean
-
     def moments(
         self,
         x: Any,
         executor: Executor,
         chunk_bytes: int = 2**28,
         *,
-        var: bool | str = False,
+        var: bool = False,
         cov: bool = False,
         along: Sequence[np.ndarray] = (),
         own: slice | None = None,
     ) -> Moments:
-        """Moments of w at each query, sigma_w included. `var="certified"`: an upper bound by low-rank queries.
+        """Moments of w at each query, sigma_w included; what is not asked for is not computed.
 
         `own` = slice(0, n): the queries are the training rows, asking for their own w_i.
         """
         m, d = len(x), self.parts.data.Z.shape[1]
-        exact_var = var is True
-        rows = (d if exact_var or cov else 0) + len(along)
+        rows = (d if var or cov else 0) + len(along)
         # Enough rows for BLAS, few enough for the allocator to reuse the same pages from chunk to chunk.
         at_once = min(chunk_bytes // self.parts.bytes_per_row, max(512, 2**26 // self.parts.bytes_per_row))
-        size = max(1, at_once // max(1, rows))
         pieces = [
-            self._chunk(x[i], executor, exact_var, cov, [A[i] for A in along], None if own is None else i)
-            for i in slices(m, size)
+            self._chunk(x[i], executor, var, cov, [A[i] for A in along], None if own is None else i)
+            for i in slices(m, max(1, at_once // max(1, rows)))
         ]
-        mean = np.concatenate([piece.mean for piece in pieces])
-        variance = np.concatenate([piece.var for piece in pieces]) if exact_var else None
-        if var == "certified":
-            variance = latent_variance_bound(self.parts, x, executor, chunk_bytes) + self.params.sigma_w**2
         return Moments(
-            mean,
-            variance,
+            np.concatenate([piece.mean for piece in pieces]),
+            np.concatenate([piece.var for piece in pieces]) if var else None,
             np.concatenate([piece.cov for piece in pieces]) if cov else None,
             [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)],
         )
+
+    def certified_moments(
+        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, along: Sequence[np.ndarray] = ()
+    ) -> Moments:
+        """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact."""
+        exact = self.moments(x, executor, chunk_bytes, along=along)
+        bound = latent_variance_bound(self.parts, x, executor, chunk_bytes)
+        return replace(exact, var=bound + self.params.sigma_w**2)
 
     def _chunk(self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None) -> Moments:
         parts, sigma_w_var = self.parts, self.params.sigma_w**2
