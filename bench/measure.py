@@ -54,5 +54,8 @@ def report(rows, name):
     for what, measured, target, met in rows:
         print(f"{what:<{width}}  {measured:<44}  {target:<26}  {'' if met is None else 'met' if met else 'NOT MET'}")
     RESULTS.mkdir(exist_ok=True)
-    keys = ("what", "measured", "target", "met")
-    (RESULTS / f"{name}.json").write_text(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1))
+    path = RESULTS / f"{name}.json"
+    kept = {row["what"]: row for row in (json.loads(path.read_text()) if path.is_file() else [])}
+    for what, measured, target, met in rows:  # a run of some cases leaves the others' results
+        kept[what] = {"what": what, "measured": measured, "target": target, "met": met}
+    path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
