@@ -43,7 +43,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     solver : str, default="auto"
         "auto" or "exact" in this version.
     theta1, theta2, sigma_w, sigma_y : float
-        Where the hyperparameters start, or stay with `optimizer=None`: k(x, x') = theta1 exp(-|x - x'|^2 / theta2);
+        Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
     optimizer : "lbfgs" or None
     max_iter, tol : int, float

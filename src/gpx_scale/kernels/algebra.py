@@ -57,7 +57,7 @@ class Kernel(abc.ABC):
     # tiles
     @abc.abstractmethod
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
-        """out *= k(a, b);  (len(a), len(b)) in place."""
+        """``out *= k(a, b)``;  (len(a), len(b)) in place."""
 
     @abc.abstractmethod
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:

@@ -136,7 +136,7 @@ class Stationary(Kernel):
 
 @dataclass(frozen=True)
 class RBF(Stationary):
-    """theta1 exp(-|x - x'|^2 / theta2), as in the paper."""
+    """``theta1 exp(-|x - x'|^2 / theta2)``, as in the paper."""
 
     family: ClassVar[int] = jit.RBF
 
