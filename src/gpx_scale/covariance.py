@@ -108,27 +108,15 @@ class Covariance:
         return np.concatenate(self.executor.map(one, slices(len(self), TILE)))
 
 
-def cross(kernel: Any, a: Any, b: Any, executor: Executor) -> np.ndarray:
-    """k(a_i, b_j) for points a, b;  (m, n) in parallel tiles."""
+def cross(kernel: Any, a: Any, b: Any, executor: Executor, Z: tuple[DenseFeatures, DenseFeatures] | None = None) -> np.ndarray:
+    """k(a_i, b_j) for points a, b, times <z_i, z_j> where Z = (Z of a, Z of b) is given;  (m, n) in parallel tiles."""
     out = np.empty((len(a), len(b)))
 
     def fill(tile: tuple[slice, slice]) -> None:
         rows, cols = tile
-        out[rows, cols] = kernel.tile(a[rows], b[cols])
-
-    executor.map(fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)])
-    return out
-
-
-def cross_covariance(kernel: Any, a: Any, Za: DenseFeatures, b: Any, Zb: DenseFeatures, executor: Executor) -> np.ndarray:
-    """k(a_i, b_j) <z_i, z_j>;  (m, n) in parallel tiles."""
-    out = np.empty((len(a), len(b)))
-
-    def fill(tile: tuple[slice, slice]) -> None:
-        rows, cols = tile
-        block = Za[rows].inner(Zb[cols])
+        block = np.ones((rows.stop - rows.start, cols.stop - cols.start)) if Z is None else Z[0][rows].inner(Z[1][cols])
         kernel.multiply(a[rows], b[cols], block)
-        out[rows, cols] = block
+        out[tile] = block
 
     executor.map(fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)])
     return out

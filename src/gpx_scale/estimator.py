@@ -20,7 +20,7 @@ from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, Prior, positive
-from .plan import Plan, make_plan
+from .plan import Plan, chunk_bytes, make_plan
 from .posterior import Posterior
 from .progress import FitReport, Journal
 from .runtime import Executor, parse_memory, threads
@@ -385,9 +385,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     @contextmanager
     def _engine(self) -> Iterator[tuple[Executor, int]]:
         """Threads, workers, and the memory for one chunk of queries."""
-        limit = parse_memory(self.memory_limit)
         with threads(self.n_jobs), Executor(self.n_jobs) as executor:
-            yield executor, max(2**20, min(2**28, limit // 8))
+            yield executor, chunk_bytes(parse_memory(self.memory_limit))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

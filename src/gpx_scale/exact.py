@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from .covariance import Covariance, cross, cross_covariance
+from .covariance import Covariance, cross
 from .errors import JitterWarning, NotPositiveDefinite
 from .inputs import DenseFeatures, Inputs
 from .params import Params
@@ -287,7 +287,7 @@ class ExactParts:
         """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
         kernel = self.params.kernel
         points, Z = kernel.points(x), DenseFeatures(A)
-        joint = cross_covariance(kernel, points, Z, points, Z, executor)
+        joint = cross(kernel, points, points, executor, (Z, Z))
         joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * Z.squared()
         return joint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,17 +13,6 @@ from .errors import InputError
 # Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
 PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
 HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.log(1e3), "sigma": math.log(1e3)}
-
-
-class KernelParams(Protocol):
-    """What a kernel tells of its own parameters; `labels` has one of the names above for each entry of `theta`."""
-
-    @property
-    def theta(self) -> np.ndarray: ...
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    def with_theta(self, theta: np.ndarray) -> Any: ...
-    def as_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)

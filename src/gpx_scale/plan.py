@@ -37,10 +37,10 @@ class Plan:
         )
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
 
-    @property
-    def chunk_bytes(self) -> int:
-        """Working memory for a chunk of queries: large enough for BLAS, small beside the limit."""
-        return max(2**20, min(2**28, self.memory_limit // 8))
+
+def chunk_bytes(memory_limit: int) -> int:
+    """Working memory for one chunk of queries: large enough for BLAS, small beside the limit."""
+    return max(2**20, min(2**28, memory_limit // 8))
 
 
 def exact_bytes(n: int, p: int, d: int, itemsize: int, n_jobs: int, gram: bool = False) -> int:
