@@ -16,8 +16,9 @@ import pytest
 from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
-from gpx_scale import GPXRegressor, datasets, exact, jit, kernels
+from gpx_scale import GPXRegressor, datasets, jit, kernels
 from gpx_scale.covariance import Covariance
+from gpx_scale.exact import ExactSolver
 from gpx_scale.inputs import DenseFeatures, Inputs
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor, effective_jobs, slices, threads
@@ -44,13 +45,14 @@ def problem():
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_evidence_with_gradient(benchmark, problem, n_jobs):
     data, params = problem
-    buffer, C = np.empty((N, N)), np.empty((N, N))
+    C = np.empty((N, N))
     with threads(n_jobs) as used, Executor(n_jobs) as executor:
+        solver = ExactSolver(N, np.float64, executor)
         Covariance(data, params, executor).fill_lower(C)
         work = C.copy()
 
         def ours():
-            exact.evaluate_in(buffer, executor, data, params)
+            solver.evaluate(data, params)
 
         def theirs():
             lapack.dpotrf(work.T, lower=0, overwrite_a=1, clean=0)
@@ -59,7 +61,7 @@ def test_evidence_with_gradient(benchmark, problem, n_jobs):
 
         _, _, ratio = in_turn(ours, theirs, rounds=5)
         benchmark.pedantic(ours, rounds=3)
-        memory = peak_bytes(lambda: exact.evaluate_in(np.empty((N, N)), executor, data, params)) / (8 * N * N)
+        memory = peak_bytes(lambda: ExactSolver(N, np.float64, executor).evaluate(data, params)) / (8 * N * N)
     what = f"evidence with gradient, n = {N}, {used} threads"
     ROWS.append((what, f"{ratio:.2f} x (dpotrf + dpotri)", "at most 1.6", ratio <= 1.6))
     ROWS.append((f"{what}: peak memory", f"{memory:.2f} n^2 doubles", "at most 2.2", memory <= 2.2))

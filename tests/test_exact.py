@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import exact
 from gpx_scale.covariance import TILE, Covariance
 from gpx_scale.errors import NotPositiveDefinite
+from gpx_scale.exact import ExactSolver
 from gpx_scale.inputs import DenseFeatures, Inputs
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor
@@ -18,7 +18,7 @@ from test_kernels import KERNELS, plain
 
 def evaluate(data, params, dtype=np.float64, n_jobs=1):
     with Executor(n_jobs) as executor:
-        return exact.evaluate_in(np.empty((len(data), len(data)), dtype), executor, data, params)
+        return ExactSolver(len(data), dtype, executor).evaluate(data, params)
 
 
 @given(problems())
@@ -87,7 +87,7 @@ def test_information_is_average_information(name):
     problem = make_problem(n=30)
     params = Params(KERNELS[name], 0.2, 0.3)
     with Executor(1) as executor:
-        found = exact.evaluate_in(np.empty((30, 30)), executor, problem.inputs, params, information=True)
+        found = ExactSolver(30, np.float64, executor).evaluate(problem.inputs, params, information=True)
 
     def C(q):
         return oracle.covariance(lambda a, b: plain(q.kernel, a, b), problem.X, problem.Z, q.sigma_w, q.sigma_y)

@@ -17,6 +17,10 @@ class NotPositiveDefinite(GPXError, ArithmeticError):
     """The covariance has no Cholesky factor, even with jitter."""
 
 
+class NotConverged(GPXError, ArithmeticError):
+    """An iterative solve did not reach its tolerance; the message has the residual and the remedy."""
+
+
 class SolverUnavailable(GPXError, NotImplementedError):
     """A solver or option that this version does not have."""
 

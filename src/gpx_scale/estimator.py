@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from . import exact
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum, maximise_evidence
+from .exact import Evidence, ExactSolver
 from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
@@ -195,10 +194,10 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             with threads(self.n_jobs), Executor(self.n_jobs) as executor:
                 data = Inputs(kernel.training(x), features, target)
                 start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-                buffer = np.empty((plan.n, plan.n), plan.dtype)
-                optimum = self._optimise(data, start, buffer, executor, journal)
+                solver = ExactSolver(plan.n, plan.dtype, executor)
+                optimum = self._optimise(solver, data, start, journal)
                 with journal.phase("posterior"):
-                    parts = exact.ExactParts.of(data, optimum.params, executor, buffer)
+                    parts = solver.condition(data, optimum.params)
             self._door, self._params = door, optimum.params
             self.posterior_ = Posterior(parts, optimum.params)
             self.solver_ = plan.solver
@@ -221,14 +220,14 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         positive(self.tol, "tol", zero=True)
         positive(self.n_restarts, "n_restarts", zero=True)
 
-    def _optimise(self, data: Inputs, start: Params, buffer: np.ndarray, executor: Executor, journal: Journal) -> Optimum:
+    def _optimise(self, solver: ExactSolver, data: Inputs, start: Params, journal: Journal) -> Optimum:
         if self.optimizer is None:
             return Optimum(start, None, None, "hyperparameters as given", [])
         prior = Prior.around(start)
         if self.warm_start and hasattr(self, "_params") and self._params.labels == start.labels:
             start = start.with_theta(self._params.theta)
         return maximise_evidence(
-            partial(exact.evaluate_in, buffer, executor),
+            solver.evaluate,
             data,
             start,
             prior,
@@ -366,12 +365,11 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
-    def _evaluate(self, params: Params, gradient: bool) -> exact.Evidence:
+    def _evaluate(self, params: Params, gradient: bool) -> Evidence:
         data = self.posterior_.parts.data
         plan = make_plan(len(data), 1, data.Z.shape[1], solver="exact", dtype=self.dtype, memory_limit=self.memory_limit)
         with self._engine() as (executor, _):
-            buffer = np.empty((plan.n, plan.n), plan.dtype)
-            return exact.evaluate_in(buffer, executor, data, params, gradient=gradient)
+            return ExactSolver(plan.n, plan.dtype, executor).evaluate(data, params, gradient=gradient)
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 

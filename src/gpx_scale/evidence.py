@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from .errors import NotPositiveDefinite
+from .errors import NotConverged, NotPositiveDefinite
 from .inputs import Inputs
 from .params import Params, Prior
 from .progress import Journal
@@ -50,7 +50,7 @@ class _Objective:
         params = self.template.with_theta(theta)
         try:
             evidence = self.evaluate(params, information=information)
-        except NotPositiveDefinite:
+        except (NotPositiveDefinite, NotConverged):
             return HOPELESS, np.zeros_like(free)
         n = len(evidence.alpha)
         log_prior, slope = self.prior.value_and_gradient(theta)

@@ -17,12 +17,12 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from .covariance import Covariance, cross
-from .errors import JitterWarning, NotPositiveDefinite
+from .errors import JitterWarning, NotConverged, NotPositiveDefinite
 from .inputs import DenseFeatures, Inputs
 from .params import Params
 from .runtime import Executor, slices
 
-REFINED = 1e-12  # relative residual of the float32 factor's solves
+REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Factor:
         energy = np.einsum("ij,ij->j", R, H)
         for _ in range(50):
             if (np.linalg.norm(R, axis=0) / scale).max() <= REFINED:
-                break
+                return X
             CP = self.covariance.matmul(P)
             curvature = np.einsum("ij,ij->j", P, CP)
             step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
@@ -115,7 +115,19 @@ class Factor:
             H = self._apply_inverse(R).astype(float)
             before, energy = energy, np.einsum("ij,ij->j", R, H)
             P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
+        worst = (np.linalg.norm(B - self.covariance.matmul(X), axis=0) / scale).max()
+        if not worst <= ACCEPTED:  # also catches NaN
+            raise NotConverged(
+                f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "
+                'raise sigma_y, or use dtype="float64"'
+            )
         return X
+
+    def inverse_in_place(self) -> np.ndarray:
+        """C^-1 in the lower triangle of the buffer, in the place of the factor, which is gone;  2 n^3/3 flops."""
+        (potri,) = get_lapack_funcs(("potri",), (self.buffer,))
+        potri(self.buffer.T, lower=0, overwrite_c=1)
+        return self.buffer
 
     def halves(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """P, Q (c, n) with P Q^T = B C^-1 B^T for rows B (c, n), which are overwritten;  n^2 c flops.
@@ -131,49 +143,47 @@ class Factor:
         return V, V
 
 
-def factorise(data: Inputs, params: Params, executor: Executor, buffer: np.ndarray) -> Factor:
-    factor = Factor.of(Covariance(data, params, executor), buffer)
-    if factor.jitter:
-        warnings.warn(
-            f"the covariance is singular to rounding: added {factor.jitter:.1e} to its diagonal (mean "
-            f"{factor.covariance.diagonal().mean():.1e}). Duplicate rows with little noise cause this: raise sigma_y or "
-            "drop duplicates",
-            JitterWarning,
-            stacklevel=2,
-        )
-    return factor
+class ExactSolver:
+    """Evidence and posterior of at most n rows in one n^2 buffer, which every call overwrites."""
 
+    def __init__(self, n: int, dtype: Any, executor: Executor) -> None:
+        self._buffer = np.empty(n * n, dtype)
+        self._executor = executor
 
-def evaluate_in(
-    buffer: np.ndarray,
-    executor: Executor,
-    data: Inputs,
-    params: Params,
-    *,
-    gradient: bool = True,
-    information: bool = False,
-) -> Evidence:
-    """log p(y), its gradient by the logs of the parameters, and their average information if asked for.
+    def _factorise(self, data: Inputs, params: Params) -> Factor:
+        n = len(data)
+        return Factor.of(Covariance(data, params, self._executor), self._buffer[: n * n].reshape(n, n))
 
-    In the first n^2 places of `buffer`, which are overwritten.
-    """
-    n = len(data)
-    buffer = buffer.reshape(-1)[: n * n].reshape(n, n)
-    factor = Factor.of(Covariance(data, params, executor), buffer)
-    alpha = factor.solve(data.y[:, None])[:, 0]
-    value = _log_density(data.y, alpha, factor)
-    condition = factor.condition
-    slope = inverse_diagonal = metric = None
-    if gradient:
-        (potri,) = get_lapack_funcs(("potri",), (buffer,))
-        potri(buffer.T, lower=0, overwrite_c=1)
-        inverse_diagonal = buffer.diagonal().astype(float)
-        q = alpha**2 - inverse_diagonal
-        along_sigma = [params.sigma_w**2 * float(data.Z.squared() @ q), params.sigma_y**2 * float(q.sum())]
-        slope = np.concatenate([0.5 * factor.covariance.contract(alpha, buffer), along_sigma])
-        if information:
-            metric = _average_information(factor.covariance, alpha, buffer)
-    return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition, metric)
+    def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
+        """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
+        factor = self._factorise(data, params)
+        alpha = factor.solve(data.y[:, None])[:, 0]
+        value, condition = _log_density(data.y, alpha, factor), factor.condition
+        slope = inverse_diagonal = metric = None
+        if gradient:
+            inverse = factor.inverse_in_place()
+            inverse_diagonal = inverse.diagonal().astype(float)
+            q = alpha**2 - inverse_diagonal
+            along_sigma = [params.sigma_w**2 * float(data.Z.squared() @ q), params.sigma_y**2 * float(q.sum())]
+            slope = np.concatenate([0.5 * factor.covariance.contract(alpha, inverse), along_sigma])
+            if information:
+                metric = _average_information(factor.covariance, alpha, inverse)
+        return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition, metric)
+
+    def condition(self, data: Inputs, params: Params) -> ExactParts:
+        """The posterior's parts; they keep the buffer, so this is the solver's last call."""
+        factor = self._factorise(data, params)
+        if factor.jitter:
+            warnings.warn(
+                f"the covariance is singular to rounding: added {factor.jitter:.1e} to its diagonal (mean "
+                f"{factor.covariance.diagonal().mean():.1e}). Duplicate rows with little noise cause this: raise sigma_y or "
+                "drop duplicates",
+                JitterWarning,
+                stacklevel=3,
+            )
+        alpha = factor.solve(data.y[:, None])[:, 0]
+        evidence = _log_density(data.y, alpha, factor)
+        return ExactParts(data, params, alpha, factor.buffer, factor.jitter, evidence, factor.condition)
 
 
 def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
@@ -211,12 +221,6 @@ class ExactParts:
     jitter: float
     evidence: float
     condition: float
-
-    @classmethod
-    def of(cls, data: Inputs, params: Params, executor: Executor, buffer: np.ndarray) -> ExactParts:
-        factor = factorise(data, params, executor, buffer)
-        alpha = factor.solve(data.y[:, None])[:, 0]
-        return cls(data, params, alpha, buffer, factor.jitter, _log_density(data.y, alpha, factor), factor.condition)
 
     @property
     def variances(self) -> str:
