@@ -83,6 +83,8 @@ def test_what_this_version_lacks_says_so():
         GPXRegressor().fit(lambda: iter(()), None)
     with pytest.raises(SolverUnavailable, match="solver='exact'"):
         make_plan(40_000, 3, 3, memory_limit="64GiB")
+    with pytest.raises(SolverUnavailable, match="46340"):
+        make_plan(50_000, 3, 3, solver="exact", memory_limit="64GiB")
 
 
 def test_too_little_memory_is_said_before_it_is_taken():
@@ -131,6 +133,29 @@ def test_duplicate_rows_get_jitter_and_one_warning():
         warnings.simplefilter("error")
         noisy = GPXRegressor(random_state=0).fit(doubled, values + 0.1 * np.random.RandomState(0).randn(40))
     assert noisy.fit_report_.jitter == 0
+
+
+def test_rows_of_very_different_size_need_no_jitter():
+    Z = X.copy()
+    Z[7] *= 1e6
+    for dtype in ("float64", "float32"):
+        model = make_problem().model(dtype=dtype, sigma_y=0.1).fit(X, y, Z)
+        assert model.fit_report_.jitter == 0
+    assert_allclose(model.predict(X, Z), make_problem().model(sigma_y=0.1).fit(X, y, Z).predict(X, Z), rtol=1e-6, atol=1e-6)
+
+
+def test_float32_states_the_noise_it_needs_and_keeps_to_it():
+    """Condition 1e9 is beyond float32: what is fitted then is the model with the stated jitter, exactly."""
+    wide, one = np.random.RandomState(0).randn(300, 3), np.ones((300, 1))
+    target = np.sin(wide[:, 0])
+    arguments = {"theta1": 1.3, "theta2": 50.0, "sigma_w": 0.0}
+    single = make_problem().model(**arguments, sigma_y=1e-3, dtype="float32")
+    with pytest.warns(JitterWarning, match="raise sigma_y"):
+        single.fit(wide, target, one)
+    noise = np.sqrt(1e-6 + single.fit_report_.jitter * (1.3 + 1e-6))
+    same = make_problem().model(**arguments, sigma_y=noise).fit(wide, target, one)
+    assert_allclose(single.predict(wide, one), same.predict(wide, one), atol=1e-6)
+    assert single.log_marginal_likelihood() == pytest.approx(same.log_marginal_likelihood(), abs=2.0)
 
 
 def test_rows_of_zero_z_predict_the_prior():
@@ -203,7 +228,9 @@ def test_an_interrupted_fit_leaves_the_fitted_model(monkeypatch):
         (lambda m: m.explain(X, baseline="median"), "baseline"),
         (lambda m: m.explain(X, baseline=[1.0]), "baseline"),
         (lambda m: m.explain(X, std="fast"), "std="),
-        (lambda m: m.explain(X, std="certified", cov=True), "cov=True needs"),
+        (lambda m: m.explain(X, std="certified", cov=True), "new rows"),
+        (lambda m: m.training_explanation(std="certified"), "new rows"),
+        (lambda m: m.training_explanation(std="nonsense"), "std="),
         (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
         (lambda m: m.predict(X, return_std=True, return_cov=True), "exclude"),
         (lambda m: m.log_marginal_likelihood([0.0, 1.0]), "theta must hold 4"),

@@ -252,6 +252,18 @@ def test_warm_start_restarts_callbacks_and_verbose(problem, capsys):
     stopped = GPXRegressor(callbacks=[lambda state: state["evaluation"] == 3]).fit(problem.X, problem.y, problem.Z)
     assert stopped.fit_report_.evaluations == {"all rows": 3}
     assert stopped.fit_report_.message == "stopped by a callback"
+    # warm starts keep a sigma_w that is held at 0, and free one that no longer is
+    held = model.set_params(sigma_w=0.0).fit(problem.X, problem.y, problem.Z)
+    assert held.hyperparameters_["sigma_w"] == 0.0
+    assert model.set_params(sigma_w=0.1).fit(problem.X, problem.y, problem.Z).hyperparameters_["sigma_w"] > 1e-3
+
+
+def test_a_callback_ends_restarts_and_later_stages():
+    X, y = make_regression(700, 3, noise=10.0, random_state=0)
+    model = GPXRegressor(n_restarts=2, callbacks=[lambda state: state["evaluation"] == 4], random_state=0).fit(X, y)
+    assert model.fit_report_.evaluations == {"a quarter of the rows": 4}
+    assert np.isnan(model.fit_report_.leave_one_out_rmse)
+    assert "NOT converged: stopped by a callback" in str(model.fit_report_)
 
 
 def test_parameters_at_a_bound_are_named():
@@ -356,6 +368,9 @@ def test_callable_kernel_on_any_objects():
     )
     with pytest.raises(InputError, match="variance needs"):
         precomputed.predict(cross, Z[:2], return_std=True)
+    three = np.column_stack([same_words([*new, "c"], texts), np.diag(same_words([*new, "c"], [*new, "c"]))])
+    with pytest.raises(InputError, match="joint results need"):
+        precomputed.predict(three, Z[:3], return_cov=True)
     with pytest.raises(InputError, match="training rows"):
         precomputed.predict(cross[:, :5], Z[:2])
     with pytest.raises(InputError, match="give the readable features"):
@@ -370,7 +385,11 @@ def test_precomputed_is_pairwise_under_cross_validation(problem):
     gram = problem.k(problem.X, problem.X)
     model = GPXRegressor("precomputed", theta1=1.0, optimizer=None, standardize=False, sigma_w=0.2, sigma_y=0.3)
     found = cross_val_predict(PairwiseOnes(model), gram, problem.y, cv=4)
-    assert found.shape == problem.y.shape
+    one = np.ones((len(gram), 1))
+    vectors = problem.model().fit(problem.X[10:], problem.y[10:], one[10:])
+    assert_allclose(found[:10], vectors.predict(problem.X[:10], one[:10]), rtol=1e-9, atol=1e-12)
+    assert GPXRegressor(kernels.Precomputed()).__sklearn_tags__().input_tags.pairwise
+    assert not GPXRegressor().__sklearn_tags__().input_tags.pairwise
 
 
 class PairwiseOnes(GPXRegressor):

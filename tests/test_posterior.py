@@ -115,7 +115,21 @@ def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
 
 def test_joint_results_ask_before_they_allocate(problem):
     model = problem.fitted(memory_limit="1MiB")
-    with pytest.raises(MemoryLimitError, match="fewer queries"):
+    with pytest.raises(MemoryLimitError, match="fewer rows"):
         model.predict(np.zeros((2000, 3)), np.zeros((2000, 4)), return_cov=True)
-    with pytest.raises(MemoryLimitError, match="fewer queries"):
+    with pytest.raises(MemoryLimitError, match="fewer rows"):
         model.sample_y(np.zeros((2000, 3)), np.zeros((2000, 4)))
+    with pytest.raises(MemoryLimitError, match="fewer rows"):
+        model.explain(np.zeros((5000, 3)), np.zeros((5000, 4)), cov=True)
+
+
+def test_float32_samples_and_joint_covariance():
+    problem = make_problem(n=60)
+    query = (problem.X_query, problem.Z_query)
+    single, double = problem.fitted(dtype="float32"), problem.fitted()
+    assert_allclose(
+        single.predict(*query, return_cov=True)[1], double.predict(*query, return_cov=True)[1], rtol=1e-4, atol=1e-4
+    )
+    for draw in ("sample_y", "sample_weights"):
+        ours, theirs = (getattr(model, draw)(*query, n_samples=3, random_state=0) for model in (single, double))
+        assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)

@@ -7,7 +7,7 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
-    *("errors", "runtime", "progress", "params", "inputs", "jit", "kernels", "blocks", "covariance", "exact", "certified"),
+    *("errors", "runtime", "progress", "params", "inputs", "jit", "kernels", "blocks", "covariance", "certified", "exact"),
     *("plan", "evidence", "posterior", "explanation", "plots", "datasets", "estimator", "__init__", "cli"),
 ]
 

@@ -33,7 +33,7 @@ LARGEST_RANK, LARGEST_GROUP = 512, 4096
 
 def latent_variance_bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
     """Upper bound of Var[g_l(x*)], (m, d); the exact value where a low rank does not pay."""
-    group = min(LARGEST_GROUP, max(256, chunk_bytes // (8 * len(parts))))
+    group = min(LARGEST_GROUP, max(64, chunk_bytes // (3 * 8 * len(parts))))
     return np.concatenate([_bound(parts, x[i], executor, chunk_bytes) for i in slices(len(x), group)])
 
 
@@ -43,10 +43,12 @@ def _bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarr
     F, T = _directions(parts, x, K, rank, executor) if rank >= 8 else (K[:, :0], K[:0])
     rank = _enough(parts, prior, K, F, T, executor)
     if not rank:
-        chunks = [parts.reduction(K[i], executor) for i in slices(len(K), 16)]
+        size = max(1, min(512, chunk_bytes // parts.bytes_per_row) // Z.shape[1])
+        chunks = [parts.reduction(K[i], executor) for i in slices(len(K), size)]
         return np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
     F, T = np.ascontiguousarray(F[:, :rank]), T[:rank]
-    K = 2.0 * K - executor.matmul(F, T)
+    K *= 2.0
+    K -= executor.matmul(F, T)
     reduced = np.empty((len(K), Z.shape[1]))
     for features in slices(Z.shape[1], max(1, chunk_bytes // (parts.bytes_per_row * rank))):
         z = Z.columns(features).T

@@ -39,6 +39,7 @@ class Covariance:
     def __len__(self) -> int:
         return len(self.data)
 
+    @cached_property
     def diagonal(self) -> np.ndarray:
         """C_ii = k_ii |z_i|^2 + D_i, analytic;  (n,)."""
         return self.params.kernel.diagonal(self.points) * self.data.Z.squared() + self.noise
@@ -50,22 +51,22 @@ class Covariance:
         return out
 
     def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
-        """out's lower triangle <- C + jitter I, float64 or rounded to out's dtype; above the diagonal, undefined.
+        """out's lower triangle <- C + jitter diag(C), float64 or rounded to out's dtype; above the diagonal, undefined.
 
         (n, n);  n^2/2 kernel values;  computed in float64 whatever out's dtype (the factor costs far more)."""
-        self.points, self.noise  # noqa: B018  computed here, once, not by whichever worker comes first
+        self.points, self.diagonal  # noqa: B018  computed here, once, not by whichever worker comes first
 
         def fill(tile: tuple[slice, slice]) -> None:
             out[tile] = self._tile(*tile)
 
         self.executor.map(fill, lower_tiles(len(self), TILE))
-        np.fill_diagonal(out, self.diagonal() + jitter)
+        np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
         """C V with tiles formed and thrown away, float64;  (n, c) -> (n, c);  n^2 kernel values and 2 n^2 c flops."""
         out = np.empty_like(V)
         columns = slices(len(self), 4 * TILE)
-        noise, S_diagonal = self.noise, self.diagonal() - self.noise
+        noise, S_diagonal = self.noise, self.diagonal - self.noise
 
         def multiply(rows: slice) -> None:
             total = noise[rows, None] * V[rows]

@@ -19,7 +19,7 @@ from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, Prior, positive
-from .plan import Plan, chunk_bytes, make_plan
+from .plan import Plan, chunk_bytes, make_plan, within
 from .posterior import Posterior
 from .progress import FitReport, Journal
 from .runtime import Executor, parse_memory, threads
@@ -198,7 +198,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
                 optimum = self._optimise(solver, data, start, journal)
                 with journal.phase("posterior"):
                     parts = solver.condition(data, optimum.params)
-            self._door, self._params = door, optimum.params
+            self._door, self._params, self._plan = door, optimum.params, plan
             self.posterior_ = Posterior(parts, optimum.params)
             self.solver_ = plan.solver
             self.theta_ = optimum.params.theta
@@ -225,7 +225,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             return Optimum(start, None, None, "hyperparameters as given", [])
         prior = Prior.around(start)
         if self.warm_start and hasattr(self, "_params") and self._params.labels == start.labels:
-            start = start.with_theta(self._params.theta)
+            known = prior.free & np.isfinite(self._params.theta)
+            start = start.with_theta(np.where(known, self._params.theta, start.theta))
         return maximise_evidence(
             solver.evaluate,
             data,
@@ -264,7 +265,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         scale = self._door.scaling.y_scale
         with self._engine() as (executor, chunk):
             moments = self.posterior_.moments(x, executor, chunk, along=[features.array] if return_std else [])
-            mean = self._door.scaling.prediction(features.predict(moments.mean))
+            mean = self._door.scaling.prediction(features.row_dot(moments.mean))
             if return_cov:
                 joint = self.posterior_.joint(x, features.array, executor, parse_memory(self.memory_limit))
                 return mean, scale**2 * joint
@@ -291,10 +292,6 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
         """
-        if std not in (True, False, "certified"):
-            raise InputError(f'std={std!r}: give True, False or "certified"')
-        if std == "certified" and cov:
-            raise InputError('cov=True needs the exact variances: std=True, not "certified"')
         x, features, raw = self._query(X, Z)
         return self._explain(x, features, raw, std, cov, baseline, feature_names)
 
@@ -318,10 +315,18 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         names: Sequence[str] | None,
         own: slice | None = None,
     ) -> Explanation:
+        if std not in (True, False, "certified"):
+            raise InputError(f'std={std!r}: give True, False or "certified"')
+        if std == "certified" and (cov or own is not None):
+            raise InputError('std="certified" is for the deviations of new rows: give std=True')
         scaling = self._door.scaling
         base = baseline_vector(baseline, scaling)
         along = [features.array, np.broadcast_to(scaling.z(base[None, :]), features.shape)] if std else []
         with self._engine() as (executor, chunk):
+            if cov:
+                within(
+                    24 * features.shape[0] * features.shape[1] ** 2, parse_memory(self.memory_limit), "covariances of all rows"
+                )
             if std == "certified":
                 moments = self.posterior_.certified_moments(x, executor, chunk, along=along)
             else:
@@ -366,8 +371,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
     def _evaluate(self, params: Params, gradient: bool) -> Evidence:
-        data = self.posterior_.parts.data
-        plan = make_plan(len(data), 1, data.Z.shape[1], solver="exact", dtype=self.dtype, memory_limit=self.memory_limit)
+        data, plan = self.posterior_.parts.data, self._plan
+        within(plan.bytes_needed, parse_memory(self.memory_limit), "evaluating the evidence")
         with self._engine() as (executor, _):
             return ExactSolver(plan.n, plan.dtype, executor).evaluate(data, params, gradient=gradient)
 
@@ -388,7 +393,10 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == "precomputed"
+        kernel = self.kernel
+        tags.input_tags.pairwise = (
+            kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "takes", "") == "gram"
+        )
         return tags
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+from .certified import latent_variance_bound
 from .covariance import Covariance, cross
 from .errors import JitterWarning, NotConverged, NotPositiveDefinite
 from .inputs import DenseFeatures, Inputs
@@ -50,7 +51,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Factor:
-    """C + jitter I = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
+    """C + jitter diag(C) = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
 
     covariance: Covariance
     buffer: np.ndarray
@@ -58,21 +59,31 @@ class Factor:
 
     @classmethod
     def of(cls, covariance: Covariance, buffer: np.ndarray) -> Factor:
-        """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps."""
+        """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps.
+
+        Jitter and the test of pivots are relative to each row's own C_ii, so rows of very different |z| do not matter.
+        """
         eps = np.finfo(buffer.dtype).eps
-        diagonal = covariance.diagonal()
+        diagonal = covariance.diagonal
         (potrf,) = get_lapack_funcs(("potrf",), (buffer,))
-        for step in (0.0, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9):
-            jitter = step * eps * float(diagonal.mean())
+        for jitter in (0.0, *(step * eps for step in (1e1, 1e3, 1e5, 1e7, 1e9) if step * eps < 0.02)):
             covariance.fill_lower(buffer, jitter)
             _, info = potrf(buffer.T, lower=0, overwrite_a=1, clean=0)
-            # A pivot below the rounding of the diagonal is noise that happened to be positive.
-            if info == 0 and np.square(buffer.diagonal().min(), dtype=float) > eps * diagonal.max():
-                return cls(covariance, buffer, jitter)
+            # A pivot below the rounding of its diagonal entry is noise that happened to be positive.
+            if info == 0 and (np.square(buffer.diagonal(), dtype=float) > eps * diagonal).all():
+                return cls(covariance, buffer, float(jitter))
         raise NotPositiveDefinite(
-            f"the covariance of {len(covariance)} rows has no Cholesky factor, even with jitter {jitter:.1e} on a diagonal "
-            f"of {diagonal.mean():.1e}: is the kernel positive definite? Raise sigma_y, or drop duplicate rows"
+            f"the covariance of {len(covariance)} rows has no {buffer.dtype} Cholesky factor, even with jitter of "
+            f"{jitter:.0e} of its diagonal: is the kernel positive definite? Raise sigma_y, drop duplicate rows"
+            + (', or use dtype="float64"' if buffer.dtype == np.float32 else "")
         )
+
+    def multiply(self, X: np.ndarray) -> np.ndarray:
+        """(C + jitter diag(C)) X in float64, by tiles;  (n, c) -> (n, c)."""
+        product = self.covariance.matmul(X)
+        if self.jitter:
+            product += self.jitter * self.covariance.diagonal[:, None] * X
+        return product
 
     @property
     def refined(self) -> bool:
@@ -101,13 +112,13 @@ class Factor:
         X = X.astype(float)
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
-        R = B - self.covariance.matmul(X)
+        R = B - self.multiply(X)
         P = H = self._apply_inverse(R).astype(float)
         energy = np.einsum("ij,ij->j", R, H)
         for _ in range(50):
             if (np.linalg.norm(R, axis=0) / scale).max() <= REFINED:
                 return X
-            CP = self.covariance.matmul(P)
+            CP = self.multiply(P)
             curvature = np.einsum("ij,ij->j", P, CP)
             step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
             X += step * P
@@ -115,7 +126,7 @@ class Factor:
             H = self._apply_inverse(R).astype(float)
             before, energy = energy, np.einsum("ij,ij->j", R, H)
             P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
-        worst = (np.linalg.norm(B - self.covariance.matmul(X), axis=0) / scale).max()
+        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max()
         if not worst <= ACCEPTED:  # also catches NaN
             raise NotConverged(
                 f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "
@@ -130,14 +141,16 @@ class Factor:
         return self.buffer
 
     def halves(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P, Q (c, n) with P Q^T = B C^-1 B^T for rows B (c, n), which are overwritten;  n^2 c flops.
+        """P, Q (c, n) with P Q^T = B C^-1 B^T for rows B (c, n), which are overwritten.
 
-        float64: both are B L^-T. float32: X = C~^-1 B and B + (B - C X), whose product 2 B.X - X C X is exact to the
-        second order and never above B C^-1 B: a variance computed with it is never too small.
+        float64: both are B L^-T;  n^2 c flops. float32: X = C~^-1 B and 2 B - C X, whose product 2 B.X - X C X is exact to
+        the second order and never above B C^-1 B: a variance computed with it is never too small;  4 n^2 c flops.
         """
         if self.refined:
             X = self._apply_inverse(B.T).astype(float)
-            return X.T, (B.T + (B.T - self.covariance.matmul(X))).T
+            Q = self.multiply(X)
+            np.subtract(2.0 * B.T, Q, out=Q)
+            return X.T, Q.T
         (trsm,) = get_blas_funcs(("trsm",), (self.buffer,))
         V = trsm(1.0, self.buffer.T, B.T, lower=0, trans_a=1, overwrite_b=1).T
         return V, V
@@ -175,9 +188,8 @@ class ExactSolver:
         factor = self._factorise(data, params)
         if factor.jitter:
             warnings.warn(
-                f"the covariance is singular to rounding: added {factor.jitter:.1e} to its diagonal (mean "
-                f"{factor.covariance.diagonal().mean():.1e}). Duplicate rows with little noise cause this: raise sigma_y or "
-                "drop duplicates",
+                f"the covariance is singular to rounding: its diagonal was raised by {factor.jitter:.0e} of itself. "
+                "Duplicate rows with little noise cause this: raise sigma_y or drop duplicates",
                 JitterWarning,
                 stacklevel=3,
             )
@@ -231,8 +243,8 @@ class ExactParts:
 
     @property
     def bytes_per_row(self) -> int:
-        """Working memory for one row of `halves` (rows, result, and one operand more)."""
-        return 3 * 8 * len(self)
+        """Working memory for one row of `halves`: the row, its result, an operand more; float32 keeps copies in float64."""
+        return (3 if self.buffer.dtype == np.float64 else 6) * 8 * len(self)
 
     def factor(self, executor: Executor) -> Factor:
         return Factor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
@@ -278,6 +290,10 @@ class ExactParts:
         P, Q = self._halves(B, executor)
         return _symmetric(executor.matmul(P, Q.T))
 
+    def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
+        """Upper bound of Var[g_l(x*)], faster for many queries;  (m, d)."""
+        return latent_variance_bound(self, x, executor, chunk_bytes)
+
     def solve_rows(self, B: np.ndarray, executor: Executor) -> np.ndarray:
         """B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops a row."""
         return self.factor(executor).solve(B.reshape(-1, len(self)).T).T.reshape(B.shape)
@@ -296,7 +312,7 @@ class ExactParts:
         return joint
 
     def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
-        """Joint draws of w at all queries;  -> (m, d, n_samples);  (n + m)^3/3 flops, and (n + m)^2 (d n_samples + ...).
+        """Joint draws of w at all queries;  -> (m, d, n_samples);  (n + m)^3/3 + (n + m)^2 d n_samples flops.
 
         Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
         """
@@ -320,18 +336,19 @@ class ExactParts:
         else:
             raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
         (trmm,) = get_blas_funcs(("trmm",), (joint,))
-        factor = self.factor(executor)
-        draws = np.empty((m, d, n_samples))
+        draws, missed = np.empty((m, d, n_samples)), np.empty((n, n_samples))
         for s in range(n_samples):
             W = trmm(1.0, joint.T, random.standard_normal((d, n + m)).T, lower=0, trans_a=1, overwrite_b=1)
             noise = self.params.sigma_y * random.standard_normal(n)
-            missed = self.data.y - self.data.Z.predict(W[:n]) - noise
-            correction = factor.solve(missed[:, None])[:, 0]
-            draws[:, :, s] = W[n:] + self.data.Z.scaled(correction).combine(K_query, executor)
+            missed[:, s] = self.data.y - self.data.Z.row_dot(W[:n]) - noise
+            draws[:, :, s] = W[n:]
+        for s, correction in enumerate(self.factor(executor).solve(missed).T):
+            draws[:, :, s] += self.data.Z.scaled(correction).combine(K_query, executor)
         return draws
 
-    def sample_bytes(self, m: int) -> int:
-        return 2 * 8 * (len(self) + m) ** 2
+    def sample_bytes(self, m: int, n_samples: int) -> int:
+        n, d = self.data.Z.shape
+        return 8 * (2 * (n + m) ** 2 + m * n + (m * d + 3 * n) * n_samples + 3 * (n + m) * d)
 
 
 def _symmetric(A: np.ndarray) -> np.ndarray:

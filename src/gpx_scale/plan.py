@@ -13,7 +13,7 @@ from .runtime import effective_jobs, format_bytes, parse_memory
 
 AVAILABLE = ("exact",)
 SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
-FLOAT64_ROWS, EXACT_ROWS = 15_000, 30_000
+FLOAT64_ROWS, EXACT_ROWS, LAPACK_ROWS = 15_000, 30_000, 46_340
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,22 @@ def chunk_bytes(memory_limit: int) -> int:
     return max(2**20, min(2**28, memory_limit // 8))
 
 
+def within(needed: int, limit: int, what: str) -> None:
+    """Refuse before allocating."""
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{what} needs {format_bytes(needed)}, memory_limit is {format_bytes(limit)}: raise it, or ask for fewer rows"
+        )
+
+
 def exact_bytes(n: int, p: int, d: int, itemsize: int, n_jobs: int, gram: bool = False) -> int:
     """The buffer, a kernel function's Gram matrix, points and features, tiles in work."""
-    return itemsize * n * n + 8 * n * n * gram + 8 * n * (4 * (p + 2) + 3 * d + 10) + n_jobs * 6 * 8 * min(n, TILE) ** 2
+    return (
+        itemsize * n * n
+        + 8 * n * n * gram
+        + 8 * n * (4 * (p + 2) + 3 * d + 10)
+        + n_jobs * 4 * 8 * min(n, TILE) * min(n, 4 * TILE)
+    )
 
 
 def make_plan(
@@ -62,15 +75,20 @@ def make_plan(
     """Choose solver and precision for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is kept too.
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
-    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 45.4 MiB of 1.0 GiB
+    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
       n <= 15000: the exact solver costs n^3 flops an evaluation and one n^2 buffer
-      float64: n <= 15000 and 45.4 MiB fit
+      float64: n <= 15000 and 67.9 MiB fit
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:
         raise InputError(f"solver={solver!r}: give one of auto, {', '.join(SOLVERS)}")
     if solver != "auto" and solver not in AVAILABLE:
         raise SolverUnavailable(f"solver={solver!r} is not in this version; available: auto, {', '.join(AVAILABLE)}")
+    if n > LAPACK_ROWS:
+        raise SolverUnavailable(
+            f"n = {n}: LAPACK counts the entries of a matrix in 32 bits, which end at {LAPACK_ROWS} rows; "
+            f"use solver='cg' or 'inducing'{_coming('cg')}, or fewer rows"
+        )
     sizes = {name: exact_bytes(n, p, d, np.dtype(name).itemsize, jobs, gram) for name in ("float64", "float32")}
     if dtype == "auto":
         roomy = n <= FLOAT64_ROWS and sizes["float64"] <= limit

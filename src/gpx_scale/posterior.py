@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .certified import latent_variance_bound
-from .errors import MemoryLimitError
 from .params import Params
-from .runtime import Executor, format_bytes, slices
+from .plan import within
+from .runtime import Executor, slices
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Posterior:
     ) -> Moments:
         """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact."""
         exact = self.moments(x, executor, chunk_bytes, along=along)
-        bound = latent_variance_bound(self.parts, x, executor, chunk_bytes)
+        bound = self.parts.variance_bound(x, executor, chunk_bytes)
         return replace(exact, var=bound + self.params.sigma_w**2)
 
     def _chunk(self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None) -> Moments:
@@ -102,7 +101,7 @@ class Posterior:
         """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""
         m = len(x)
         needed = m * self.parts.bytes_per_row + 3 * 8 * m * m
-        _within(needed, memory_limit, f"the joint covariance of {m} queries")
+        within(needed, memory_limit, f"the joint covariance of {m} queries")
         K = self.parts.cross(x, executor)
         joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
         at = np.diag_indices(m)
@@ -113,7 +112,7 @@ class Posterior:
         self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor, memory_limit: int
     ) -> np.ndarray:
         """Joint draws of w at all queries;  (m, d, n_samples)."""
-        _within(self.parts.sample_bytes(len(x)), memory_limit, f"sampling {len(x)} queries jointly")
+        within(self.parts.sample_bytes(len(x), n_samples), memory_limit, f"sampling {len(x)} queries jointly")
         return self.parts.sample(x, n_samples, random, executor)
 
     def sample_y(
@@ -129,10 +128,3 @@ class Posterior:
         W = self.sample_weights(x, n_samples, random, executor, memory_limit)
         noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
         return np.einsum("mds,md->ms", W, A) + noise
-
-
-def _within(needed: int, limit: int, what: str) -> None:
-    if needed > limit:
-        raise MemoryLimitError(
-            f"{what} needs {format_bytes(needed)}, memory_limit is {format_bytes(limit)}: ask for fewer queries at a time"
-        )

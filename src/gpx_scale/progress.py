@@ -52,10 +52,9 @@ class FitReport:
         ]
         if self.leave_one_out_rmse == self.leave_one_out_rmse:
             lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
-        if self.evaluations:
-            counts = ", ".join(f"{count} {phase}" for phase, count in self.evaluations.items())
-            state = {True: "converged", False: "NOT converged", None: "no optimisation"}[self.converged]
-            lines.append(f"  evaluations     {counts}; {state}: {self.message}")
+        counts = ", ".join(f"{count} on {phase}" for phase, count in self.evaluations.items())
+        state = {True: "converged", False: "NOT converged", None: "none"}[self.converged]
+        lines.append(f"  evaluations     {counts}{'; ' if counts else ''}{state}: {self.message}")
         lines += [
             "  seconds         " + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
             f"  at a bound      {', '.join(self.at_bound) or 'none'}",
@@ -79,6 +78,7 @@ class Journal:
 
     def __init__(self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None) -> None:
         self.report = FitReport()
+        self.stopped = False
         self._verbose = verbose
         self._callbacks = list(callbacks or ())
         self._started = time.perf_counter()
@@ -93,8 +93,8 @@ class Journal:
             self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
             self.say(f"{name}: {elapsed:.2f} s")
 
-    def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> bool:
-        """Count an evaluation and tell the callbacks; True if one of them asks to stop."""
+    def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> None:
+        """Count an evaluation and tell the callbacks; `stopped` says whether one of them answered True."""
         count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
         self.say(f"{phase} evaluation {count}: {evidence:.4f} nats")
         state = {
@@ -105,7 +105,7 @@ class Journal:
             "seconds": time.perf_counter() - self._started,
         }
         answers = [callback(state) for callback in self._callbacks]  # every one is told
-        return any(answer is True for answer in answers)
+        self.stopped = any(answer is True for answer in answers)
 
     def say(self, message: str) -> None:
         logger.info(message)

@@ -10,22 +10,24 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import InputError
+from ..inputs import symmetric
 from ..params import positive
 from .algebra import Kernel
 
 
 @dataclass(frozen=True)
 class GramPoints:
-    """Rows of a Gram matrix and, for each, the column in which it stands itself (empty where it has none)."""
+    """Rows of a Gram matrix, the column in which each stands itself, and its own k(x, x); empty where not known."""
 
     rows: np.ndarray
     columns: np.ndarray
+    own: np.ndarray
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, rows: slice | np.ndarray) -> GramPoints:
-        return GramPoints(self.rows[rows], self.columns[rows] if self.columns.size else self.columns)
+        return GramPoints(self.rows[rows], *(a[rows] if a.size else a for a in (self.columns, self.own)))
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,17 @@ class Precomputed(Scaled):
     takes: ClassVar[str] = "gram"
 
     def training(self, x: np.ndarray) -> GramPoints:
-        return GramPoints(x, np.arange(len(x)))
+        return GramPoints(x, np.arange(len(x)), x.diagonal().copy())
 
     def queries(self, x: np.ndarray, n_train: int) -> GramPoints:
         m, extra = len(x), x.shape[1] - n_train
+        none = np.empty(0, int)
         if extra == 0:
-            return GramPoints(x, np.empty(0, int))
+            return GramPoints(x, none, np.empty(0))
+        if extra == m:  # with one query, its k(x*, x*) is the whole block
+            return GramPoints(x, np.arange(n_train, n_train + m), x[np.arange(m), n_train + np.arange(m)])
         if extra == 1:
-            return GramPoints(x, np.full(m, n_train))
-        if extra == m:
-            return GramPoints(x, np.arange(n_train, n_train + m))
+            return GramPoints(x, none, x[:, n_train])
         raise InputError(
             f'kernel="precomputed": X is {x.shape}; with {n_train} training rows give {m} x {n_train} (mean only), '
             f"{m} x {n_train + 1} (k(x*, x*) last) or {m} x {n_train + m} (the queries' own Gram matrix beside it)"
@@ -90,12 +93,12 @@ class Precomputed(Scaled):
         return x if isinstance(x, GramPoints) else self.training(np.asarray(x, dtype=float))
 
     def diagonal(self, points: GramPoints) -> np.ndarray:
-        if not points.columns.size:
+        if points.own.size != len(points):
             raise InputError(
                 'kernel="precomputed": a variance needs k(x*, x*); give X of shape (m, n + 1) with it as the last column, '
                 "or (m, n + m) with the queries' own Gram matrix, or ask for the mean only"
             )
-        return self.theta1 * points.rows[np.arange(len(points)), points.columns]
+        return self.theta1 * points.own
 
     def block(self, a: GramPoints, b: GramPoints) -> np.ndarray:
         if not b.columns.size:
@@ -145,11 +148,13 @@ class Function(Scaled):
         """The objects with k of all pairs, (n, n)."""
         objects = self.points(x)
         gram = self._evaluate(objects.items, objects.items)
-        if not np.allclose(gram, gram.T, rtol=1e-8, atol=1e-8 * np.abs(gram).max(initial=0.0)):
+        if not symmetric(gram):
             raise InputError("the kernel function is not symmetric: k(a, b) and k(b, a) differ")
         return Objects(objects.items, gram)
 
     def diagonal(self, points: Objects) -> np.ndarray:
+        if points.gram is not None:
+            return self.theta1 * points.gram.diagonal()[points.offset : points.offset + len(points)]
         each = (self._evaluate([item], [item])[0, 0] for item in points.items)
         return self.theta1 * np.fromiter(each, float, len(points))
 
