@@ -64,6 +64,8 @@ def test_broken_data_is_named(given, error, words):
         ({"memory_limit": "lots"}, "memory_limit"),
         ({"memory_limit": -5}, "memory_limit"),
         ({"max_iter": 0}, "max_iter"),
+        ({"max_iter": 0.5}, "max_iter"),
+        ({"n_restarts": -1}, "n_restarts"),
         ({"z_transformer": 3}, "transformer"),
         ({"x_transformer": ["a"]}, "columns|only integers"),
     ],

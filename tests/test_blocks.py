@@ -29,6 +29,8 @@ def test_training_posterior_is_the_engine_s():
     mean, S = blocks.weights_posterior(problem.k(problem.X, problem.X), problem.Z, problem.y, *problem.noise)
     explanation = problem.fitted().training_explanation()
     assert_allclose(mean.reshape(3, 15).T, explanation.weights, rtol=1e-8, atol=1e-9)
+    S = S.matmat(np.eye(45))
+    assert_allclose(S, S.T, atol=1e-12)
     assert_allclose(S.diagonal().reshape(3, 15).T, explanation.weights_std**2, rtol=1e-8)
 
 

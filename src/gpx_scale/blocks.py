@@ -21,8 +21,10 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator
 
 __all__ = [
+    "A_matrix",
     "K_bar",
     "K_bar_operator",
+    "S_operator",
     "Z_bar",
     "Z_bar_operator",
     "k_bar_star",
@@ -82,17 +84,34 @@ def k_bar_star_operator(k_star: np.ndarray, d: int) -> LinearOperator:
     )
 
 
+def A_matrix(K: np.ndarray, k_star: np.ndarray, d: int, sigma_w: float) -> sp.csr_array:
+    """The paper's A = k-bar*^T (K-bar + sigma_w^2 I)^-1, by one factorisation of the n x n block;  (d, nd)."""
+    shifted = cho_factor(K + sigma_w**2 * np.eye(len(K)), lower=True)
+    return sp.csr_array(k_bar_star(cho_solve(shifted, k_star), d).T)
+
+
+def S_operator(K: np.ndarray, Z: np.ndarray, sigma_w: float, sigma_y: float) -> LinearOperator:
+    """The paper's S = L - L Z-bar^T C^-1 Z-bar L, L = K-bar + sigma_w^2 I, without forming it: the covariance of p(W | D).
+
+    One Cholesky factorisation of C (n, n), then 4 n^2 d + 2 n^2 flops a product;  (nd, nd).
+    """
+    n, d = Z.shape
+    L, Zb = K_bar_operator(K, d, shift=sigma_w**2), Z_bar_operator(Z)
+    C = cho_factor((K + sigma_w**2 * np.eye(n)) * (Z @ Z.T) + sigma_y**2 * np.eye(n), lower=True)
+
+    def apply(v: np.ndarray) -> np.ndarray:
+        Lv = L.matvec(v)
+        return Lv - L.matvec(Zb.rmatvec(cho_solve(C, Zb.matvec(Lv))))
+
+    return LinearOperator((n * d, n * d), matvec=apply, rmatvec=apply, dtype=float)
+
+
 def weights_posterior(
     K: np.ndarray, Z: np.ndarray, y: np.ndarray, sigma_w: float, sigma_y: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's p(W | D): mean sigma_y^-2 S Z-bar^T y (nd,), covariance S = L - L Z-bar^T C^-1 Z-bar L (nd, nd)."""
-    n, d = Z.shape
-    Zb = Z_bar(Z)
-    L = K_bar(K, d) + sigma_w**2 * sp.eye_array(n * d)
-    C = cho_factor(sigma_y**2 * np.eye(n) + (Zb @ L @ Zb.T).toarray(), lower=True)
-    ZL = (Zb @ L).toarray()
-    S = L.toarray() - ZL.T @ cho_solve(C, ZL)
-    return S @ (Zb.T @ y) / sigma_y**2, S
+) -> tuple[np.ndarray, LinearOperator]:
+    """The paper's p(W | D): mean sigma_y^-2 S Z-bar^T y as vec(W) (nd,), and its covariance S as an operator (nd, nd)."""
+    S = S_operator(K, Z, sigma_w, sigma_y)
+    return S.matvec(Z_bar_operator(Z).rmatvec(y)) / sigma_y**2, S
 
 
 def predictive_weights(
@@ -106,12 +125,10 @@ def predictive_weights(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The paper's p(w* | D): mean sigma_y^-2 A S Z-bar^T y (d,), covariance c** - A k-bar* + A S A^T (d, d).
 
-    A = k-bar*^T (K-bar + sigma_w^2 I)^-1, by one factorisation of the n x n block. Cancels for small noise: at
-    sigma_y = 1e-6 the mean is wrong in the first digit, which is why the engine does not compute it this way.
+    Differences of large terms: digits are lost for small noise, which is why the engine does not compute it this way.
     """
-    n, d = Z.shape
-    block = cho_solve(cho_factor(K + sigma_w**2 * np.eye(n), lower=True), k_star)
-    A = k_bar_star(block, d).T
+    d = Z.shape[1]
+    A = A_matrix(K, k_star, d, sigma_w)
     mean, S = weights_posterior(K, Z, y, sigma_w, sigma_y)
     prior = (k_star_star + sigma_w**2) * np.eye(d)
-    return A @ mean, prior - (A @ k_bar_star(k_star, d)).toarray() + A @ (A @ S.T).T
+    return A @ mean, prior - (A @ k_bar_star(k_star, d)).toarray() + A @ S.matmat(A.T.toarray())

@@ -18,7 +18,7 @@ from .exact import Evidence, ExactSolver
 from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
-from .params import Params, Prior, positive
+from .params import Params, Prior, positive, whole
 from .plan import Plan, chunk_bytes, make_plan, within
 from .posterior import Posterior
 from .progress import FitReport, Journal
@@ -46,7 +46,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
     optimizer : "lbfgs" or None
     max_iter, tol : int, float
-        Of each L-BFGS run; `tol` is a change of the evidence, in nats a row, that is not worth a step.
+        Of each search (L-BFGS on a subset, quasi-Newton on all rows); `tol`: a change of the evidence, in nats a row, that is
+        not worth a step.
     n_restarts : int, default=0
         Further starts, drawn around the given one.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
@@ -58,7 +59,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     n_inducing, preconditioner_rank, checkpoint
         For solvers that this version does not have yet.
     dtype : "auto", "float64" or "float32"
-        Of the exact solver's factor; solves are refined to float64 in either case.
+        Of the exact solver's factor; solves with a float32 factor are refined to float64.
     memory_limit : int or str, optional
         Bytes, or a text such as "8GiB"; None is 80% of what is available. More is refused before it is allocated.
     n_jobs : int, optional
@@ -216,9 +217,9 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             raise InputError(f'optimizer={self.optimizer!r}: give "lbfgs" or None')
         positive(self.sigma_w, "sigma_w", zero=True)
         positive(self.sigma_y, "sigma_y")
-        positive(self.max_iter, "max_iter")
         positive(self.tol, "tol", zero=True)
-        positive(self.n_restarts, "n_restarts", zero=True)
+        whole(self.max_iter, "max_iter", least=1)
+        whole(self.n_restarts, "n_restarts", least=0)
 
     def _optimise(self, solver: ExactSolver, data: Inputs, start: Params, journal: Journal) -> Optimum:
         if self.optimizer is None:

@@ -30,7 +30,7 @@ class Explanation:
 
     weights (m, d) are per unit of z; contributions are weight times (z - baseline); base_values (m,) are the predictions
     at the baseline. Every `*_std` is a posterior standard deviation (None where not asked for): of weights with sigma_w,
-    of predictions with sigma_y too. data (m, d) is z as it was given.
+    of predictions with sigma_y too. data (m, d) is z in the user's units.
     """
 
     weights: np.ndarray

@@ -95,3 +95,10 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
     if not (0.0 <= number < math.inf if zero else 0.0 < number < math.inf):
         raise InputError(f"{name}={value!r}: give a finite number {'of at least' if zero else 'above'} 0")
     return number
+
+
+def whole(value: Any, name: str, *, least: int) -> int:
+    """A whole number of at least `least`; anything else is an InputError that names it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}={value!r}: give a whole number of at least {least}")
+    return int(value)

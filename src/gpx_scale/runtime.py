@@ -7,10 +7,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -24,15 +25,15 @@ from .errors import InputError
 T = TypeVar("T")
 R = TypeVar("R")
 
-# No "reassoc": it cancels the magic number of the exponential. No "nnan"-dependent code: the door has checked.
+# No "reassoc": it cancels the magic number of the exponential. "nnan" and "ninf": the door has checked.
 FASTMATH = {"contract", "nnan", "nsz", "ninf", "arcp"}
 
 
 def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False) -> Any:
     """Compile lazily, without the GIL, cached on disk where the install (or the user's cache folder) can be written.
 
-    Never `parallel=True`: tiles run in parallel through `Executor`, so that no numba threading layer is started, which
-    is what makes concurrent calls and forked workers safe. Measured for the same tiles in docs/architecture.md.
+    Never `parallel=True`: tiles run in parallel through `Executor`, so that none of our work enters a numba threading
+    layer, which is what makes concurrent calls safe under every layer. What it costs is measured in docs/measured.md.
     """
     if function is None:
         return lambda f: jit(f, reassociate=reassociate)
@@ -224,10 +225,8 @@ def parse_memory(limit: int | float | str | None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size / 10 or unit == "KiB":
-            return f"{count / size:.1f} {unit}"
-    raise AssertionError
+    unit, size = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20)) if count >= s / 10), ("KiB", 2**10))
+    return f"{count / size:.1f} {unit}"
 
 
 def available_memory() -> int:
@@ -264,15 +263,16 @@ def _physical_memory() -> int:
         return 8 * 2**30  # a system that says nothing: assume a small laptop
 
 
-def _control_group_left() -> Sequence[int]:
+def _control_group_left() -> list[int]:
     left = []
-    for limit, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    for folder, limit, used, cache in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
         try:
-            with open(limit) as a, open(used) as b:
-                left.append(max(0, int(a.read()) - int(b.read())))
+            most, now = (int(Path(folder, name).read_text()) for name in (limit, used))
+            kept = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # no such group, or "max"
             continue
+        left.append(max(0, most - now + int(kept.get(cache, 0))))  # file cache gives way to allocations
     return left

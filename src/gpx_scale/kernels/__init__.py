@@ -6,8 +6,8 @@
     Precomputed           theta1 times a Gram matrix
     Function              theta1 times function(objects, objects)
 
-`theta2` is one number, a sequence (one for each column: ARD), or "median". All tend to the paper's RBF: lengthscale^2 =
-theta2 / 2. `a + b` and `a * b` combine kernels on the same x.
+`theta2` is one number, a sequence (one for each column: ARD), or "median"; everywhere lengthscale^2 = theta2 / 2, as in the
+paper's RBF. `a + b` and `a * b` combine kernels on the same x.
 
 >>> kernel = RBF(theta1=2.0, theta2=3.0) + Matern32(theta2=1.0)
 >>> kernel.as_dict()

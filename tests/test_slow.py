@@ -1,0 +1,39 @@
+"""Minutes rather than seconds: larger data, real data. Run by `make test-all`."""
+
+import numpy as np
+import pytest
+from sklearn.model_selection import train_test_split
+
+from gpx_scale import GPXRegressor, datasets
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("digits", 0.093), ("diabetes", 0.53), ("boston", 0.13), ("fish", 0.38), ("abalone", 0.45), ("wine", 0.60)],
+)
+def test_accuracy_of_the_paper(name, most, shared_data):
+    data, errors = getattr(datasets, f"load_{name}")(), []
+    for seed in range(2 if name == "wine" else 5):
+        X, Xq, y, yq = train_test_split(data.X, data.y, test_size=0.2, random_state=seed)
+        model = GPXRegressor(random_state=seed).fit(X, y)
+        assert model.fit_report_.converged
+        errors.append(np.mean((model.predict(Xq) - yq) ** 2) / np.var(y))
+    assert np.mean(errors) <= most
+
+
+def test_float32_fit_of_5000_rows_agrees_with_float64():
+    data = datasets.synth10(5500)
+    X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
+    double, single = (GPXRegressor(dtype=dtype, random_state=0).fit(X, y) for dtype in ("float64", "float32"))
+    exact = double.log_marginal_likelihood(single.theta_)
+    assert exact > double.log_marginal_likelihood() - 1.0  # nats: the optimum is the same
+    assert single.log_marginal_likelihood() == pytest.approx(exact, abs=0.5)
+    at_same = GPXRegressor(
+        optimizer=None, **{key: single.hyperparameters_[key] for key in ("theta1", "theta2", "sigma_w", "sigma_y")}
+    ).fit(X, y)
+    a, b = single.explain(Xq), at_same.explain(Xq)
+    np.testing.assert_allclose(a.weights, b.weights, rtol=1e-6, atol=1e-7)
+    assert (a.weights_std >= b.weights_std * (1 - 1e-9)).all()
+    assert np.median(a.weights_std / b.weights_std) < 1.001
