@@ -7,8 +7,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from gpx_scale import GPXRegressor, InputError, MemoryLimitError, make_plan
+from gpx_scale import XZ, GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
 from gpx_scale.errors import JitterWarning, SolverUnavailable
 from problems import make_problem
 
@@ -244,3 +248,90 @@ def test_an_interrupted_fit_leaves_the_fitted_model(monkeypatch):
 def test_broken_questions_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call(GPXRegressor(optimizer=None).fit(X, y))
+
+
+# ------------------------------------------------------------------------------------- found by hostile testing, kept
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "rq"])
+def test_clusters_far_apart_keep_their_digits(kernel):
+    """|x|^2 / theta2 of 1e12: a product instead of differences would leave no digit of the distances."""
+    random = np.random.RandomState(0)
+    near = random.randn(60, 1)
+    far = near + 1e6 * (np.arange(60) >= 30)[:, None]
+    one, target = np.ones((60, 1)), np.sin(3 * near[:, 0]) + (np.arange(60) >= 30)
+    arguments = {"optimizer": None, "standardize": False, "theta2": 2.0, "sigma_w": 0.0}
+    value = GPXRegressor(kernel, **arguments).fit(far, target, one).log_marginal_likelihood()
+    if kernel in ("rbf", "matern12", "matern32", "matern52"):  # then the two clusters do not see each other at all
+        halves = [GPXRegressor(kernel, **arguments).fit(near[i], target[i], one[i]) for i in (slice(30), slice(30, 60))]
+        # an entry of 1e6 has an ulp of 1e-10
+        assert value == pytest.approx(sum(half.log_marginal_likelihood() for half in halves), abs=1e-5)
+    outlier = near.copy()
+    outlier[0] = 1e9
+    assert np.isfinite(GPXRegressor(kernel).fit(outlier, target, one).predict(outlier, one)).all()
+
+
+def test_gram_matrices_under_cross_validation_as_a_pair():
+    K, one = make_problem(n=20).k(X, X), np.ones((20, 1))
+    model = GPXRegressor("precomputed", optimizer=None, standardize=False, sigma_w=0.2, sigma_y=0.3)
+    vectors = GPXRegressor(optimizer=None, standardize=False, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3)
+    assert_allclose(
+        cross_val_predict(model, XZ(K, one), y, cv=4), cross_val_predict(vectors, XZ(X, one), y, cv=4), rtol=1e-9, atol=1e-12
+    )
+    fitted = model.fit(K, y, one)
+    before = fitted.training_explanation().weights
+    K[:] = 0.0  # the caller's matrix is the caller's
+    assert_allclose(fitted.training_explanation().weights, before)
+
+
+def test_columns_of_z_are_compared_by_name():
+    Z = pd.DataFrame(X, columns=["u", "v", "w"])
+    model = GPXRegressor(optimizer=None).fit(X, y, Z)
+    assert_allclose(model.predict(X, Z), model.predict(X, Z.to_numpy()))
+    with pytest.raises(InputError, match="feature names"):
+        model.predict(X, Z[["v", "u", "w"]])
+
+
+def shared_items(a, b):
+    return [[len(set(s) & set(t)) + 1.0 for t in b] for s in a]
+
+
+def test_objects_of_any_kind_and_frames_of_them():
+    ragged = [[1, 2], [3], [1, 2, 3], [2], [4, 5]]
+    model = GPXRegressor(shared_items).fit(ragged, y[:5], X[:5])
+    assert np.isfinite(model.predict([[1]], X[:1])).all()
+    frame = pd.DataFrame({"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5, 6]})
+    from_frame = GPXRegressor(shared_items).fit(frame, y[:5], X[:5])
+    assert from_frame.n_features_in_ == 2
+    assert np.isfinite(from_frame.predict(frame, X[:5])).all()
+    assert not hasattr(from_frame.fit(ragged, y[:5], X[:5]), "n_features_in_")
+
+
+def test_names_where_transformers_have_few():
+    assert GPXRegressor(optimizer=None, z_transformer=[1, 2]).fit(X, y).explain(X).feature_names == ["x1", "x2"]
+    texts = ["a b", "b c", "c a", "a"]
+    nameless = make_pipeline(CountVectorizer(token_pattern="."), FunctionTransformer(sp.csr_array.toarray, accept_sparse=True))
+    model = GPXRegressor(shared_items, z_transformer=nameless).fit(texts, y[:4])
+    assert model.explain(texts).feature_names[0] == "x0"
+
+
+def test_more_broken_input_is_named():
+    masked = np.ma.masked_array(y, mask=np.arange(20) == 3)
+    with pytest.raises(InputError, match="masked"):
+        GPXRegressor().fit(X, masked)
+    with pytest.raises(InputError, match="kernel="):
+        GPXRegressor(kernels.RBF).fit(X, y)
+    model = GPXRegressor(optimizer=None).fit(X, y, X)
+    with pytest.raises(InputError, match="overflows"):
+        model.predict(X, np.full((20, 3), 1e200))
+    huge = GPXRegressor(optimizer=None).fit(X, 1e200 * y)
+    with np.errstate(over="ignore"):
+        mean, _ = huge.predict(X, return_cov=True)
+    assert np.isfinite(mean).all()
+    called = []
+    GPXRegressor(callbacks=lambda state: called.append(state) or np.bool_(len(called) == 2)).fit(X, y)
+    assert len(called) == 2
+    explanation = model.explain(X, X)
+    X_before = explanation.data.copy()
+    assert explanation.data is not X
+    assert_allclose(explanation.data, X_before)

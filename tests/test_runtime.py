@@ -1,10 +1,12 @@
 """Threads, workers and memory: scopes restore what they found, results do not depend on how many work."""
 
+import _thread
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import joblib
@@ -74,6 +76,31 @@ def test_overlapping_scopes_of_many_threads_restore_too():
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert blas_counts() == before
+
+
+def test_ctrl_c_at_any_moment_restores_the_threads(problem):
+    """Real interrupts of the main thread, spread over fit and predict."""
+    before = blas_counts(), numba.get_num_threads()
+    model = problem.fitted()
+    expected = model.predict(problem.X_query, problem.Z_query)
+    interrupted = 0
+    for k in range(150):
+        timer = threading.Timer(0.0002 * (1 + k % 25), _thread.interrupt_main)
+        try:
+            timer.start()
+            for _ in range(10):
+                problem.model(n_jobs=2).fit(problem.X, problem.y, problem.Z).predict(problem.X_query, problem.Z_query)
+            timer.join()
+            time.sleep(0.001)
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            timer.cancel()
+    assert interrupted > 10
+    with threads(1):
+        pass
+    assert (blas_counts(), numba.get_num_threads()) == before
+    assert_allclose(model.predict(problem.X_query, problem.Z_query), expected)
 
 
 def test_only_one_blas_pool_works_at_a_time():

@@ -67,7 +67,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     warm_start : bool, default=False
         Start `fit` at the hyperparameters of the last one.
     callbacks : list of callables, optional
-        Called with a dict after each evaluation of the evidence; one that returns True ends the optimisation.
+        Called with a dict after each evaluation of the evidence (in standardised units); one that returns True ends the
+        optimisation.
     random_state : int, RandomState or None
         Of the subset that the optimisation starts on, and of restarts.
     verbose : int, default=0
@@ -189,7 +190,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
                 dtype=self.dtype,
                 memory_limit=self.memory_limit,
                 n_jobs=self.n_jobs,
-                gram=kernel.takes == "objects",
+                gram=kernel.takes != "vectors",
             )
             journal.say(str(plan))
             with threads(self.n_jobs), Executor(self.n_jobs) as executor:
@@ -269,7 +270,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             mean = self._door.scaling.prediction(features.row_dot(moments.mean))
             if return_cov:
                 joint = self.posterior_.joint(x, features.array, executor, parse_memory(self.memory_limit))
-                return mean, scale**2 * joint
+                return mean, scale * (scale * joint)
         if return_std:
             return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
         return mean

@@ -94,7 +94,9 @@ def maximise_evidence(
                 outcomes = [(False, "stopped by a callback")] * len(tried)
         found = [(objective.best, outcome) for objective, outcome in zip(tried, outcomes, strict=True) if objective.best]
         if not found:
-            raise NotPositiveDefinite(f"the covariance of {phase} has no Cholesky factor at any start: raise sigma_y")
+            raise NotPositiveDefinite(
+                f"the covariance of {phase} has no Cholesky factor from any start: is the kernel positive? Raise sigma_y"
+            )
         (_, params, evidence), outcome = min(found, key=lambda one: one[0][0])
         if journal.stopped:
             break

@@ -164,7 +164,7 @@ def assemble(
         base_values_std,
         base_values + contributions.sum(axis=1),
         prediction_std,
-        raw_z,
+        raw_z.copy(),
         list(names),
         weights_cov,
     )

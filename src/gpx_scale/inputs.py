@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,10 @@ class XZ:
         return _n_rows(self.X)
 
     def __getitem__(self, rows: Any) -> XZ:
-        if isinstance(rows, tuple):  # scikit-learn asks for [rows, ...]
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is not Ellipsis:
+            at = np.asarray(rows[0]).ravel()  # scikit-learn slices a Gram matrix by np.ix_(rows, columns)
+            return XZ(self.X[rows], _take(self.Z, at))
+        if isinstance(rows, tuple):  # and all else by [rows, ...]
             rows = rows[0]
         if isinstance(rows, int | np.integer):
             rows = [rows]
@@ -207,6 +211,7 @@ class Door:
     x_transformer: Any
     z_transformer: Any
     separate: bool
+    z_columns: list[Any] | None
     n_z: int
     z_names: list[str]
     scaling: Scaling
@@ -218,6 +223,8 @@ class Door:
             raise InputError("this model was fitted with a separate Z: give Z= (or an XZ pair) here too")
         if not self.separate and Z is not None:
             raise InputError("this model was fitted without a separate Z: give X alone, or fit with Z=")
+        if self.z_columns is not None and (given := _column_names(Z)) is not None and given != self.z_columns:
+            raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
         x = _transform(self.x_transformer, X)
         z = _transform(self.z_transformer, X if Z is None else Z)
         raw = _matrix(z, "Z" if self.separate else "X")
@@ -231,9 +238,13 @@ class Door:
         elif self.takes == "gram":
             x = _matrix(x, "X")
         else:
-            x = list(x)
+            x = _objects(x)
         check_consistent_length(x, raw)
-        return x, DenseFeatures(self.scaling.z(raw)), raw
+        scaled = self.scaling.z(raw)
+        for A, name in ((x, "X"), (scaled, "Z")):
+            if isinstance(A, np.ndarray):
+                _must_be_moderate(A, name, standardize=True)
+        return x, DenseFeatures(scaled), raw
 
 
 def open_door(
@@ -262,8 +273,9 @@ def open_door(
         x = _matrix(x, "X")
         if x.shape[0] != x.shape[1] or not symmetric(x):
             raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
+        x = x.copy()  # it is kept, and the caller may write to it
     else:
-        x = list(x)
+        x = _objects(x)
     check_consistent_length(x if vectors is None else vectors, raw, y)
     scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
     if vectors is not None:
@@ -273,16 +285,23 @@ def open_door(
     _must_be_moderate(scaled_z, "Z", standardize)
     _must_be_moderate(scaled_y, "y", standardize)
     names = _feature_names(z, z_transformer, raw.shape[1])
-    door = Door(takes, x_transformer, z_transformer, Z is not None, raw.shape[1], names, scaling)
+    door = Door(takes, x_transformer, z_transformer, Z is not None, _column_names(Z), raw.shape[1], names, scaling)
     return door, x, DenseFeatures(scaled_z), scaled_y
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
     """scikit-learn's n_features_in_ and feature_names_in_, set or compared; lists of objects have none."""
     X, _ = unpack(X, None)
-    table = hasattr(X, "shape") or (isinstance(X, list | tuple) and np.ndim(_as_rows(X)) == 2)
+    if reset:
+        for name in ("n_features_in_", "feature_names_in_"):
+            estimator.__dict__.pop(name, None)
+    table = hasattr(X, "shape") or (isinstance(X, list | tuple) and hasattr(_as_rows(X), "shape"))
     if table and len(getattr(X, "shape", (0, 0))) == 2 and (reset or hasattr(estimator, "n_features_in_")):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
+
+
+def _column_names(table: Any) -> list[Any] | None:
+    return list(table.columns) if hasattr(table, "columns") else None
 
 
 def unpack(X: Any, Z: Any) -> tuple[Any, Any]:
@@ -293,8 +312,19 @@ def unpack(X: Any, Z: Any) -> tuple[Any, Any]:
     return X.X, X.Z
 
 
+def _objects(x: Any) -> list[Any]:
+    """The rows of a list, array or frame, as Python objects."""
+    return list(np.asarray(x)) if hasattr(x, "iloc") else list(x)
+
+
+def _unmasked(A: Any, name: str) -> None:
+    if np.ma.is_masked(A):
+        raise InputError(f"{name} has masked entries, which would be taken as numbers: fill or drop them")
+
+
 def _matrix(A: Any, name: str) -> np.ndarray:
     """A finite float64 (n, columns) with at least one row and column."""
+    _unmasked(A, name)
     A = check_array(A, dtype=np.float64, order="C", input_name=name, estimator="GPXRegressor")
     if np.abs(A).max() > 1e300:
         raise InputError(f"{name} holds {np.abs(A).max():.1e}: rescale it, numbers this large leave float64")
@@ -310,6 +340,7 @@ def symmetric(A: np.ndarray) -> bool:
 def _target(y: Any) -> np.ndarray:
     if y is None:
         raise InputError("GPXRegressor requires y to be passed, but the target y is None")
+    _unmasked(y, "y")
     y = column_or_1d(y, warn=True)
     return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
 
@@ -355,9 +386,10 @@ def _columns(A: Any, columns: list[Any]) -> Any:
 
 
 def _feature_names(z: Any, transformer: Any, d: int) -> list[str]:
-    names: Any = None
+    names: Any = getattr(z, "columns", None)
     if hasattr(transformer, "get_feature_names_out"):
-        names = transformer.get_feature_names_out()
-    elif hasattr(z, "columns"):
-        names = z.columns
+        with suppress(AttributeError, ValueError):  # a pipeline may have a step without names to give
+            names = transformer.get_feature_names_out()
+    elif names is None and isinstance(transformer, Sequence | np.ndarray):
+        names = [f"x{column}" for column in transformer]
     return [f"x{k}" for k in range(d)] if names is None else [str(name) for name in names]

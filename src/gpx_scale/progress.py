@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from .runtime import format_bytes, peak_memory
 
 logger = logging.getLogger("gpx_scale")
@@ -80,7 +82,7 @@ class Journal:
         self.report = FitReport()
         self.stopped = False
         self._verbose = verbose
-        self._callbacks = list(callbacks or ())
+        self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
         self._started = time.perf_counter()
 
     @contextmanager
@@ -105,7 +107,7 @@ class Journal:
             "seconds": time.perf_counter() - self._started,
         }
         answers = [callback(state) for callback in self._callbacks]  # every one is told
-        self.stopped = any(answer is True for answer in answers)
+        self.stopped = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
     def say(self, message: str) -> None:
         logger.info(message)

@@ -95,24 +95,27 @@ class _BlasThreads:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[int] = []
-        self._before: list[int] = []
+        self._open: dict[object, int] = {}
+        self._before: list[int] | None = None  # None while nothing of ours is in force
 
-    def enter(self, n: int) -> None:
+    def enter(self, scope: object, n: int) -> None:
         with self._lock:
-            if not self._open:
+            if self._before is None:
                 self._before = [library.get_num_threads() for library, _ in _blas_libraries()]
-            self._open.append(n)
+            self._open[scope] = n
             self._apply()
 
-    def leave(self, n: int) -> None:
+    def leave(self, scope: object) -> None:
+        """May be called again, and after an `enter` that was interrupted."""
         with self._lock:
-            self._open.remove(n)
+            self._open.pop(scope, None)
             self._apply()
+            if not self._open:
+                self._before = None
 
     def _apply(self) -> None:
-        for (library, ours), before in zip(_blas_libraries(), self._before, strict=True):
-            wanted = before if not self._open else min(self._open) if ours else 1
+        for (library, ours), before in zip(_blas_libraries(), self._before or (), strict=bool(self._before)):
+            wanted = before if not self._open else min(self._open.values()) if ours else 1
             if library.get_num_threads() != wanted:
                 library.set_num_threads(wanted)
 
@@ -126,14 +129,20 @@ def threads(n_jobs: int | None) -> Iterator[int]:
 
     Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
     """
-    n = min(effective_jobs(n_jobs), usable_cores())
-    numba_before = _set_numba_threads(n)
-    _blas.enter(n)
+    n, scope = min(effective_jobs(n_jobs), usable_cores()), object()
+    numba_before = _set_numba_threads(None)
     try:
+        _set_numba_threads(n)
+        _blas.enter(scope, n)
         yield n
     finally:
-        _blas.leave(n)
-        _set_numba_threads(numba_before)
+        try:
+            _blas.leave(scope)
+        except BaseException:  # Ctrl-C on the way out: once more, to the end
+            _blas.leave(scope)
+            raise
+        finally:
+            _set_numba_threads(numba_before)
 
 
 def _set_numba_threads(n: int | None) -> int | None:

@@ -55,7 +55,7 @@ def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
         return NAMES[kernel](theta1, theta2)
     if isinstance(kernel, str) and kernel == "precomputed":
         return Precomputed(theta1)
-    if callable(kernel):
+    if callable(kernel) and not isinstance(kernel, type):
         return Function(theta1, kernel)
     known = ", ".join(f'"{name}"' for name in (*NAMES, "precomputed"))
     raise InputError(f"kernel={kernel!r}: give one of {known}, a gpx_scale.kernels object, or a callable")

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..params import positive
 from .algebra import Kernel
 
+FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
 MEDIAN_ROWS = 1000  # rows of the median heuristic: its relative error is about 1% there
 
 
@@ -112,11 +113,13 @@ class Stationary(Kernel):
         return np.full(len(points), self.theta1)
 
     def _minus_s(self, a: VectorPoints, b: VectorPoints) -> np.ndarray:
+        # The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square
+        # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
         E = a.minus_s(b)
-        if self.family == jit.MATERN12:
-            # sqrt(s) turns the GEMM's rounding of eps |x|^2 into sqrt(eps) |x|: near pairs need their differences.
-            size = max(1.0, -min(a.left[:, -2].min(initial=0.0), b.left[:, -2].min(initial=0.0)))
-            jit.refine_close_pairs(a.directions / np.sqrt(2.0), b.directions / np.sqrt(2.0), 1e-6 * size, E)
+        size = max(1.0, -min(a.left[:, -2].min(initial=0.0), b.left[:, -2].min(initial=0.0)))
+        if size > FAR or self.family == jit.MATERN12:
+            near = max(1e-6 * size, FAR if size > FAR else 0.0)
+            jit.refine_close_pairs(a.directions / np.sqrt(2.0), b.directions / np.sqrt(2.0), near, E)
         return E
 
     def multiply(self, a: VectorPoints, b: VectorPoints, out: np.ndarray) -> None:
