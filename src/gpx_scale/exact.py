@@ -9,6 +9,7 @@ solve are iterated against float64 tiles to a true residual, so only the log-det
 
 from __future__ import annotations
 
+import time
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -164,6 +165,7 @@ class ExactSolver:
     def __init__(self, n: int, dtype: Any, executor: Executor) -> None:
         self._buffer = np.empty(n * n, dtype)
         self._executor = executor
+        self._alone = False  # one BLAS thread, because others are in the way
 
     def _factorise(self, data: Inputs, params: Params) -> Factor:
         n = len(data)
@@ -171,8 +173,15 @@ class ExactSolver:
 
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
-        with _worthwhile_threads(len(data)):
-            return self._evaluate(data, params, gradient, information)
+        n = len(data)
+        with threads(1) if self._alone else _worthwhile_threads(n):
+            start = time.perf_counter()
+            found = self._evaluate(data, params, gradient, information)
+            took = time.perf_counter() - start
+        if n >= THREADS_FROM and gradient and not self._alone and self._executor.n_jobs > 1:
+            # Where other processes hold the cores, OpenBLAS's threads wait for each other: 50 times slower at n = 1,000.
+            self._alone = n**3 / took < 0.4 * _one_thread_flops()
+        return found
 
     def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         factor = self._factorise(data, params)
@@ -191,7 +200,7 @@ class ExactSolver:
 
     def condition(self, data: Inputs, params: Params) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
-        with _worthwhile_threads(len(data)):
+        with threads(1) if self._alone else _worthwhile_threads(len(data)):
             factor = self._factorise(data, params)
         if factor.jitter:
             warnings.warn(
@@ -217,6 +226,14 @@ def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.
     U = np.asfortranarray(np.hstack([covariance.tangents(alpha), along_sigma]), inverse.dtype)
     (symm,) = get_blas_funcs(("symm",), (inverse,))
     return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
+
+
+def _one_thread_flops() -> float:
+    """Flops a second of one thread now, by a product of a few milliseconds."""
+    A = np.ones((400, 400))
+    start = time.perf_counter()
+    A @ A
+    return 2 * 400**3 / (time.perf_counter() - start)
 
 
 def _worthwhile_threads(n: int) -> Any:
