@@ -1,8 +1,8 @@
 """Beside `pytorch-gpx` 0.1, the authors' package, in the same run: `make bench-peers` (extra [peers]).
 
 Each side of each case runs in a process of its own (for its peak memory), ours after one unmeasured run, since compilation
-is reported apart (`make bench`), and for the queries as the median of five (a second each, the peer takes a minute). The peer's default start collapses on Digits (MSE 1.01): its lengthscale is set to 8 on the
-module, after construction.
+is reported apart (`make bench`), and for the queries as the median of five (a second each, the peer takes a minute). The
+peer's default start collapses on Digits (MSE 1.01): its lengthscale is set to 8 on the module, after construction.
 """
 
 from __future__ import annotations
