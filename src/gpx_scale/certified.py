@@ -12,7 +12,7 @@ which is of second order. 2 d r (n^2 + m n) flops instead of d n^2 m. (Predictio
 is so much smaller than the weights' that it is loose by tens of percent: they stay exact, for n^2 m flops.)
 
 The triangle inequality sd <= sqrt(k~** - b~.C^-1 b~) + sqrt(k** - k~**) needs one triangular solve less, but its excess is
-of first order: for the 3% that this form reaches with rank 60 on `synth10`, it needs more than 600 of 1,000.
+of first order: for the 2% that this form reaches with rank 60 on `synth10`, it needs 700-800 of 1,000 queries.
 """
 
 from __future__ import annotations
