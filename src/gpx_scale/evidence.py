@@ -80,7 +80,7 @@ def maximise_evidence(
     """The parameters of the largest evidence times prior, from `start` and `n_restarts` draws around the prior's centre.
 
     With enough rows, L-BFGS runs from every start on a quarter of them (4,000 at most); from the best optimum a quasi-Newton
-    search that knows the curvature goes on with more rows: on Digits 4-11 evaluations of all rows. `tol`: a change of the
+    search that knows the curvature goes on with more rows: on Digits 4-12 evaluations of all rows. `tol`: a change of the
     evidence, in nats a row, that is not worth a step.
     """
     starts = [start, *(_draw(start, prior, random) for _ in range(n_restarts))]

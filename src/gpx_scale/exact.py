@@ -120,7 +120,7 @@ class Factor:
         energy = np.einsum("ij,ij->j", R, H)
         for _ in range(50):
             if (np.linalg.norm(R, axis=0) / scale).max() <= REFINED:
-                return X
+                break
             CP = self.multiply(P)
             curvature = np.einsum("ij,ij->j", P, CP)
             step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
@@ -129,7 +129,7 @@ class Factor:
             H = self._apply_inverse(R).astype(float)
             before, energy = energy, np.einsum("ij,ij->j", R, H)
             P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
-        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max()
+        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max()  # the true one: the recurrence may drift
         if not worst <= ACCEPTED:  # also catches NaN
             raise NotConverged(
                 f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "
@@ -167,6 +167,9 @@ class ExactSolver:
         self._executor = executor
         self._alone = False  # one BLAS thread, because others are in the way
 
+    def _scope(self, n: int) -> Any:
+        return threads(1) if self._alone else _worthwhile_threads(n)
+
     def _factorise(self, data: Inputs, params: Params) -> Factor:
         n = len(data)
         return Factor.of(Covariance(data, params, self._executor), self._buffer[: n * n].reshape(n, n))
@@ -174,7 +177,7 @@ class ExactSolver:
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
         n = len(data)
-        with threads(1) if self._alone else _worthwhile_threads(n):
+        with self._scope(n):
             start = time.perf_counter()
             found = self._evaluate(data, params, gradient, information)
             took = time.perf_counter() - start
@@ -200,8 +203,9 @@ class ExactSolver:
 
     def condition(self, data: Inputs, params: Params) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
-        with threads(1) if self._alone else _worthwhile_threads(len(data)):
+        with self._scope(len(data)):
             factor = self._factorise(data, params)
+            alpha = factor.solve(data.y[:, None])[:, 0]
         if factor.jitter:
             warnings.warn(
                 f"the covariance is singular to rounding: its diagonal was raised by {factor.jitter:.0e} of itself. "
@@ -209,7 +213,6 @@ class ExactSolver:
                 JitterWarning,
                 stacklevel=3,
             )
-        alpha = factor.solve(data.y[:, None])[:, 0]
         evidence = _log_density(data.y, alpha, factor)
         return ExactParts(data, params, alpha, factor.buffer, factor.jitter, evidence, factor.condition)
 
@@ -265,7 +268,7 @@ class ExactParts:
 
     @property
     def variances(self) -> str:
-        return "exact" if self.buffer.dtype == np.float64 else f"refined to residuals of {REFINED:.0e}, never below exact"
+        return "exact" if self.buffer.dtype == np.float64 else "refined against float64 tiles, never below exact"
 
     def __len__(self) -> int:
         return len(self.data)
