@@ -12,9 +12,9 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .checkpoint import Checkpoint, State
 from .errors import InputError, SolverUnavailable
-from .evidence import Optimum, maximise_evidence
-from .exact import Evidence, ExactSolver
+from .evidence import Optimum
 from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
@@ -23,6 +23,8 @@ from .plan import Plan, chunk_bytes, make_plan, within
 from .posterior import Posterior
 from .progress import FitReport, Journal
 from .runtime import Executor, parse_memory, threads
+from .solution import Evidence
+from .solvers import make_solver, search
 
 
 class GPXRegressor(RegressorMixin, BaseEstimator):
@@ -40,7 +42,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ard : bool, default=False
         One theta2 for each column of X.
     solver : str, default="auto"
-        "auto" or "exact" in this version.
+        "auto" (exact up to 10,000 rows, then "cg"), "exact", "cg".
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
@@ -56,8 +58,12 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         Give every sample a local intercept: a further z of 1, reported in `base_values`.
     standardize : bool, default=True
         Centre and scale y, X and Z; a constant Z column is divided by its value instead.
-    n_inducing, preconditioner_rank, checkpoint
+    n_inducing : int
         For solvers that this version does not have yet.
+    preconditioner_rank : int or "auto"
+        Of `cg`: pivots of the low-rank preconditioner, which also carry its variances. More: fewer iterations, tighter deviations.
+    checkpoint : path, optional
+        A file that holds the best parameters of a running fit. A fit that finds one of the same data goes on from there.
     dtype : "auto", "float64" or "float32"
         Of the exact solver's factor; solves with a float32 factor are refined to float64.
     memory_limit : int or str, optional
@@ -191,13 +197,14 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
                 memory_limit=self.memory_limit,
                 n_jobs=self.n_jobs,
                 gram=kernel.takes != "vectors",
+                rank=self.preconditioner_rank,
             )
             journal.say(str(plan))
             with threads(self.n_jobs), Executor(self.n_jobs) as executor:
                 data = Inputs(kernel.training(x), features, target)
                 start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-                solver = ExactSolver(plan.n, plan.dtype, executor)
-                optimum = self._optimise(solver, data, start, journal)
+                solver = make_solver(plan, executor, check_random_state(self.random_state), journal)
+                optimum = self._optimise(solver, plan, data, start, executor, journal)
                 with journal.phase("posterior"):
                     parts = solver.condition(data, optimum.params)
             self._door, self._params, self._plan = door, optimum.params, plan
@@ -208,12 +215,13 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             self.hyperparameters_ = optimum.params.as_dict()
             self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
             self.fit_report_ = self._report(journal, plan, optimum)
+        if journal.was_interrupted:
+            raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
         return self
 
     def _check_arguments(self, X: Any) -> None:
-        if callable(X) or self.checkpoint is not None:
-            what = "fit on a stream of chunks" if callable(X) else "checkpoint"
-            raise SolverUnavailable(f"{what} is not in this version")
+        if callable(X):
+            raise SolverUnavailable("fit on a stream of chunks is not in this version")
         if self.optimizer not in ("lbfgs", None):
             raise InputError(f'optimizer={self.optimizer!r}: give "lbfgs" or None')
         positive(self.sigma_w, "sigma_w", zero=True)
@@ -222,24 +230,45 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         whole(self.max_iter, "max_iter", least=1)
         whole(self.n_restarts, "n_restarts", least=0)
 
-    def _optimise(self, solver: ExactSolver, data: Inputs, start: Params, journal: Journal) -> Optimum:
+    def _optimise(
+        self, solver: Any, plan: Plan, data: Inputs, start: Params, executor: Executor, journal: Journal
+    ) -> Optimum:
+        """The parameters: as given, or those of the largest evidence, from where an earlier fit or a checkpoint ended."""
         if self.optimizer is None:
             return Optimum(start, None, None, "hyperparameters as given", [])
-        prior = Prior.around(start)
+        prior, first, warm = Prior.around(start), start, False
         if self.warm_start and hasattr(self, "_params") and self._params.labels == start.labels:
             known = prior.free & np.isfinite(self._params.theta)
-            start = start.with_theta(np.where(known, self._params.theta, start.theta))
-        return maximise_evidence(
-            solver.evaluate,
+            first, warm = start.with_theta(np.where(known, self._params.theta, start.theta)), True
+        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
+        state = file.read() if file else None
+        if state is not None:
+            first, warm = start.with_theta(state.theta), True
+            journal.say(f"resumed from {self.checkpoint}")
+            if state.finished:
+                return Optimum(first, None, True, "as the checkpoint left it", [])
+
+        def keep(params: Params, finished: bool = False) -> None:
+            if file is not None:
+                file.write(State(params.theta, finished))
+
+        optimum = search(
+            solver,
+            plan,
             data,
-            start,
+            first,
             prior,
             max_iter=int(self.max_iter),
             tol=float(self.tol),
             n_restarts=int(self.n_restarts),
             random=check_random_state(self.random_state),
+            executor=executor,
             journal=journal,
+            warm=warm,
+            keep=keep,
         )
+        keep(optimum.params, finished=not journal.stopped)
+        return optimum
 
     def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
         report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling
@@ -252,6 +281,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         report.jitter, report.condition = parts.jitter, parts.condition
         report.memory_planned = plan.bytes_needed
         report.variances = parts.variances
+        report.evidence_deviation, report.solution = parts.evidence_deviation, parts.solution
         if optimum.evidence is not None:
             residuals = scaling.y_scale * optimum.evidence.leave_one_out()
             report.leave_one_out_rmse = float(np.sqrt(np.mean(residuals**2)))
@@ -259,14 +289,20 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------------ predict
 
-    def predict(self, X: Any, Z: Any = None, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m)."""
+    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
+        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
+
+        return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
+        """
         if return_std and return_cov:
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
         with self._engine() as (executor, chunk):
-            moments = self.posterior_.moments(x, executor, chunk, along=[features.array] if return_std else [])
+            if return_std == "samples":
+                moments = self._sampled(x, executor, chunk, along=[features.array])
+            else:
+                moments = self.posterior_.moments(x, executor, chunk, along=[features.array] if return_std else [])
             mean = self._door.scaling.prediction(features.row_dot(moments.mean))
             if return_cov:
                 joint = self.posterior_.joint(x, features.array, executor, parse_memory(self.memory_limit))
@@ -290,7 +326,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
-        std : True, False, or "certified": upper bounds of the weights' deviations, faster for many queries.
+        std : True, False; "certified": upper bounds of the weights' deviations, faster for many queries; "samples" (`cg`): from
+            posterior samples, inflated so that they do not under-report.
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
         """
@@ -317,10 +354,10 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         names: Sequence[str] | None,
         own: slice | None = None,
     ) -> Explanation:
-        if std not in (True, False, "certified"):
-            raise InputError(f'std={std!r}: give True, False or "certified"')
-        if std == "certified" and (cov or own is not None):
-            raise InputError('std="certified" is for the deviations of new rows: give std=True')
+        if std not in (True, False, "certified", "samples"):
+            raise InputError(f'std={std!r}: give True, False, "certified" or "samples"')
+        if isinstance(std, str) and (cov or own is not None):
+            raise InputError(f"std={std!r} is for the deviations of new rows: give std=True")
         scaling = self._door.scaling
         base = baseline_vector(baseline, scaling)
         along = [features.array, np.broadcast_to(scaling.z(base[None, :]), features.shape)] if std else []
@@ -331,9 +368,16 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
                 )
             if std == "certified":
                 moments = self.posterior_.certified_moments(x, executor, chunk, along=along)
+            elif std == "samples":
+                moments = self._sampled(x, executor, chunk, var=True, along=along)
             else:
                 moments = self.posterior_.moments(x, executor, chunk, var=bool(std), cov=cov, along=along, own=own)
         return assemble(moments, raw, base, scaling, self._params, self._door.z_names if names is None else names)
+
+    def _sampled(self, x: Any, executor: Executor, chunk: int, **asked: Any) -> Any:
+        if self.solver_ != "cg":
+            raise SolverUnavailable(f"deviations from samples are for solver='cg'; {self.solver_!r} has them exactly")
+        return self.posterior_.sampled_moments(x, executor, chunk, **asked)
 
     # ------------------------------------------------------------------------------------------------------- samples
 
@@ -369,6 +413,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
         """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
         check_is_fitted(self)
+        if self.solver_ != "exact":
+            raise SolverUnavailable("leave-one-out needs the diagonal of C^-1, which only solver='exact' has")
         found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
@@ -376,7 +422,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         data, plan = self.posterior_.parts.data, self._plan
         within(plan.bytes_needed, parse_memory(self.memory_limit), "evaluating the evidence")
         with self._engine() as (executor, _):
-            return ExactSolver(plan.n, plan.dtype, executor).evaluate(data, params, gradient=gradient)
+            solver = make_solver(plan, executor, check_random_state(self.random_state), Journal())
+            return solver.evaluate(data, params, gradient=gradient)
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 

@@ -1,8 +1,13 @@
-"""Maximising the evidence: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks."""
+"""Maximising the evidence: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks.
+
+Two searches end on all rows: `maximise_evidence`, where the evidence is known to rounding, and `climb`, where only its gradient is
+known well (`cg`: the evidence has a standard error of many nats, its gradient loses a fraction of one).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +24,9 @@ LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of 
 LONGEST = 2.0  # step in the logs
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
+NOISE = 0.1  # nats: what the probes' noise costs anyway, and no further step is worth
+
+Keep = Callable[[Params], None]
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,15 @@ class _Stopped(Exception):
     """A callback asked to stop the whole search: the best of what is being searched counts."""
 
 
+def _forget(params: Params) -> None:
+    """What is done with the best point so far where nobody keeps it."""
+
+
 class _Objective:
     """-(evidence + prior) of the free logs, in nats a row, its gradient, and the best point met on the way."""
 
-    def __init__(self, evaluate: Callable[..., Any], start: Params, prior: Prior, journal: Journal, phase: str):
-        self.evaluate, self.prior, self.journal, self.phase = evaluate, prior, journal, phase
+    def __init__(self, evaluate: Callable[..., Any], start: Params, prior: Prior, journal: Journal, phase: str, keep: Keep):
+        self.evaluate, self.prior, self.journal, self.phase, self.keep = evaluate, prior, journal, phase, keep
         self.template, self.free = start, prior.free
         self.best: Any = None  # (loss, params, evidence), or None where no point had a Cholesky factor
         self.information: Any = None  # second derivatives at the last point that asked for them
@@ -59,6 +71,7 @@ class _Objective:
             self.information = (own + np.diag(self.prior.sd[self.free] ** -2)) / n
         if self.best is None or loss < self.best[0]:
             self.best = (loss, params, evidence)
+            self.keep(params)
         self.journal.evaluated(self.phase, evidence.value, params.as_dict())
         if self.journal.stopped:
             raise _Stopped
@@ -76,22 +89,33 @@ def maximise_evidence(
     n_restarts: int,
     random: np.random.RandomState,
     journal: Journal,
+    whole: str = "all rows",
+    warm: bool = False,
+    keep: Keep = _forget,
 ) -> Optimum:
     """The parameters of the largest evidence times prior, from `start` and `n_restarts` draws around the prior's centre.
 
     With enough rows, L-BFGS runs from every start on a quarter of them (4,000 at most); from the best optimum a quasi-Newton
-    search that knows the curvature goes on with more rows: on Digits 4-12 evaluations of all rows. `tol`: a change of the
-    evidence, in nats a row, that is not worth a step.
+    search that knows the curvature goes on with more rows: on Digits 4-12 evaluations of all rows. `warm`: the start is an
+    optimum already, and only the last search is run. `tol`: a change of the evidence, in nats a row, that is not worth a step.
+    `keep` is told the best point of the last search as it gets better. Ctrl-C ends the search with the best point found.
     """
     starts = [start, *(_draw(start, prior, random) for _ in range(n_restarts))]
-    search = _lbfgs
-    for phase, rows in _stages(data, random):
-        tried = [_Objective(partial(evaluate, rows), first, prior, journal, phase) for first in starts]
+    stages = [(whole, data)] if warm else list(_stages(data, random, whole))
+    search = _quasi_newton if warm and not n_restarts else _lbfgs
+    for phase, rows in stages:
+        told = keep if rows is data else _forget
+        tried = [_Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
         with journal.phase(f"hyperparameters, {phase}"):
             try:
                 outcomes = [search(objective, prior, max_iter, tol) for objective in tried]
             except _Stopped:
                 outcomes = [(False, "stopped by a callback")] * len(tried)
+            except KeyboardInterrupt:
+                if not any(objective.best for objective in tried):
+                    raise
+                journal.interrupted()
+                outcomes = [(False, "interrupted")] * len(tried)
         found = [(objective.best, outcome) for objective, outcome in zip(tried, outcomes, strict=True) if objective.best]
         if not found:
             raise NotPositiveDefinite(
@@ -104,7 +128,77 @@ def maximise_evidence(
     return Optimum(params, evidence if rows is data else None, *outcome, _at_bound(params, prior))
 
 
-def _stages(data: Inputs, random: np.random.RandomState) -> Iterator[tuple[str, Inputs]]:
+def climb(
+    evaluate: Callable[..., Any],
+    data: Inputs,
+    start: Params,
+    prior: Prior,
+    *,
+    max_iter: int,
+    tol: float,
+    journal: Journal,
+    keep: Keep = _forget,
+) -> Optimum:
+    """Damped quasi-Newton on the gradient alone, from a good start, its metric the average information there.
+
+    The gain of a step is the mean of the slopes at its ends times the step: a step that gains nothing is cut. The search ends
+    where half the decrement is below `tol` nats a row (or NOISE nats); that last step is taken unseen.
+    """
+    phase, free, n = "all rows", prior.free, len(data)
+    low, high = (bound[free] for bound in prior.bounds())
+    theta = np.clip(start.theta[free], low, high)
+
+    def at(point: np.ndarray, information: bool = False) -> tuple[Params, Any, np.ndarray]:
+        logs = start.theta
+        logs[free] = point
+        params = start.with_theta(logs)
+        found = evaluate(data, params, information=information)
+        return params, found, -(found.gradient + prior.value_and_gradient(logs)[1])[free]
+
+    def tell(params: Params, value: float) -> None:
+        keep(params)
+        journal.evaluated(phase, value, params.as_dict())
+        if journal.stopped:
+            raise _Stopped
+
+    params, enough = start, max(NOISE, tol * n)
+    with journal.phase(f"hyperparameters, {phase}"):
+        try:
+            params, found, slope = at(theta, information=True)
+            value = found.value
+            tell(params, value)
+            H = found.information[np.ix_(free, free)] + np.diag(prior.sd[free] ** -2)
+            H += np.diag(_power(start, prior) * np.maximum(slope, 0.0))
+            for _ in range(max_iter):
+                step, decrement = _newton_step(H, slope, theta, low, high, _power(start, prior))
+                if decrement <= enough:
+                    logs = start.theta
+                    logs[free] = np.clip(theta + step, low, high)
+                    return Optimum(start.with_theta(logs), None, True, "newton decrement below tol", _at_bound(params, prior))
+                for _ in range(5):
+                    moved = np.clip(theta + step, low, high)
+                    with suppress(NotConverged, NotPositiveDefinite):
+                        new_params, found, new_slope = at(moved)
+                        gain = -0.5 * float((slope + new_slope) @ (moved - theta))
+                        if gain > 0:
+                            break
+                    step *= 0.4
+                else:
+                    return Optimum(params, None, False, "no step gains evidence", _at_bound(params, prior))
+                H = _damped_update(H, moved - theta, new_slope - slope)
+                value += gain
+                params, theta, slope = new_params, moved, new_slope
+                tell(params, value)
+            outcome = (False, f"{max_iter} iterations")
+        except _Stopped:
+            outcome = (False, "stopped by a callback")
+        except KeyboardInterrupt:
+            journal.interrupted()
+            outcome = (False, "interrupted")
+    return Optimum(params, None, *outcome, _at_bound(params, prior))
+
+
+def _stages(data: Inputs, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, Inputs]]:
     """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
     n = len(data)
     if n >= SUBSET_FROM:
@@ -112,7 +206,7 @@ def _stages(data: Inputs, random: np.random.RandomState) -> Iterator[tuple[str, 
         yield "a quarter of the rows", data[np.sort(order[: min(4000, n // 4)])]
         if n >= HALF_FROM:
             yield "half of the rows", data[np.sort(order[: n // 2])]
-    yield "all rows", data
+    yield whole, data
 
 
 def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tuple[bool, str]:
@@ -123,21 +217,16 @@ def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float
     """
     free = prior.free
     low, high = (bound[free] for bound in prior.bounds())
-    power = np.array([LINEAR_IN_POWER.get(label, 0.0) for label in objective.template.labels])[free]
+    power = _power(objective.template, prior)
     theta = np.clip(objective.template.theta[free], low, high)
     loss, slope = objective(theta, information=True)
     if objective.information is None:
         return _lbfgs(objective, prior, max_iter, tol)
     H = objective.information + np.diag(power * np.maximum(slope, 0.0))
     for _ in range(max_iter):
-        step = _projected_step(H, slope, theta <= low, theta >= high)
-        if -0.5 * float(slope @ step) <= tol:
+        step, decrement = _newton_step(H, slope, theta, low, high, power)
+        if decrement <= tol:
             return True, "newton decrement below tol"
-        up = (step > 0) & (power > 0)
-        shorter = step.copy()
-        shorter[up] = np.log1p(power[up] * step[up]) / power[up]
-        step = shorter if float(slope @ shorter) < 0 else step
-        step *= min(1.0, LONGEST / np.abs(step).max())
         for _ in range(20):
             moved = np.clip(theta + step, low, high)
             new_loss, new_slope = objective(moved)
@@ -150,6 +239,24 @@ def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float
         H = _damped_update(H, moved - theta, new_slope - slope)
         theta, loss, slope = moved, new_loss, new_slope
     return False, f"{max_iter} iterations"
+
+
+def _power(params: Params, prior: Prior) -> np.ndarray:
+    """Of each free parameter, the power in which C is linear (0: none)."""
+    return np.array([LINEAR_IN_POWER.get(label, 0.0) for label in params.labels])[prior.free]
+
+
+def _newton_step(
+    H: np.ndarray, slope: np.ndarray, theta: np.ndarray, low: np.ndarray, high: np.ndarray, power: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """A step down inside the box, no longer than LONGEST, and half the Newton decrement."""
+    step = _projected_step(H, slope, theta <= low, theta >= high)
+    decrement = -0.5 * float(slope @ step)
+    up = (step > 0) & (power > 0)
+    shorter = step.copy()
+    shorter[up] = np.log1p(power[up] * step[up]) / power[up]
+    step = shorter if float(slope @ shorter) < 0 else step
+    return step * min(1.0, LONGEST / max(np.abs(step).max(initial=0.0), 1e-300)), decrement
 
 
 def _projected_step(H: np.ndarray, slope: np.ndarray, at_low: np.ndarray, at_high: np.ndarray) -> np.ndarray:

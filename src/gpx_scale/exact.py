@@ -23,33 +23,13 @@ from .covariance import Covariance, cross
 from .errors import JitterWarning, NotConverged, NotPositiveDefinite
 from .inputs import DenseFeatures, Inputs
 from .params import Params
+from .parts import Reductions, RowParts, symmetric_part
 from .runtime import Executor, slices, threads
+from .solution import Evidence
 
 THREADS_FROM = 800
+THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
 REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """log p(y) of the full model without prior, its gradient by `Params.theta`, and what came with it for free."""
-
-    value: float
-    gradient: np.ndarray | None
-    alpha: np.ndarray
-    inverse_diagonal: np.ndarray | None
-    jitter: float
-    condition: float
-    information: np.ndarray | None = None
-
-    def leave_one_out(self) -> np.ndarray:
-        """y_i minus its prediction from all other rows: alpha_i / (C^-1)_ii;  (n,)."""
-        assert self.inverse_diagonal is not None
-        return self.alpha / self.inverse_diagonal
-
-    def leave_one_out_std(self) -> np.ndarray:
-        """Deviation of that prediction, noise included: (C^-1)_ii^-1/2;  (n,)."""
-        assert self.inverse_diagonal is not None
-        return self.inverse_diagonal**-0.5
 
 
 @dataclass(frozen=True)
@@ -168,7 +148,7 @@ class ExactSolver:
         self._alone = False  # one BLAS thread, because others are in the way
 
     def _scope(self, n: int) -> Any:
-        return threads(1) if self._alone else _worthwhile_threads(n)
+        return threads(1) if self._alone else _worthwhile_threads(n, self._buffer.itemsize)
 
     def _factorise(self, data: Inputs, params: Params) -> Factor:
         n = len(data)
@@ -181,7 +161,7 @@ class ExactSolver:
             start = time.perf_counter()
             found = self._evaluate(data, params, gradient, information)
             took = time.perf_counter() - start
-        if n >= THREADS_FROM and gradient and not self._alone and self._executor.n_jobs > 1:
+        if THREADS_FROM <= n <= THREADS_UP_TO[self._buffer.itemsize] and gradient and not self._alone and self._executor.n_jobs > 1:
             # Where other processes hold the cores, OpenBLAS's threads wait for each other: 50 times slower at n = 1,000.
             self._alone = n**3 / took < 0.4 * _one_thread_flops()
         return found
@@ -194,9 +174,7 @@ class ExactSolver:
         if gradient:
             inverse = factor.inverse_in_place()
             inverse_diagonal = inverse.diagonal().astype(float)
-            q = alpha**2 - inverse_diagonal
-            along_sigma = [params.sigma_w**2 * float(data.Z.squared() @ q), params.sigma_y**2 * float(q.sum())]
-            slope = np.concatenate([0.5 * factor.covariance.contract(alpha, inverse), along_sigma])
+            slope = 0.5 * factor.covariance.contract(alpha, inverse)
             if information:
                 metric = _average_information(factor.covariance, alpha, inverse)
         return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition, metric)
@@ -222,11 +200,7 @@ def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.
 
     n^2 kernel values and 2 n^2 t flops, little beside the n^3 of an evaluation.
     """
-    data, params = covariance.data, covariance.params
-    along_sigma = (
-        2 * alpha[:, None] * np.column_stack([params.sigma_w**2 * data.Z.squared(), np.full(len(data), params.sigma_y**2)])
-    )
-    U = np.asfortranarray(np.hstack([covariance.tangents(alpha), along_sigma]), inverse.dtype)
+    U = np.asfortranarray(covariance.tangents(alpha), inverse.dtype)
     (symm,) = get_blas_funcs(("symm",), (inverse,))
     return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
 
@@ -239,9 +213,10 @@ def _one_thread_flops() -> float:
     return 2 * 400**3 / (time.perf_counter() - start)
 
 
-def _worthwhile_threads(n: int) -> Any:
-    """One BLAS thread for small matrices: two gain a third at n = 442 on idle cores, and wait for seconds on busy ones."""
-    return threads(1) if n < THREADS_FROM else nullcontext()
+def _worthwhile_threads(n: int, itemsize: int) -> Any:
+    """One BLAS thread for small matrices (two gain a third at n = 442 on idle cores, and wait for seconds on busy ones), and
+    for those too large for several."""
+    return nullcontext() if THREADS_FROM <= n <= THREADS_UP_TO[itemsize] else threads(1)
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
@@ -252,26 +227,20 @@ def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
 
 
 @dataclass(frozen=True)
-class ExactParts:
-    """What the posterior asks of the exact solver. Queries come as x, with the executor of the call.
+class ExactParts(RowParts):
+    """What the posterior asks of the exact solver."""
 
-    `own`: the queries are training rows, these ones, and ask for their own w_i = g(x_i) + e_i.
-    """
-
-    data: Inputs
-    params: Params
-    alpha: np.ndarray
     buffer: np.ndarray
     jitter: float
     evidence: float
     condition: float
 
+    evidence_deviation = 0.0
+    solution = ""
+
     @property
     def variances(self) -> str:
         return "exact" if self.buffer.dtype == np.float64 else "refined against float64 tiles, never below exact"
-
-    def __len__(self) -> int:
-        return len(self.data)
 
     @property
     def bytes_per_row(self) -> int:
@@ -281,22 +250,14 @@ class ExactParts:
     def factor(self, executor: Executor) -> Factor:
         return Factor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
 
-    def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
-        """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
-        kernel = self.params.kernel
-        K = cross(kernel, kernel.points(x), kernel.points(self.data.x), executor)
-        if own is not None:
-            K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.params.sigma_w**2
-        return K
-
-    def prior(self, x: Any) -> np.ndarray:
-        """k(x*, x*);  (m,)."""
-        kernel = self.params.kernel
-        return kernel.diagonal(kernel.points(x))
-
-    def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
-        return self.data.Z.scaled(self.alpha).combine(K, executor)
+    def reductions(
+        self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
+    ) -> Reductions:
+        full = self.reduction_full(K, executor) if cov else None
+        each = None
+        if var:
+            each = self.reduction(K, executor) if full is None else np.einsum("ijj->ij", full)
+        return Reductions(each, full, [self.reduction_along(K, A, executor) for A in along])
 
     def reduction(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, n) -> (m, d);  n^2 m d flops."""
@@ -306,7 +267,7 @@ class ExactParts:
     def reduction_full(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """B^T C^-1 B of each query;  (m, n) -> (m, d, d)."""
         P, Q = self._halves(self.data.Z.spread(K), executor)
-        return _symmetric(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
+        return symmetric_part(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
 
     def reduction_along(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
         """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
@@ -320,7 +281,7 @@ class ExactParts:
     def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
         """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
         P, Q = self._halves(B, executor)
-        return _symmetric(executor.matmul(P, Q.T))
+        return symmetric_part(executor.matmul(P, Q.T))
 
     def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
         """Upper bound of Var[g_l(x*)], faster for many queries;  (m, d)."""
@@ -332,17 +293,9 @@ class ExactParts:
 
     def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
-        with _worthwhile_threads(len(self)):
+        with _worthwhile_threads(len(self), self.buffer.itemsize):
             P, Q = self.factor(executor).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
-
-    def prior_joint(self, x: Any, A: np.ndarray, executor: Executor) -> np.ndarray:
-        """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
-        kernel = self.params.kernel
-        points, Z = kernel.points(x), DenseFeatures(A)
-        joint = cross(kernel, points, points, executor, (Z, Z))
-        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * Z.squared()
-        return joint
 
     def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
         """Joint draws of w at all queries;  -> (m, d, n_samples);  (n + m)^3/3 + (n + m)^2 d n_samples flops.
@@ -382,7 +335,3 @@ class ExactParts:
     def sample_bytes(self, m: int, n_samples: int) -> int:
         n, d = self.data.Z.shape
         return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * n_samples + 3 * (n + m) * d)
-
-
-def _symmetric(A: np.ndarray) -> np.ndarray:
-    return 0.5 * (A + np.swapaxes(A, -1, -2))

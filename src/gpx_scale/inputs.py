@@ -92,6 +92,9 @@ class DenseFeatures:
     def __getitem__(self, rows: slice | np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array[rows])
 
+    def astype(self, dtype: Any) -> DenseFeatures:
+        return DenseFeatures(self.array.astype(dtype, copy=False))
+
     def squared(self) -> np.ndarray:
         """|z_i|^2;  (n,)."""
         return np.einsum("ij,ij->i", self.array, self.array)

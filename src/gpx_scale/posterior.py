@@ -79,23 +79,35 @@ class Posterior:
             return Moments(mean, None, None, [])
         prior = parts.prior(x) + (0.0 if own is None else sigma_w_var)
         floor = sigma_w_var if own is None else 0.0  # a training row's own noise is in its prior and its reduction
+        squared = [np.einsum("ij,ij->i", A, A) for A in along]
+        asked = [k for k, size in enumerate(squared) if size.any()]  # the usual baseline is 0
+        reduced = parts.reductions(K, executor, var=var, cov=cov, along=[along[k] for k in asked])
         variance = covariance = None
         if cov:
-            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - parts.reduction_full(K, executor)
+            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - reduced.cov
             diagonal = np.einsum("ijj->ij", covariance)
             diagonal[...] = np.maximum(diagonal, 0.0) + floor
-            variance = diagonal.copy() if var else None
-        elif var:
-            variance = np.maximum(prior[:, None] - parts.reduction(K, executor), 0.0) + floor
-        variances_along = []
-        for A in along:
-            squared = np.einsum("ij,ij->i", A, A)
-            if not squared.any():  # the usual baseline
-                variances_along.append(squared)
-                continue
-            latent = prior * squared - parts.reduction_along(K, A, executor)
-            variances_along.append(np.maximum(latent, 0.0) + floor * squared)
+        if var:
+            variance = np.maximum(prior[:, None] - reduced.var, 0.0) + floor
+        variances_along = [np.zeros_like(size) for size in squared]
+        for k, reduction in zip(asked, reduced.along, strict=True):
+            variances_along[k] = np.maximum(prior * squared[k] - reduction, 0.0) + floor * squared[k]
         return Moments(mean, variance, covariance, variances_along)
+
+    def sampled_moments(
+        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, var: bool = False, along: Sequence[np.ndarray] = ()
+    ) -> Moments:
+        """The same with variances from paths of the posterior, inflated so that they do not under-report."""
+        exact = self.moments(x, executor, chunk_bytes)
+        rows = slices(len(x), max(1, chunk_bytes // (2 * self.parts.bytes_per_row)))
+        pieces = [self.parts.sampled_variance(x[i], [A[i] for A in along], executor) for i in rows]
+        sigma_w_var = self.params.sigma_w**2
+        sums = [np.concatenate(column) for column in zip(*(piece[1] for piece in pieces), strict=True)]
+        return replace(
+            exact,
+            var=np.concatenate([piece[0] for piece in pieces]) + sigma_w_var if var else None,
+            along=[s + sigma_w_var * np.einsum("ij,ij->i", A, A) for s, A in zip(sums, along, strict=True)],
+        )
 
     def joint(self, x: Any, A: np.ndarray, executor: Executor, memory_limit: int) -> np.ndarray:
         """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""

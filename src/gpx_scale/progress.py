@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,8 @@ class FitReport:
     memory_planned: int = 0
     memory_peak: int = 0
     variances: str = "exact"
+    evidence_deviation: float = 0.0
+    solution: str = ""
 
     def __str__(self) -> str:
         lines = [
@@ -50,7 +53,8 @@ class FitReport:
             f"{self.n_jobs} {'thread' if self.n_jobs == 1 else 'threads'})",
             *(f"  why             {reason}" for reason in self.reasons),
             "  parameters      " + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
-            f"  evidence        {self.evidence:.3f} nats",
+            f"  evidence        {self.evidence:.3f} nats"
+            + (f" (standard error {self.evidence_deviation:.2g})" if self.evidence_deviation else ""),
         ]
         if self.leave_one_out_rmse == self.leave_one_out_rmse:
             lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
@@ -60,7 +64,8 @@ class FitReport:
         lines += [
             "  seconds         " + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
             f"  at a bound      {', '.join(self.at_bound) or 'none'}",
-            f"  jitter          {self.jitter:.1e} (condition number at least {self.condition:.1e})",
+            f"  solution        {self.solution or f'Cholesky, condition number at least {self.condition:.1e}'}; "
+            f"jitter {self.jitter:.0e}",
             f"  memory          {format_bytes(self.memory_planned)} planned, "
             f"{format_bytes(self.memory_peak)} peak of the process",
             f"  variances       {self.variances}",
@@ -81,16 +86,19 @@ class Journal:
     def __init__(self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None) -> None:
         self.report = FitReport()
         self.stopped = False
-        self._verbose = verbose
+        self.was_interrupted = False
+        self._bar = Bar() if verbose else None
         self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
         self._started = time.perf_counter()
+        self._phase = ""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, outer, self._phase = time.perf_counter(), self._phase, name
         try:
             yield
         finally:
+            self._phase = outer
             elapsed = time.perf_counter() - start
             self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
             self.say(f"{name}: {elapsed:.2f} s")
@@ -109,12 +117,65 @@ class Journal:
         answers = [callback(state) for callback in self._callbacks]  # every one is told
         self.stopped = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
+    def iterated(self, iteration: int, left: float, goal: float) -> None:
+        """An iteration of a solve: what is left of the column furthest behind, and where it may stop, in nats."""
+        logger.debug("%s: iteration %d, %.1e nats left of %.1e", self._phase, iteration, left, goal)
+        if self._bar is not None:
+            self._bar.show(self._phase, iteration, left, goal)
+
+    def interrupted(self) -> None:
+        """Ctrl-C in the search: the fit goes on with the best point found, and raises when that model stands."""
+        self.stopped = self.was_interrupted = True
+        self.say("interrupted: finishing with the best parameters found; Ctrl-C again to drop them")
+
     def say(self, message: str) -> None:
         logger.info(message)
-        if self._verbose:
-            print(f"[gpx_scale] {message}", file=sys.stderr)
+        if self._bar is not None:
+            self._bar.line(message)
 
     def close(self) -> FitReport:
         self.report.seconds["total"] = time.perf_counter() - self._started
         self.report.memory_peak = peak_memory()
         return self.report
+
+
+class Bar:
+    """Lines on stderr and, while a solve runs, a bar below them: rewritten in place on a terminal, now and then elsewhere."""
+
+    WIDTH = 24
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._every = 0.2 if self._terminal else 10.0
+        self._drawn = False
+        self._began = self._shown = time.perf_counter()
+        self._first: tuple[str, float] = ("", 0.0)
+
+    def line(self, message: str) -> None:
+        print(f"{self._clear()}[gpx_scale] {message}", file=sys.stderr, flush=True)
+
+    def show(self, phase: str, iteration: int, left: float, goal: float) -> None:
+        now = time.perf_counter()
+        if iteration <= 1 or self._first[0] != phase:
+            self._began, self._first = now, (phase, left)
+        if now - self._shown < self._every:
+            return
+        self._shown = now
+        share = self._share(left, goal)
+        bar = "#" * round(share * self.WIDTH)
+        to_go = f"{(now - self._began) * (1 - share) / share:.0f} s left" if share > 0.02 else "time left unknown"
+        text = f"[gpx_scale] {phase} |{bar:<{self.WIDTH}}| iteration {iteration}, {left:.1e} nats to {goal:.0e}, {to_go}"
+        if self._terminal:
+            print(f"{self._clear()}{text}", end="", file=sys.stderr, flush=True)
+            self._drawn = True
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def _share(self, left: float, goal: float) -> float:
+        """How far a solve is, if what is left falls by the same factor in each iteration."""
+        whole, done = self._first[1] / max(goal, 1e-300), self._first[1] / max(left, 1e-300)
+        return min(1.0, max(0.0, math.log(max(done, 1.0)) / math.log(whole))) if whole > 1.0 else 1.0
+
+    def _clear(self) -> str:
+        was, self._drawn = self._drawn, False
+        return "\r\x1b[K" if was else ""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import InputError
+from ..errors import InputError, SolverUnavailable
 
 
 class Kernel(abc.ABC):
@@ -53,6 +53,14 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def diagonal(self, points: Any) -> np.ndarray:
         """k(x_i, x_i), (n,): analytic, never from a product."""
+
+    def single(self, x: Any) -> bool:
+        """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
+        return False
+
+    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+        """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
+        raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample")
 
     # tiles
     @abc.abstractmethod
@@ -139,9 +147,17 @@ class Pair(Kernel):
         return PairPoints(self.first.points(x.first, dtype), self.second.points(x.second, dtype))
 
 
+    def single(self, x: Any) -> bool:
+        x = x if isinstance(x, PairPoints) else PairPoints(x, x)
+        return self.first.single(x.first) and self.second.single(x.second)
+
+
 @dataclass(frozen=True)
 class Sum(Pair):
     """k1 + k2."""
+
+    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+        return self.first.spectrum(p, count, random) + self.second.spectrum(p, count, random)
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) + self.second.diagonal(points.second)
@@ -159,6 +175,11 @@ class Sum(Pair):
 @dataclass(frozen=True)
 class Product(Pair):
     """k1 k2."""
+
+    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+        """cos(a) cos(b) = (cos(a + b) + cos(a - b)) / 2, and spectra are symmetric: frequencies add."""
+        first = self.first.spectrum(p, count, random)
+        return [(a + b, v * w) for a, v in first for b, w in self.second.spectrum(p, count, random)]
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) * self.second.diagonal(points.second)

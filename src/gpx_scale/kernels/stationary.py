@@ -15,6 +15,7 @@ from ..params import positive
 from .algebra import Kernel
 
 FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
+SINGLE = 50.0  # |x|^2 / theta2 up to which float32 rounds s by less than 1e-5
 MEDIAN_ROWS = 1000  # rows of the median heuristic: its relative error is about 1% there
 
 
@@ -109,6 +110,26 @@ class Stationary(Kernel):
     def points(self, x: np.ndarray, dtype: Any = np.float64) -> VectorPoints:
         return VectorPoints.of((np.asarray(x) / np.sqrt(self.scales)).astype(dtype, copy=False))
 
+    def single(self, x: np.ndarray) -> bool:
+        # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
+        return self.family != jit.MATERN12 and float((x**2 / self.scales).sum(axis=1).max(initial=0.0)) <= SINGLE
+
+    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+        """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
+        mixed = self._mixing(count, random)
+        frequencies = random.standard_normal((count, p)) * np.sqrt(2.0 * mixed[:, None] / self.scales)
+        return [(frequencies, self.theta1)]
+
+    def _mixing(self, count: int, random: np.random.RandomState) -> np.ndarray:
+        """Factors tau with f(s) = E exp(-tau s);  (count,)."""
+        half = {jit.MATERN12: 0.5, jit.MATERN32: 1.5, jit.MATERN52: 2.5}
+        if self.family == jit.RBF:
+            return np.ones(count)
+        if self.family == jit.RQ:
+            return random.standard_gamma(self._shape, count) / self._shape
+        nu = half[self.family]
+        return nu / random.standard_gamma(nu, count)
+
     def diagonal(self, points: VectorPoints) -> np.ndarray:
         return np.full(len(points), self.theta1)
 
@@ -127,8 +148,8 @@ class Stationary(Kernel):
         jit.times_profile(self.family, real(self._shape), real(self.theta1), self._minus_s(a, b), out)
 
     def contract(self, a: VectorPoints, b: VectorPoints, G: np.ndarray) -> np.ndarray:
-        sums = np.empty((3, len(a)))
-        jit.contract_profile(self.family, self._shape, self._minus_s(a, b), G, sums)
+        sums = np.empty((3, len(a)), G.dtype)
+        jit.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
         along = sums[1:2].T
         if self.scales.size > 1:
             # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, all columns by one GEMM each.

@@ -1,0 +1,274 @@
+"""The iterative solver: evidence's gradient from block CG and probes of the preconditioner, and the posterior's parts.
+
+    P = D + F F^T                   z = F e1 + D^1/2 e2 ~ N(0, P),  e1 and e2 fixed for a whole fit
+    tr(C^-1 dC)  ~  tr(P^-1 dP) + mean[(C^-1 z).dC (P^-1 z) - (P^-1 z).dP (P^-1 z)]         (P as control variate)
+    log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],  u = P^-1/2 z / |P^-1/2 z|   (Lanczos, from CG's coefficients)
+
+y and the probes are solved together: each tile of C is used for all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .covariance import Covariance, Stored
+from .inputs import DenseFeatures, Inputs
+from .krylov import log_quadrature, solve
+from .local import LOCAL, Neighbourhood
+from .params import Params
+from .parts import Reductions, RowParts, symmetric_part
+from .paths import PriorPath, inflation, prior_paths
+from .preconditioner import LowRank, choose_pivots
+from .progress import Journal
+from .runtime import Executor, slices
+from .solution import Evidence, Solution
+
+PROBES = 8
+TRAINING = 1.0  # nats that alpha may miss while searching: gradients at 10 and at 1e-4 differ by less than the probes' noise
+PREDICTION = 1e-6  # nats that the final alpha may miss
+PROBE_SHARE = 1e-2  # of a probe's energy that its solve may miss, for the same reason
+PATH_NATS = 1e-2
+INFORMATION_SHARE = 1e-3
+PATHS = 16  # posterior paths solved along with y
+SAMPLED_PATHS = 64  # that deviations from samples are made of
+
+
+class CgSolver:
+    """Evidence and posterior by products with C alone; keeps pivots, probes and the last solution between calls."""
+
+    def __init__(
+        self, rank: int, stored: bool, dtype: Any, executor: Executor, random: np.random.RandomState, journal: Journal
+    ) -> None:
+        self.rank, self.stored, self.dtype = rank, stored, dtype
+        self._executor, self._random, self._journal = executor, random, journal
+        self._pivots: np.ndarray | None = None
+        self._normals: tuple[np.ndarray, np.ndarray] | None = None
+        self._last: np.ndarray | None = None  # C^-1 [y, probes] at the parameters before
+
+    def _prepare(self, data: Inputs, params: Params) -> tuple[Covariance, LowRank]:
+        """C over tiles, and its preconditioner with the pivots of this fit."""
+        C = fast_covariance(data, params, self._executor, self.stored, self.dtype)
+        if self._pivots is None:
+            with self._journal.phase("preconditioner"):
+                self._pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
+        P = LowRank.of(C, self._pivots)
+        if self._normals is None:
+            draw = self._random.standard_normal
+            self._normals = draw((P.rank, PROBES)), draw((len(data), PROBES))
+        return C, P
+
+    def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
+        """log p(y) by Lanczos where the probes start cold (NaN otherwise), its gradient, the average information if asked."""
+        C, P = self._prepare(data, params)
+        assert self._normals is not None
+        probes = P.draw(*self._normals)
+        halves = P.solve(probes)
+        energy = np.einsum("ij,ij->j", probes, halves)
+        found = solve(
+            C,
+            P,
+            np.column_stack([data.y, probes]),
+            np.concatenate([[TRAINING], 0.5 * PROBE_SHARE * energy]),
+            start=self._last,
+            precise=Covariance(data, params, self._executor),
+            tell=self._journal.iterated,
+        )
+        self._last = found.X
+        alpha = found.X[:, 0]
+        value, deviation = _evidence(found, P, range(1, 1 + PROBES))
+        slope = metric = None
+        if gradient:
+            U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
+            V = np.column_stack([alpha, halves])
+            slope = 0.5 * (C.contract_pairs(U, V) + P.contract_pairs(halves) / PROBES - P.trace_of_derivative())
+        if information:
+            metric = self._information(C, P, alpha)
+        return Evidence(value, slope, alpha, information=metric, deviation=deviation)
+
+    def _information(self, C: Covariance, P: LowRank, alpha: np.ndarray) -> np.ndarray:
+        """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).
+
+        P^-1 will not do for C^-1 here: it over-states the information of theta1 four times on `synth10`.
+        """
+        U = C.tangents(alpha)
+        moving = np.flatnonzero(U.any(axis=0))  # sigma_w = 0 has no tangent
+        right = U[:, moving]
+        energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
+        found = solve(C, P, right, INFORMATION_SHARE * energy, tell=self._journal.iterated)
+        metric = np.zeros((U.shape[1], U.shape[1]))
+        metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ found.X)
+        return metric
+
+    def condition(self, data: Inputs, params: Params) -> CgParts:
+        """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
+        C, P = self._prepare(data, params)
+        assert self._normals is not None
+        probes = P.draw(*self._normals)
+        paths: list[PriorPath] = []
+        seen = np.empty((len(data), 0))
+        if params.kernel.takes == "vectors":
+            paths, seen = prior_paths(data, params, PATHS, self._random, self._executor)
+        B = np.column_stack([data.y, probes, seen])
+        energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
+        nats = np.concatenate([[PREDICTION], PROBE_SHARE * energy, np.full(len(paths), PATH_NATS)])
+        start = np.zeros_like(B)
+        if self._last is not None:
+            start[:, 0] = self._last[:, 0]
+        precise = Covariance(data, params, self._executor)
+        found = solve(C, P, B, nats, start=start, precise=precise, tell=self._journal.iterated)
+        value, deviation = _evidence(found, P, range(1, 1 + PROBES))
+        bank = PathBank(paths, found.X[:, 1 + PROBES :])
+        seed = int(self._random.randint(2**31))
+        alpha = found.X[:, 0].copy()
+        return CgParts(data, params, alpha, P.pivots, self.stored, self.dtype, value, deviation, _summary(found), bank, seed)
+
+
+def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bool, dtype: Any) -> Covariance:
+    """C for many products: tiles in float32 where that keeps its digits, kept or formed anew each time."""
+    dtype = dtype if params.kernel.single(data.x) else np.float64
+    return (Stored if stored else Covariance)(data, params, executor, dtype)
+
+
+def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
+    """log p(y), column 0 being alpha, and its standard error over the probes in `columns`; NaN where they started warm."""
+    n = len(found.X)
+    if not all(j in found.lanczos for j in columns):
+        return float("nan"), float("nan")
+    logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns])
+    log_determinant = P.log_determinant() + logs.mean()
+    value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
+    return value, 0.5 * float(logs.std(ddof=1)) / np.sqrt(len(logs))
+
+
+def _summary(found: Solution) -> str:
+    return (
+        f"{found.iterations} iterations, {found.matvecs} products; residual of y {found.residuals[0]:.1e}, "
+        f"{found.nats[0]:.1e} nats to go at most"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ posterior's parts
+
+
+@dataclass
+class PathBank:
+    """Prior paths g_s and their u_s = C^-1 y_s, (n, S); grows when more are asked for."""
+
+    paths: list[PriorPath]
+    solved: np.ndarray
+    lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"paths": self.paths, "solved": self.solved}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, lock=threading.Lock())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathBank:
+        return PathBank(self.paths, self.solved)
+
+
+@dataclass(frozen=True)
+class CgParts(RowParts):
+    """What the posterior asks of the iterative solver: the mean to the solve's tolerance, variances never too small."""
+
+    pivots: np.ndarray
+    stored: bool
+    dtype: Any
+    evidence: float
+    evidence_deviation: float
+    solution: str
+    bank: PathBank
+    seed: int
+
+    jitter = 0.0
+    condition = float("nan")
+
+    @property
+    def variances(self) -> str:
+        return (
+            f"local: conditioned on {self.pivots.size} pivot rows and the {min(LOCAL, len(self))} most correlated with each "
+            "query, never below exact"
+        )
+
+    @property
+    def bytes_per_row(self) -> int:
+        return 8 * (4 * len(self) + 3 * self.pivots.size)
+
+    def _neighbourhood(self, executor: Executor) -> Neighbourhood:
+        """Formed at the first query for a variance, then kept."""
+        with self.bank.lock:
+            if "neighbourhood" not in self.__dict__:
+                found = Neighbourhood.of(self.data, self.params, self.pivots, executor)
+                object.__setattr__(self, "neighbourhood", found)
+        return self.__dict__["neighbourhood"]
+
+    def reductions(
+        self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
+    ) -> Reductions:
+        return self._neighbourhood(executor).reductions(K, var, cov, list(along), executor)
+
+    def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
+        """Upper bound of Var[g_l(x*)];  (m, d)."""
+        size = max(1, chunk_bytes // (self.bytes_per_row * (1 + self.data.Z.shape[1])))
+        pieces = []
+        for rows in slices(len(x), size):
+            reduced = self.reductions(self.cross(x[rows], executor), executor, var=True).var
+            assert reduced is not None
+            pieces.append(np.maximum(self.prior(x[rows])[:, None] - reduced, 0.0))
+        return np.concatenate(pieces)
+
+    def reduction_joint(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+        """a_i.B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m);  by CG, never above the exact one."""
+        B = (K * DenseFeatures(A).inner(self.data.Z)).T
+        noise = self.params.noise(np.einsum("ij,ij->i", A, A))
+        X, CX = self._solve(B, 1e-4 * noise, executor)
+        return symmetric_part(X.T @ (2.0 * B - CX))
+
+    def _solve(self, B: np.ndarray, nats: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
+        """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
+        C = fast_covariance(self.data, self.params, executor, self.stored, self.dtype)
+        P, precise = LowRank.of(C, self.pivots), Covariance(self.data, self.params, executor)
+        X = np.hstack([solve(C, P, B[:, j], nats[j], precise=precise).X for j in slices(B.shape[1], 64)])
+        return X, precise.matmul(X)
+
+    def _paths(self, count: int, executor: Executor) -> tuple[list[PriorPath], np.ndarray]:
+        """At least that many paths, solving for those that are not there yet."""
+        with self.bank.lock:
+            have = len(self.bank.paths)
+            if have < count:
+                random = np.random.RandomState((self.seed + have) % 2**32)
+                more, seen = prior_paths(self.data, self.params, count - have, random, executor)
+                X, _ = self._solve(seen, np.full(count - have, PATH_NATS), executor)
+                self.bank.solved = np.hstack([self.bank.solved, X])
+                self.bank.paths = [*self.bank.paths, *more]
+            return self.bank.paths, self.bank.solved
+
+    def deviations(self, x: Any, which: np.ndarray, executor: Executor) -> np.ndarray:
+        """g_s(x*) - E[g(x*) | y_s]: draws of g(x*) around its posterior mean;  -> (m, d, len(which))."""
+        paths, solved = self._paths(int(which.max(initial=-1)) + 1, executor)
+        K = self.cross(x, executor)
+        drawn = [paths[s](x, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor) for s in which]
+        return np.stack(drawn, axis=2)
+
+    def sampled_variance(self, x: Any, along: Any, executor: Executor) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
+        drawn = self.deviations(x, np.arange(SAMPLED_PATHS), executor)
+        factor = inflation(SAMPLED_PATHS)
+        combined = [factor * np.square(np.einsum("mds,md->ms", drawn, A)).mean(axis=1) for A in along]
+        return factor * np.square(drawn).mean(axis=2), combined
+
+    def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
+        """Joint draws of w at all queries;  -> (m, d, n_samples): paths solved with y, in an order that `random` draws."""
+        which = random.permutation(max(n_samples, len(self.bank.paths)))[:n_samples]
+        mean = self.mean(self.cross(x, executor), executor)
+        draws = mean[:, :, None] + self.deviations(x, which, executor)
+        return draws + self.params.sigma_w * random.standard_normal(draws.shape)
+
+    def sample_bytes(self, m: int, n_samples: int) -> int:
+        n, d = self.data.Z.shape
+        return 8 * (2 * m * n + 3 * m * d * n_samples + 4 * n * n_samples)

@@ -1,0 +1,72 @@
+"""Where a long fit has got to, in a file: numbers only, written whole or not at all, and tied to its data."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+from .inputs import Inputs
+from .params import Params
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """The best parameters so far (logs), and whether the search had ended."""
+
+    theta: np.ndarray
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The file at `path` for the fit of one model to one set of data, which `fingerprint` tells from others."""
+
+    path: Path
+    fingerprint: str
+
+    @classmethod
+    def at(cls, path: Any, data: Inputs, start: Params) -> Checkpoint:
+        path = Path(os.fspath(path))
+        if not path.parent.is_dir():
+            raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
+        seen = hashlib.blake2b(digest_size=16)
+        arrays = [data.Z.array, data.y, *([data.x] if isinstance(data.x, np.ndarray) else [])]
+        for array in (start.theta, *arrays):
+            seen.update(str(array.shape).encode())
+            seen.update(np.ascontiguousarray(array).data)
+        seen.update(repr((type(start.kernel).__name__, start.names)).encode())
+        return cls(path, seen.hexdigest())
+
+    def read(self) -> State | None:
+        """What an earlier fit left; None where there is no file. A file of other data or another model is an error."""
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+            version, fingerprint = int(found["version"]), str(found["fingerprint"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"checkpoint {str(self.path)!r} cannot be read ({error}): delete it, or name another") from None
+        if version != VERSION or fingerprint != self.fingerprint:
+            raise InputError(
+                f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
+            )
+        return State(found["theta"], bool(found["finished"]))
+
+    def write(self, state: State) -> None:
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
+        try:
+            with open(beside, "wb") as file:
+                np.savez(file, version=VERSION, fingerprint=self.fingerprint, theta=state.theta, finished=state.finished)
+            os.replace(beside, self.path)  # a reader sees the old file or the new one
+        finally:
+            beside.unlink(missing_ok=True)

@@ -1,0 +1,67 @@
+"""Draws of the prior as functions, by random Fourier features, and of the posterior by Matheron's rule.
+
+    g_l(x) = sqrt(v / F) sum_f  a_fl cos(omega_f.x) + b_fl sin(omega_f.x),     a, b ~ N(0, 1),   omega ~ the kernel's spectrum
+
+Every path draws frequencies of its own, so second moments are those of the kernel without bias; the d functions of a path
+share them. A path of the posterior is w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z, with y_s the prior path's own data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+
+from .inputs import Inputs
+from .params import Params
+from .runtime import Executor, slices
+
+FEATURES = 512  # frequencies of one path
+CONFIDENCE = 0.99  # that a deviation from samples is not below the exact one
+
+
+@dataclass(frozen=True)
+class PriorPath:
+    """One draw of g = (g_1 .. g_d): `components` are (frequencies (F, p), amplitudes (2 F, d))."""
+
+    components: list[tuple[np.ndarray, np.ndarray]]
+
+    @classmethod
+    def draw(cls, kernel: Any, p: int, d: int, random: np.random.RandomState) -> PriorPath:
+        components = []
+        for frequencies, variance in kernel.spectrum(p, FEATURES, random):
+            amplitudes = np.sqrt(variance / FEATURES) * random.standard_normal((2 * FEATURES, d))
+            components.append((frequencies.astype(np.float32), amplitudes.astype(np.float32)))
+        return cls(components)
+
+    def __call__(self, x: np.ndarray, executor: Executor) -> np.ndarray:
+        """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
+
+        def one(rows: slice) -> np.ndarray:
+            total = 0.0
+            for frequencies, amplitudes in self.components:
+                phase = x[rows].astype(np.float32) @ frequencies.T
+                total = total + np.cos(phase) @ amplitudes[:FEATURES] + np.sin(phase) @ amplitudes[FEATURES:]
+            return total
+
+        return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
+
+
+def prior_paths(
+    data: Inputs, params: Params, count: int, random: np.random.RandomState, executor: Executor
+) -> tuple[list[PriorPath], np.ndarray]:
+    """Paths of the prior, and what each would have shown as y at the training rows, noise included;  (n, count)."""
+    noise = np.sqrt(params.noise(data.Z.squared()))
+    paths, seen = [], np.empty((len(data), count))
+    for s in range(count):
+        path = PriorPath.draw(params.kernel, data.x.shape[1], data.Z.shape[1], random)
+        seen[:, s] = data.Z.row_dot(path(data.x, executor)) + noise * random.standard_normal(len(data))
+        paths.append(path)
+    return paths, seen
+
+
+def inflation(samples: int) -> float:
+    """What a variance estimated from that many draws is multiplied by, to be below the true one with 1 - CONFIDENCE only."""
+    return float(samples / chi2.ppf(1.0 - CONFIDENCE, samples))

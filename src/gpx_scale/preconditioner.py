@@ -1,0 +1,197 @@
+"""P = D + F F^T, F F^T = S_nI S_II^-1 S_In on r pivot rows I: close to C where S has large eigenvalues, and never above it.
+
+Pivots come from a block randomly pivoted Cholesky of S, once a fit; at other parameters the same pivots make another F, so P
+changes smoothly with the parameters. Cost: n r^2 flops for the pivots, 2 n r^2 for F and its Gram matrix, 4 n r a column
+solved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
+
+from .covariance import Covariance
+from .errors import NotPositiveDefinite
+from .runtime import Executor, slices
+
+BLOCK = 128  # pivots drawn at once
+ROWS = 4096  # of one partial sum
+ENOUGH = 1e-13  # of S's trace left unexplained: the rest is rounding
+
+
+def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomState, below_noise: float = 0.0) -> np.ndarray:
+    """At most `rank` rows, drawn in blocks with probability in proportion to what is left of S_ii;  (r,);  n r^2 flops.
+
+    Ends early where what is left of S_ii is on average `below_noise` times D_i. Rows that others in the block explain
+    (duplicates) are dropped by a pivoted Cholesky.
+    """
+    n, executor = len(covariance), covariance.executor
+    left = covariance.diagonal - covariance.noise
+    enough, dependent = ENOUGH * left.sum(), ENOUGH * left
+    F, chosen = np.empty((n, rank)), np.empty(0, int)
+    while chosen.size < rank and left.sum() > enough and np.mean(left / covariance.noise) > below_noise:
+        size = min(BLOCK, rank - chosen.size, np.count_nonzero(left))
+        block = random.choice(n, size, replace=False, p=left / left.sum())
+        have = chosen.size
+        G = covariance.columns(block)
+        G -= executor.matmul(F[:, :have], F[block, :have].T)
+        (pstrf,) = get_lapack_funcs(("pstrf",), (G,))
+        L, order, good, _ = pstrf(G[block], lower=1)
+        good = int(min(good, np.count_nonzero(L.diagonal() ** 2 > dependent[block][order - 1])))
+        keep = order[:good] - 1
+        F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], executor)
+        left -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
+        chosen = np.append(chosen, block[keep])
+        left[left < dependent] = 0.0
+        left[block] = 0.0
+    return chosen
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers."""
+
+    covariance: Covariance
+    pivots: np.ndarray
+    L: np.ndarray
+    F: np.ndarray
+
+    @classmethod
+    def of(cls, covariance: Covariance, pivots: np.ndarray) -> LowRank:
+        F = covariance.columns(pivots)
+        own = F[pivots]
+        eps = np.finfo(float).eps
+        for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
+            try:
+                L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                continue
+            return cls(covariance, pivots, L, right_solve(L, F, covariance.executor))
+        raise NotPositiveDefinite(
+            f"the covariance of {pivots.size} pivot rows has no Cholesky factor: is the kernel positive definite?"
+        )
+
+    @property
+    def rank(self) -> int:
+        return self.pivots.size
+
+    @property
+    def D(self) -> np.ndarray:
+        return self.covariance.noise
+
+    @property
+    def executor(self) -> Executor:
+        return self.covariance.executor
+
+    @cached_property
+    def M(self) -> np.ndarray:
+        """Lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
+        inner = np.eye(self.rank)
+        root = np.sqrt(self.D)
+
+        def gram(rows: slice) -> np.ndarray:
+            scaled = self.F[rows] / root[rows, None]
+            return scaled.T @ scaled
+
+        for batch in slices(len(self.D), ROWS * 2 * self.executor.n_jobs):  # r^2 numbers a partial sum: few at a time
+            for part in self.executor.map(gram, _within(batch, ROWS)):
+                inner += part
+        return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+
+    def solve(self, R: np.ndarray) -> np.ndarray:
+        """P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R;  (n, c) -> (n, c);  4 n r c flops."""
+        scaled = R / self.D[:, None]
+        inside = cho_solve((self.M, True), self._down(scaled), check_finite=False)
+        scaled -= self.executor.matmul(self.F, inside) / self.D[:, None]
+        return scaled
+
+    def multiply(self, V: np.ndarray) -> np.ndarray:
+        """P V;  (n, c) -> (n, c)."""
+        return self.D[:, None] * V + self.executor.matmul(self.F, self._down(V))
+
+    def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (n, c), of which the first r rows count, and e2 (n, c)."""
+        return self.executor.matmul(self.F, first[: self.rank]) + np.sqrt(self.D)[:, None] * second
+
+    def log_determinant(self) -> float:
+        return float(np.log(self.D).sum() + 2.0 * np.log(self.M.diagonal()).sum())
+
+    def _down(self, V: np.ndarray) -> np.ndarray:
+        """F^T V, added up in the order of the rows;  (n, c) -> (r, c)."""
+        parts = self.executor.map(lambda rows: self.F[rows].T @ V[rows], slices(len(V), ROWS))
+        return np.sum(parts, axis=0)
+
+    # Derivatives, at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, Q = S_nI S_II^-1 = F L^-1.
+
+    def trace_of_derivative(self) -> np.ndarray:
+        """tr(P^-1 dP) by every parameter;  (t,);  2 n r^2 flops and n r kernel values.
+
+        P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD.
+        """
+        H = right_solve(self.M, self.F.copy(), self.executor)
+        diagonal = (1.0 - np.einsum("ij,ij->i", H, H) / self.D) / self.D
+        M_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
+        small = solve_triangular(self.L, M_inverse.T, lower=True, trans="T", check_finite=False).T  # of M = m m^T: m^-1 L^-1
+        H = self.executor.matmul(H, small)
+        H /= self.D[:, None]
+        # H^T Q = L^-T M^-1 (M - I) L^-1, as F^T D^-1 F = M - I
+        inner = np.eye(self.rank) - M_inverse.T @ M_inverse
+        inner = solve_triangular(self.L, inner, lower=True, trans="T", check_finite=False)
+        inner = solve_triangular(self.L, inner.T, lower=True, trans="T", check_finite=False)
+        return 2.0 * self._contract(H) - self._contract_pivots(inner) + self._along_noise(diagonal)
+
+    def contract_pairs(self, V: np.ndarray) -> np.ndarray:
+        """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
+        U = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)  # Q^T v
+        return 2.0 * self._contract(V, U) - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
+
+    def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
+        tangents = diagonal @ self.covariance.noise_tangents
+        return np.concatenate([np.zeros(self.covariance.params.kernel.theta.size), tangents])
+
+    def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
+        """sum_ij W_ij dS_nI, W = left, or left right^T;  (n, r) or (n, c), (r, c) -> (t,)."""
+        Z, kernel = self.covariance.data.Z, self.covariance.params.kernel
+        points = self.covariance.params.kernel.points(self.covariance.data.x)
+        Z_pivots, pivots = Z[self.pivots], points[self.pivots]
+
+        def one(rows: slice) -> np.ndarray:
+            total = np.zeros(kernel.theta.size)
+            for cols in slices(self.rank, 512):
+                G = Z[rows].inner(Z_pivots[cols])
+                G *= left[rows, cols] if right is None else left[rows] @ right[cols].T
+                total += kernel.contract(points[rows], pivots[cols], G).sum(axis=0)
+            return total
+
+        found = np.sum(self.executor.map(one, slices(len(left), 512)), axis=0)
+        return np.concatenate([found, np.zeros(2)])
+
+    def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
+        """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
+        data = self.covariance.data[self.pivots]
+        own = LowRank(Covariance(data, self.covariance.params, self.executor), np.arange(self.rank), self.L, self.F)
+        return own._contract(W)
+
+
+def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
+    """B L^-T in place;  (r, r), (n, r) -> (n, r);  n r^2 flops, nearly all of them in products, by blocks of rows."""
+    cuts = slices(len(L), 128)
+    inverses = [solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T for j in cuts]
+
+    def one(rows: slice) -> None:
+        mine = B[rows]
+        for cols, inverse in zip(cuts, inverses, strict=True):
+            block = mine[:, cols]
+            if cols.start:
+                block -= mine[:, : cols.start] @ L[cols, : cols.start].T
+            block[...] = block @ inverse
+
+    executor.map(one, slices(len(B), 1024))
+    return B
+
+
+def _within(span: slice, size: int) -> list[slice]:
+    return [slice(span.start + s.start, span.start + s.stop) for s in slices(span.stop - span.start, size)]

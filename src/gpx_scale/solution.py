@@ -1,0 +1,52 @@
+"""What solvers hand back, with what it takes to believe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """log p(y) of the full model without prior, its gradient by `Params.theta`, and what came with it for free.
+
+    `deviation`: the standard error of `value` where it is an estimate, 0 where it is exact.
+    """
+
+    value: float
+    gradient: np.ndarray | None
+    alpha: np.ndarray
+    inverse_diagonal: np.ndarray | None = None
+    jitter: float = 0.0
+    condition: float = float("nan")
+    information: np.ndarray | None = None
+    deviation: float = 0.0
+
+    def leave_one_out(self) -> np.ndarray:
+        """y_i minus its prediction from all other rows: alpha_i / (C^-1)_ii;  (n,)."""
+        assert self.inverse_diagonal is not None
+        return self.alpha / self.inverse_diagonal
+
+    def leave_one_out_std(self) -> np.ndarray:
+        """Deviation of that prediction, noise included: (C^-1)_ii^-1/2;  (n,)."""
+        assert self.inverse_diagonal is not None
+        return self.inverse_diagonal**-0.5
+
+
+@dataclass(frozen=True)
+class Solution:
+    """C X = B by iteration, and how well: of each column, the bound in nats on what b.C^-1 b / 2 still misses, and the
+    true relative residual |b - C x| / |b|. `lanczos` has T of each column that started from 0, in the order of the columns."""
+
+    X: np.ndarray
+    nats: np.ndarray
+    residuals: np.ndarray
+    iterations: int
+    matvecs: int
+    quadratic: np.ndarray
+    lanczos: dict[int, tuple[np.ndarray, np.ndarray]]
+
+    @property
+    def worst(self) -> float:
+        return float(self.residuals.max(initial=0.0))
