@@ -18,7 +18,7 @@ import numpy as np
 from .covariance import Covariance, Stored
 from .inputs import DenseFeatures, Inputs
 from .krylov import log_quadrature, solve
-from .local import LOCAL, Neighbourhood
+from .local import LOCAL, SHARED, Neighbourhood
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
 from .paths import PriorPath, inflation, prior_paths
@@ -28,17 +28,19 @@ from .runtime import Executor, slices
 from .solution import Evidence, Solution
 
 PROBES = 8
-TRAINING = 1.0  # nats that alpha may miss while searching: gradients at 10 and at 1e-4 differ by less than the probes' noise
+# While searching, alpha may miss 4 nats, a probe 1% of its energy: gradients at 10 nats and at 1e-4 differ by far less than the
+# probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a solve that starts from the
+# parameters before does not, and at the same tolerance its gradient is off by tens of nats. So searches start cold.
+TRAINING, PROBE_SHARE = 4.0, 1e-2
 PREDICTION = 1e-6  # nats that the final alpha may miss
-PROBE_SHARE = 1e-2  # of a probe's energy that its solve may miss, for the same reason
-PATH_NATS = 1e-2
-INFORMATION_SHARE = 1e-3
+PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
+INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 
 
 class CgSolver:
-    """Evidence and posterior by products with C alone; keeps pivots, probes and the last solution between calls."""
+    """Evidence and posterior by products with C alone; keeps pivots, probes and the last alpha between calls."""
 
     def __init__(
         self, rank: int, stored: bool, dtype: Any, executor: Executor, random: np.random.RandomState, journal: Journal
@@ -47,7 +49,7 @@ class CgSolver:
         self._executor, self._random, self._journal = executor, random, journal
         self._pivots: np.ndarray | None = None
         self._normals: tuple[np.ndarray, np.ndarray] | None = None
-        self._last: np.ndarray | None = None  # C^-1 [y, probes] at the parameters before
+        self._last: np.ndarray | None = None  # alpha at the parameters before
 
     def _prepare(self, data: Inputs, params: Params) -> tuple[Covariance, LowRank]:
         """C over tiles, and its preconditioner with the pivots of this fit."""
@@ -62,7 +64,7 @@ class CgSolver:
         return C, P
 
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
-        """log p(y) by Lanczos where the probes start cold (NaN otherwise), its gradient, the average information if asked."""
+        """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
         C, P = self._prepare(data, params)
         assert self._normals is not None
         probes = P.draw(*self._normals)
@@ -73,12 +75,10 @@ class CgSolver:
             P,
             np.column_stack([data.y, probes]),
             np.concatenate([[TRAINING], 0.5 * PROBE_SHARE * energy]),
-            start=self._last,
             precise=Covariance(data, params, self._executor),
             tell=self._journal.iterated,
         )
-        self._last = found.X
-        alpha = found.X[:, 0]
+        alpha = self._last = found.X[:, 0].copy()
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         slope = metric = None
         if gradient:
@@ -114,10 +114,10 @@ class CgSolver:
             paths, seen = prior_paths(data, params, PATHS, self._random, self._executor)
         B = np.column_stack([data.y, probes, seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
-        nats = np.concatenate([[PREDICTION], PROBE_SHARE * energy, np.full(len(paths), PATH_NATS)])
+        nats = np.concatenate([[PREDICTION], PROBE_SHARE * energy, np.full(len(paths), 0.5 * PATH_SHARE * len(data))])
         start = np.zeros_like(B)
         if self._last is not None:
-            start[:, 0] = self._last[:, 0]
+            start[:, 0] = self._last
         precise = Covariance(data, params, self._executor)
         found = solve(C, P, B, nats, start=start, precise=precise, tell=self._journal.iterated)
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
@@ -134,10 +134,8 @@ def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bo
 
 
 def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
-    """log p(y), column 0 being alpha, and its standard error over the probes in `columns`; NaN where they started warm."""
+    """log p(y), column 0 being alpha, and its standard error over the probes in `columns`."""
     n = len(found.X)
-    if not all(j in found.lanczos for j in columns):
-        return float("nan"), float("nan")
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns])
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
@@ -191,19 +189,26 @@ class CgParts(RowParts):
     @property
     def variances(self) -> str:
         return (
-            f"local: conditioned on {self.pivots.size} pivot rows and the {min(LOCAL, len(self))} most correlated with each "
-            "query, never below exact"
+            f"local: conditioned on {self._shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with each "
+            "query; never below exact"
         )
 
     @property
     def bytes_per_row(self) -> int:
-        return 8 * (4 * len(self) + 3 * self.pivots.size)
+        return 8 * (4 * len(self) + 3 * self._shared.size)
+
+    @property
+    def _shared(self) -> np.ndarray:
+        """The pivots, and rows drawn at random where these are few: for variances they do nearly as well."""
+        rest = np.setdiff1d(np.arange(len(self)), self.pivots)
+        more = np.random.RandomState(self.seed).permutation(rest)[: max(0, SHARED - self.pivots.size)]
+        return np.concatenate([self.pivots, more])
 
     def _neighbourhood(self, executor: Executor) -> Neighbourhood:
         """Formed at the first query for a variance, then kept."""
         with self.bank.lock:
             if "neighbourhood" not in self.__dict__:
-                found = Neighbourhood.of(self.data, self.params, self.pivots, executor)
+                found = Neighbourhood.of(self.data, self.params, self._shared, executor)
                 object.__setattr__(self, "neighbourhood", found)
         return self.__dict__["neighbourhood"]
 
@@ -243,7 +248,7 @@ class CgParts(RowParts):
             if have < count:
                 random = np.random.RandomState((self.seed + have) % 2**32)
                 more, seen = prior_paths(self.data, self.params, count - have, random, executor)
-                X, _ = self._solve(seen, np.full(count - have, PATH_NATS), executor)
+                X, _ = self._solve(seen, np.full(count - have, 0.5 * PATH_SHARE * len(self)), executor)
                 self.bank.solved = np.hstack([self.bank.solved, X])
                 self.bank.paths = [*self.bank.paths, *more]
             return self.bank.paths, self.bank.solved

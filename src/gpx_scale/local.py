@@ -1,22 +1,22 @@
 """Variances by conditioning on few rows: never too small, since fewer data never know more.
 
-Each query conditions on the pivots I, shared by all, and on the LOCAL rows R most correlated with it:
+Each query conditions on the rows I, shared by all, and on the LOCAL rows R most correlated with it:
 
-    C_II = L L^T,   V = S_nI L^-T,   W = L^-1 b_I            what the pivots say
+    C_II = L L^T,   V = S_nI L^-T,   W = L^-1 b_I            what the shared rows say
     T = C_RR - V_R V_R^T,   U = T^-1/2 (b_R - V_R W)          what the rows nearby add
     b.C^-1 b  >=  |W|^2 + |U|^2
 
-n r^2 flops and n r numbers once; r^2 c + |R|^2 r a query with c right-hand sides b. On `synth10` with n = 15,000, r = 3,000 and
-|R| = 500, deviations of y exceed the exact ones by 8% in the median, of weights by 0.1% (either set alone: 60% and 38%).
+n |I|^2 flops and n |I| numbers once; |I|^2 c + |R|^2 |I| a query with c right-hand sides b. On `synth10` with n = 15,000, 3,000
+shared rows and 500 nearby, deviations of y exceed the exact ones by 8% in the median, of weights by 0.1% (either set alone: 60%
+and 38% for y).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
 from .covariance import Covariance
 from .errors import NotPositiveDefinite
@@ -24,89 +24,78 @@ from .inputs import Inputs
 from .params import Params
 from .parts import Reductions
 from .preconditioner import right_solve
-from .runtime import Executor, slices
+from .runtime import Executor
 
-LOCAL = 512
+SHARED, LOCAL = 3_000, 512
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
+# float32 rounds T by less than ROUNDED of C's diagonal (3,000 products); added to T, it makes up for that, at a cost of
+# ROUNDED / SINGLE of a variance at most.
+SINGLE, ROUNDED = 2e-4, 4e-6
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Variances from the pivots and each query's most correlated rows."""
+    """Variances from the rows `shared` by all queries and each query's most correlated ones."""
 
     data: Inputs
     params: Params
-    pivots: np.ndarray
+    shared: np.ndarray
+    diagonal: np.ndarray
     L: np.ndarray
     V: np.ndarray
 
     @classmethod
-    def of(cls, data: Inputs, params: Params, pivots: np.ndarray, executor: Executor) -> Neighbourhood:
+    def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor) -> Neighbourhood:
         covariance = Covariance(data, params, executor)
-        V = covariance.columns(pivots)
-        own = V[pivots] + np.diag(covariance.noise[pivots])
-        L = _factor(own)
-        return cls(data, params, pivots, L, right_solve(L, V, executor))
+        V = covariance.columns(shared)
+        L = _factor(V[shared] + np.diag(covariance.noise[shared]), 0.0)
+        V = right_solve(L, V, executor)
+        single = (covariance.noise / covariance.diagonal).min() > SINGLE
+        return cls(data, params, shared, covariance.diagonal, L, V.astype(np.float32) if single else V)
 
-    @cached_property
-    def _diagonal(self) -> np.ndarray:
-        with Executor(1) as executor:
-            return Covariance(self.data, self.params, executor).diagonal
-
-    def reductions(
-        self, K: np.ndarray, var: bool, cov: bool, along: list[np.ndarray], executor: Executor
-    ) -> Reductions:
-        """Lower bounds of b.C^-1 b for each query with cross-covariances K;  (m, n) -> Reductions."""
-        Z, kernel = self.data.Z, self.params.kernel
-        m, d = len(K), Z.shape[1]
+    def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[np.ndarray], executor: Executor) -> Reductions:
+        """Lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along each vector;
+        (m, n) -> Reductions."""
+        Z, kernel, dtype = self.data.Z, self.params.kernel, self.V.dtype
+        m, d = len(K), Z.shape[1] if var or cov else 0
         seen = [A @ Z.array.T for A in along]
         interest = K * seen[0] if seen else K * np.sqrt(Z.squared())
-        points, diagonal = kernel.points(self.data.x), self._diagonal
-        features = slice(0, d if var or cov else 0)
-        n_features = features.stop
-        B = np.empty((m, n_features + len(along), self.pivots.size))
-        if n_features:
-            B[:, :n_features] = Z[self.pivots].spread(K[:, self.pivots])
-        for k, A in enumerate(seen):
-            B[:, n_features + k] = (K * A)[:, self.pivots]
-        flat = B.reshape(-1, self.pivots.size)
-        W = right_solve(self.L, flat, executor).reshape(B.shape)
-        free = np.ones(len(Z), bool)
-        free[self.pivots] = False
-        rest = np.flatnonzero(free)
-        out_var = np.empty((m, d)) if var else None
-        out_cov = np.empty((m, d, d)) if cov else None
-        out_along = np.empty((len(along), m))
+        single = dtype == np.float32 and kernel.single(self.data.x)
+        points, features = kernel.points(self.data.x, dtype if single else np.float64), Z.astype(dtype)
+
+        def right_hand_sides(i: slice, rows: np.ndarray) -> np.ndarray:
+            """b of some queries at some rows;  (queries, d + len(along), rows)."""
+            near = K[i, rows]
+            weights = Z[rows].spread(near) if d else np.empty((len(near), 0, rows.size))
+            return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
+
+        B = right_hand_sides(slice(0, m), self.shared)
+        W = right_solve(self.L, B.reshape(-1, self.shared.size), executor).reshape(B.shape)
+        others = np.setdiff1d(np.arange(len(Z)), self.shared)
+        found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
         def one(i: int) -> None:
-            R = _largest(interest[i, rest] ** 2 / diagonal[rest], rest)
-            near, own = Z[R], points[R]
-            rows = np.empty((B.shape[1], R.size))
-            rows[:n_features] = near.spread(K[i : i + 1, R])[0] if n_features else 0.0
-            for k, A in enumerate(seen):
-                rows[n_features + k] = K[i, R] * A[i, R]
-            rows -= W[i] @ self.V[R].T
-            if R.size:
-                T = near.inner(near)
-                kernel.multiply(own, own, T)
-                np.fill_diagonal(T, diagonal[R])
-                V = self.V[R]
-                T -= V @ V.T
-                U = solve_triangular(_factor(T), rows.T, lower=True, check_finite=False).T
+            R = _largest(interest[i, others] ** 2 / self.diagonal[others], others)
+            V = self.V[R]
+            rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
+            if single or dtype == np.float64:
+                T = features[R].inner(features[R])
+                kernel.multiply(points[R], points[R], T)
             else:
-                U = rows
-            if out_cov is not None:
-                out_cov[i] = W[i, features] @ W[i, features].T + U[features] @ U[features].T
-            if out_var is not None:
-                out_var[i] = np.square(W[i, features]).sum(axis=1) + np.square(U[features]).sum(axis=1)
-            if len(along):
-                out_along[:, i] = np.square(W[i, n_features:]).sum(axis=1) + np.square(U[n_features:]).sum(axis=1)
+                exact = Z[R].inner(Z[R])
+                kernel.multiply(points[R], points[R], exact)
+                T = exact.astype(dtype)
+            np.fill_diagonal(T, self.diagonal[R])
+            T -= V @ V.T
+            factor = _factor(T, ROUNDED * self.diagonal[R] if dtype == np.float32 else 0.0)
+            U = solve_triangular(factor, rows.T.astype(dtype), lower=True, check_finite=False).T.astype(float)
+            found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 
         executor.map(one, range(m))
-        return Reductions(out_var, out_cov, list(out_along))
-
-    def bytes_per_query(self) -> int:
-        return 0
+        each = np.einsum("ijj->ij", found) if cov else found
+        return Reductions(
+            each[:, :d] if var else None, found[:, :d, :d] if cov else None, [each[:, d + k] for k in range(len(along))]
+        )
 
 
 def _largest(score: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -116,11 +105,13 @@ def _largest(score: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.sort(rows[np.argpartition(score, rows.size - LOCAL)[rows.size - LOCAL :]])
 
 
-def _factor(A: np.ndarray) -> np.ndarray:
-    """Lower Cholesky factor with the least jitter that helps."""
+def _factor(A: np.ndarray, more: np.ndarray | float) -> np.ndarray:
+    """Lower Cholesky factor of A with `more` on its diagonal, and with the least jitter that helps."""
+    diagonal = A.diagonal() + more
     for jitter in JITTERS:
+        np.fill_diagonal(A, diagonal * (1.0 + jitter))
         try:
-            return np.linalg.cholesky(A + jitter * np.diag(A.diagonal()) if jitter else A)
+            return np.linalg.cholesky(A)
         except np.linalg.LinAlgError:
             continue
     raise NotPositiveDefinite(f"the covariance of {len(A)} rows has no Cholesky factor, even with jitter: raise sigma_y")

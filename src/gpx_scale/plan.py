@@ -17,7 +17,7 @@ SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
 EXACT_ROWS = 10_000  # up to which `auto` is exact; the two cost the same there (docs/scaling.md)
 LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
-RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 20.0, 3_500, 64
+RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 
 
 @dataclass(frozen=True)

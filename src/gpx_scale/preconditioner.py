@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
@@ -18,7 +19,7 @@ from .errors import NotPositiveDefinite
 from .runtime import Executor, slices
 
 BLOCK = 128  # pivots drawn at once
-ROWS = 4096  # of one partial sum
+ROWS = 2048  # of one partial sum
 ENOUGH = 1e-13  # of S's trace left unexplained: the rest is rounding
 
 
@@ -105,75 +106,103 @@ class LowRank:
         """P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R;  (n, c) -> (n, c);  4 n r c flops."""
         scaled = R / self.D[:, None]
         inside = cho_solve((self.M, True), self._down(scaled), check_finite=False)
-        scaled -= self.executor.matmul(self.F, inside) / self.D[:, None]
+        scaled -= self._up(inside) / self.D[:, None]
         return scaled
 
     def multiply(self, V: np.ndarray) -> np.ndarray:
         """P V;  (n, c) -> (n, c)."""
-        return self.D[:, None] * V + self.executor.matmul(self.F, self._down(V))
+        return self.D[:, None] * V + self._up(self._down(V))
 
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (n, c), of which the first r rows count, and e2 (n, c)."""
-        return self.executor.matmul(self.F, first[: self.rank]) + np.sqrt(self.D)[:, None] * second
+        return self._up(first[: self.rank]) + np.sqrt(self.D)[:, None] * second
 
     def log_determinant(self) -> float:
         return float(np.log(self.D).sum() + 2.0 * np.log(self.M.diagonal()).sum())
 
+    # With few columns, BLAS is 1.6 times faster when they are the rows of the product.
     def _down(self, V: np.ndarray) -> np.ndarray:
         """F^T V, added up in the order of the rows;  (n, c) -> (r, c)."""
-        parts = self.executor.map(lambda rows: self.F[rows].T @ V[rows], slices(len(V), ROWS))
-        return np.sum(parts, axis=0)
+        parts = self.executor.map(lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS))
+        return np.sum(parts, axis=0).T
+
+    def _up(self, W: np.ndarray) -> np.ndarray:
+        """F W;  (r, c) -> (n, c)."""
+        out, left = np.empty((len(self.F), W.shape[1])), np.ascontiguousarray(W.T)
+
+        def one(rows: slice) -> None:
+            out[rows] = (left @ self.F[rows].T).T
+
+        self.executor.map(one, slices(len(out), ROWS // 4))
+        return out
 
     # Derivatives, at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, Q = S_nI S_II^-1 = F L^-1.
 
     def trace_of_derivative(self) -> np.ndarray:
         """tr(P^-1 dP) by every parameter;  (t,);  2 n r^2 flops and n r kernel values.
 
-        P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD.
+        P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD, where
+        H^T Q = L^-T M^-1 (M - I) L^-1, as F^T D^-1 F = M - I, and D diag(P^-1) = 1 - rowsum(H o S_nI), as F L^T = S_nI.
         """
-        H = right_solve(self.M, self.F.copy(), self.executor)
-        diagonal = (1.0 - np.einsum("ij,ij->i", H, H) / self.D) / self.D
-        M_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
-        small = solve_triangular(self.L, M_inverse.T, lower=True, trans="T", check_finite=False).T  # of M = m m^T: m^-1 L^-1
-        H = self.executor.matmul(H, small)
+        m_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
+        M_inverse = m_inverse.T @ m_inverse
+        H = self.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
         H /= self.D[:, None]
-        # H^T Q = L^-T M^-1 (M - I) L^-1, as F^T D^-1 F = M - I
-        inner = np.eye(self.rank) - M_inverse.T @ M_inverse
-        inner = solve_triangular(self.L, inner, lower=True, trans="T", check_finite=False)
-        inner = solve_triangular(self.L, inner.T, lower=True, trans="T", check_finite=False)
-        return 2.0 * self._contract(H) - self._contract_pivots(inner) + self._along_noise(diagonal)
+        inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
+        along_S, explained = self._contract(H)
+        return 2.0 * along_S - self._contract_pivots(inner) + self._along_noise((1.0 - explained) / self.D)
 
     def contract_pairs(self, V: np.ndarray) -> np.ndarray:
         """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
         U = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)  # Q^T v
-        return 2.0 * self._contract(V, U) - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
+        return 2.0 * self._contract(V, U)[0] - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
         tangents = diagonal @ self.covariance.noise_tangents
         return np.concatenate([np.zeros(self.covariance.params.kernel.theta.size), tangents])
 
-    def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> np.ndarray:
-        """sum_ij W_ij dS_nI, W = left, or left right^T;  (n, r) or (n, c), (r, c) -> (t,)."""
-        Z, kernel = self.covariance.data.Z, self.covariance.params.kernel
-        points = self.covariance.params.kernel.points(self.covariance.data.x)
-        Z_pivots, pivots = Z[self.pivots], points[self.pivots]
-
-        def one(rows: slice) -> np.ndarray:
-            total = np.zeros(kernel.theta.size)
-            for cols in slices(self.rank, 512):
-                G = Z[rows].inner(Z_pivots[cols])
-                G *= left[rows, cols] if right is None else left[rows] @ right[cols].T
-                total += kernel.contract(points[rows], pivots[cols], G).sum(axis=0)
-            return total
-
-        found = np.sum(self.executor.map(one, slices(len(left), 512)), axis=0)
-        return np.concatenate([found, np.zeros(2)])
+    def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""
+        data, kernel = self.covariance.data, self.covariance.params.kernel
+        points = kernel.points(data.x)
+        return _contract(data.Z, points, data.Z[self.pivots], points[self.pivots], kernel, left, right, self.executor)
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
         """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
-        data = self.covariance.data[self.pivots]
-        own = LowRank(Covariance(data, self.covariance.params, self.executor), np.arange(self.rank), self.L, self.F)
-        return own._contract(W)
+        data, kernel = self.covariance.data[self.pivots], self.covariance.params.kernel
+        points = kernel.points(data.x)
+        return _contract(data.Z, points, data.Z, points, kernel, W, None, self.executor)[0]
+
+
+def _contract(
+    Z: Any,
+    points: Any,
+    Z_cols: Any,
+    points_cols: Any,
+    kernel: Any,
+    left: np.ndarray,
+    right: np.ndarray | None,
+    executor: Executor,
+) -> tuple[np.ndarray, np.ndarray]:
+    def one(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        along, sums = np.zeros(kernel.theta.size), np.zeros(rows.stop - rows.start)
+        for cols in slices(len(points_cols), 512):
+            W = left[rows, cols] if right is None else left[rows] @ right[cols].T
+            G = Z[rows].inner(Z_cols[cols])
+            G *= W
+            S = G.copy()
+            kernel.multiply(points[rows], points_cols[cols], S)
+            sums += S.sum(axis=1)
+            along += kernel.contract(points[rows], points_cols[cols], G).sum(axis=0)
+        return along, sums
+
+    found = executor.map(one, slices(len(left), 512))
+    return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate([b for _, b in found])
+
+
+def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
+    """A L^-1;  (r, r), (r, r) -> (r, r)."""
+    return solve_triangular(L, A.T, lower=True, trans="T", check_finite=False).T
 
 
 def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
