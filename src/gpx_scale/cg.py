@@ -1,10 +1,12 @@
 """The iterative solver: evidence's gradient from block CG and probes of the preconditioner, and the posterior's parts.
 
     P = D + F F^T                   z = F e1 + D^1/2 e2 ~ N(0, P),  e1 and e2 fixed for a whole fit
-    tr(C^-1 dC)  ~  tr(P^-1 dP) + mean[(C^-1 z).dC (P^-1 z) - (P^-1 z).dP (P^-1 z)]         (P as control variate)
+    tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}     (P as control variate)
     log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],  u = P^-1/2 z / |P^-1/2 z|   (Lanczos, from CG's coefficients)
 
-y and the probes are solved together: each tile of C is used for all of them.
+y and the probes are solved together: each tile of C is used for all of them. c = 1 where P is as good as C; where it is not, that
+would add noise instead of taking it away, so c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms
+A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measures to a few per cent.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from .progress import Journal
 from .runtime import Executor, slices
 from .solution import Evidence, Solution
 
-PROBES = 8
-# While searching, alpha may miss 4 nats, a probe 1% of its energy: gradients at 10 nats and at 1e-4 differ by far less than the
-# probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a solve that starts from the
+PROBES = 15  # and y: up to 16 columns, a product costs the same
+# While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4 differ
+# by far less than the probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a solve that starts from the
 # parameters before does not, and at the same tolerance its gradient is off by tens of nats. So searches start cold.
-TRAINING, PROBE_SHARE = 4.0, 1e-2
+TRAINING, PROBE_SHARE = 1e-4, 1e-2
 PREDICTION = 1e-6  # nats that the final alpha may miss
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
 INFORMATION_SHARE = 1e-2
@@ -49,6 +51,7 @@ class CgSolver:
         self._executor, self._random, self._journal = executor, random, journal
         self._pivots: np.ndarray | None = None
         self._normals: tuple[np.ndarray, np.ndarray] | None = None
+        self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
     def _prepare(self, data: Inputs, params: Params) -> tuple[Covariance, LowRank]:
@@ -74,7 +77,7 @@ class CgSolver:
             C,
             P,
             np.column_stack([data.y, probes]),
-            np.concatenate([[TRAINING], 0.5 * PROBE_SHARE * energy]),
+            np.concatenate([[TRAINING * len(data)], 0.5 * PROBE_SHARE * energy]),
             precise=Covariance(data, params, self._executor),
             tell=self._journal.iterated,
         )
@@ -82,9 +85,12 @@ class CgSolver:
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         slope = metric = None
         if gradient:
+            if self._share is None:
+                self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
             U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
             V = np.column_stack([alpha, halves])
-            slope = 0.5 * (C.contract_pairs(U, V) + P.contract_pairs(halves) / PROBES - P.trace_of_derivative())
+            surplus = P.contract_pairs(halves) / PROBES - P.trace_of_derivative()
+            slope = 0.5 * (C.contract_pairs(U, V) + self._share * surplus)
         if information:
             metric = self._information(C, P, alpha)
         return Evidence(value, slope, alpha, information=metric, deviation=deviation)
@@ -131,6 +137,15 @@ def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bo
     """C for many products: tiles in float32 where that keeps its digits, kept or formed anew each time."""
     dtype = dtype if params.kernel.single(data.x) else np.float64
     return (Stored if stored else Covariance)(data, params, executor, dtype)
+
+
+def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """c = <A, B> / |B|^2 by every parameter, from one probe z: C^-1 z and P^-1 z;  (n,), (n,) -> (t,)."""
+    along_P = P.tangents(half)
+    weighed = P.solve(along_P)
+    own = np.einsum("ij,ij->j", along_P, weighed)
+    shared = np.einsum("ij,ij->j", C.tangents(solved), weighed)
+    return np.clip(np.divide(shared, own, out=np.zeros_like(own), where=own > 0), 0.0, 1.0)
 
 
 def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
@@ -185,6 +200,10 @@ class CgParts(RowParts):
 
     jitter = 0.0
     condition = float("nan")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what the first query makes again."""
+        return {name: value for name, value in self.__dict__.items() if name != "neighbourhood"}
 
     @property
     def variances(self) -> str:
@@ -257,7 +276,8 @@ class CgParts(RowParts):
         """g_s(x*) - E[g(x*) | y_s]: draws of g(x*) around its posterior mean;  -> (m, d, len(which))."""
         paths, solved = self._paths(int(which.max(initial=-1)) + 1, executor)
         K = self.cross(x, executor)
-        drawn = [paths[s](x, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor) for s in which]
+        vectors = self.params.kernel.vectors(x)
+        drawn = [paths[s](vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor) for s in which]
         return np.stack(drawn, axis=2)
 
     def sampled_variance(self, x: Any, along: Any, executor: Executor) -> tuple[np.ndarray, list[np.ndarray]]:

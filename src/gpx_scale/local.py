@@ -48,7 +48,7 @@ class Neighbourhood:
     def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor) -> Neighbourhood:
         covariance = Covariance(data, params, executor)
         V = covariance.columns(shared)
-        L = _factor(V[shared] + np.diag(covariance.noise[shared]), 0.0)
+        L = _factor(V[shared], covariance.noise[shared])
         V = right_solve(L, V, executor)
         single = (covariance.noise / covariance.diagonal).min() > SINGLE
         return cls(data, params, shared, covariance.diagonal, L, V.astype(np.float32) if single else V)
@@ -70,7 +70,7 @@ class Neighbourhood:
             return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
 
         B = right_hand_sides(slice(0, m), self.shared)
-        W = right_solve(self.L, B.reshape(-1, self.shared.size), executor).reshape(B.shape)
+        W = right_solve(self.L, B.reshape(m * B.shape[1], self.shared.size), executor).reshape(B.shape)
         others = np.setdiff1d(np.arange(len(Z)), self.shared)
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 

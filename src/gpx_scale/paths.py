@@ -33,7 +33,7 @@ class PriorPath:
         components = []
         for frequencies, variance in kernel.spectrum(p, FEATURES, random):
             amplitudes = np.sqrt(variance / FEATURES) * random.standard_normal((2 * FEATURES, d))
-            components.append((frequencies.astype(np.float32), amplitudes.astype(np.float32)))
+            components.append((frequencies, amplitudes.astype(np.float32)))
         return cls(components)
 
     def __call__(self, x: np.ndarray, executor: Executor) -> np.ndarray:
@@ -42,7 +42,7 @@ class PriorPath:
         def one(rows: slice) -> np.ndarray:
             total = 0.0
             for frequencies, amplitudes in self.components:
-                phase = x[rows].astype(np.float32) @ frequencies.T
+                phase = (x[rows] @ frequencies.T).astype(np.float32)  # sines of float32 are five times faster
                 total = total + np.cos(phase) @ amplitudes[:FEATURES] + np.sin(phase) @ amplitudes[FEATURES:]
             return total
 
@@ -53,11 +53,11 @@ def prior_paths(
     data: Inputs, params: Params, count: int, random: np.random.RandomState, executor: Executor
 ) -> tuple[list[PriorPath], np.ndarray]:
     """Paths of the prior, and what each would have shown as y at the training rows, noise included;  (n, count)."""
-    noise = np.sqrt(params.noise(data.Z.squared()))
+    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z.squared()))
     paths, seen = [], np.empty((len(data), count))
     for s in range(count):
-        path = PriorPath.draw(params.kernel, data.x.shape[1], data.Z.shape[1], random)
-        seen[:, s] = data.Z.row_dot(path(data.x, executor)) + noise * random.standard_normal(len(data))
+        path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)
+        seen[:, s] = data.Z.row_dot(path(x, executor)) + noise * random.standard_normal(len(data))
         paths.append(path)
     return paths, seen
 

@@ -33,7 +33,9 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
     left = covariance.diagonal - covariance.noise
     enough, dependent = ENOUGH * left.sum(), ENOUGH * left
     F, chosen = np.empty((n, rank)), np.empty(0, int)
-    while chosen.size < rank and left.sum() > enough and np.mean(left / covariance.noise) > below_noise:
+    while chosen.size < rank and left.sum() > enough:
+        if chosen.size and np.mean(left / covariance.noise) <= below_noise:
+            break
         size = min(BLOCK, rank - chosen.size, np.count_nonzero(left))
         block = random.choice(n, size, replace=False, p=left / left.sum())
         have = chosen.size
@@ -65,6 +67,8 @@ class LowRank:
         F = covariance.columns(pivots)
         own = F[pivots]
         eps = np.finfo(float).eps
+        if not pivots.size:
+            return cls(covariance, pivots, own, F)
         for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
             try:
                 L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
@@ -74,6 +78,10 @@ class LowRank:
         raise NotPositiveDefinite(
             f"the covariance of {pivots.size} pivot rows has no Cholesky factor: is the kernel positive definite?"
         )
+
+    @property
+    def _theta_size(self) -> int:
+        return self.covariance.params.kernel.theta.size
 
     @property
     def rank(self) -> int:
@@ -91,6 +99,8 @@ class LowRank:
     def M(self) -> np.ndarray:
         """Lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
         inner = np.eye(self.rank)
+        if not self.rank:  # every z is 0
+            return inner
         root = np.sqrt(self.D)
 
         def gram(rows: slice) -> np.ndarray:
@@ -105,6 +115,8 @@ class LowRank:
     def solve(self, R: np.ndarray) -> np.ndarray:
         """P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R;  (n, c) -> (n, c);  4 n r c flops."""
         scaled = R / self.D[:, None]
+        if not self.rank:
+            return scaled
         inside = cho_solve((self.M, True), self._down(scaled), check_finite=False)
         scaled -= self._up(inside) / self.D[:, None]
         return scaled
@@ -144,6 +156,8 @@ class LowRank:
         P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD, where
         H^T Q = L^-T M^-1 (M - I) L^-1, as F^T D^-1 F = M - I, and D diag(P^-1) = 1 - rowsum(H o S_nI), as F L^T = S_nI.
         """
+        if not self.rank:
+            return self._along_noise(1.0 / self.D)
         m_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
         M_inverse = m_inverse.T @ m_inverse
         H = self.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
@@ -154,12 +168,34 @@ class LowRank:
 
     def contract_pairs(self, V: np.ndarray) -> np.ndarray:
         """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
+        if not self.rank:
+            return self._along_noise(np.einsum("ij,ij->i", V, V))
         U = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)  # Q^T v
         return 2.0 * self._contract(V, U)[0] - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
         tangents = diagonal @ self.covariance.noise_tangents
-        return np.concatenate([np.zeros(self.covariance.params.kernel.theta.size), tangents])
+        return np.concatenate([np.zeros(self._theta_size), tangents])
+
+    def tangents(self, v: np.ndarray) -> np.ndarray:
+        """(dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
+        data, kernel = self.covariance.data, self.covariance.params.kernel
+        points, Z = kernel.points(data.x), data.Z
+        pivots, Z_pivots = points[self.pivots], Z[self.pivots]
+        q = solve_triangular(self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False)[:, 0]  # Q^T v
+
+        def products(a: Any, Z_a: Any, b: Any, Z_b: Any, right: np.ndarray) -> np.ndarray:
+            def one(rows: slice) -> np.ndarray:
+                G = Z_a[rows].inner(Z_b)
+                G *= right
+                return kernel.contract(a[rows], b, G)
+
+            return np.concatenate(self.executor.map(one, slices(len(a), max(16, 2**20 // max(1, len(b))))))
+
+        there = products(points, Z, pivots, Z_pivots, q)
+        back = products(pivots, Z_pivots, points, Z, v) - products(pivots, Z_pivots, pivots, Z_pivots, q)
+        there += self._up(solve_triangular(self.L, back, lower=True, check_finite=False))
+        return np.hstack([there, v[:, None] * self.covariance.noise_tangents])
 
     def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""

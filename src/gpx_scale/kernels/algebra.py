@@ -54,6 +54,10 @@ class Kernel(abc.ABC):
     def diagonal(self, points: Any) -> np.ndarray:
         """k(x_i, x_i), (n,): analytic, never from a product."""
 
+    def vectors(self, x: Any) -> np.ndarray:
+        """The rows of x themselves, (n, p), of what `training` or `queries` made of them."""
+        return x
+
     def single(self, x: Any) -> bool:
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
         return False
@@ -146,6 +150,9 @@ class Pair(Kernel):
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
         return PairPoints(self.first.points(x.first, dtype), self.second.points(x.second, dtype))
 
+
+    def vectors(self, x: Any) -> np.ndarray:
+        return self.first.vectors(x.first) if isinstance(x, PairPoints) else x
 
     def single(self, x: Any) -> bool:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)

@@ -1,0 +1,383 @@
+"""The iterative solver against the exact one and the oracle: solves, gradient, evidence, posterior."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import oracle
+from gpx_scale import GPXRegressor, cg, datasets, kernels
+from gpx_scale.cg import CgSolver
+from gpx_scale.covariance import Covariance, Stored
+from gpx_scale.errors import NotConverged, SolverUnavailable
+from gpx_scale.exact import ExactSolver
+from gpx_scale.krylov import log_quadrature, solve
+from gpx_scale.local import Neighbourhood
+from gpx_scale.params import Params
+from gpx_scale.paths import PriorPath, inflation
+from gpx_scale.preconditioner import LowRank, choose_pivots
+from gpx_scale.progress import Journal
+from gpx_scale.runtime import Executor
+from problems import make_problem
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with Executor(2) as executor:
+        yield executor
+
+
+def system(executor, n=700, rank=60, form=Stored, **given):
+    problem = make_problem(n=n, **given)
+    C = form(problem.inputs, problem.params, executor, np.float32 if form is Stored else np.float64)
+    P = LowRank.of(C, choose_pivots(C, rank, np.random.RandomState(0)))
+    dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
+    return problem, C, P, dense
+
+
+# ------------------------------------------------------------------------------------------------------------ solves
+
+
+@pytest.mark.parametrize("form", [Stored, Covariance])
+def test_every_column_reaches_its_own_nats_and_says_so(executor, form):
+    problem, C, P, dense = system(executor, form=form)
+    B = np.column_stack([problem.y, np.random.RandomState(1).randn(700, 3), np.zeros(700)])
+    nats = np.array([1e-10, 1e-2, 1e-4, 1e-6, 1e-6])
+    found = solve(C, P, B, nats, precise=Covariance(problem.inputs, problem.params, executor))
+    exact = np.linalg.solve(dense, B)
+    R = B - dense @ found.X
+    missed = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
+    assert (missed <= found.nats + 1e-14).all()  # the bound holds
+    assert (found.nats <= nats).all()
+    assert_allclose(found.residuals[:4], np.linalg.norm(R, axis=0)[:4] / np.linalg.norm(B, axis=0)[:4], rtol=1e-3, atol=1e-12)
+    assert_allclose(found.X[:, 0], exact[:, 0], rtol=0, atol=1e-4 * np.abs(exact[:, 0]).max())
+    assert_allclose(found.X[:, 4], 0.0)
+    assert 0 < found.iterations <= found.matvecs <= 4 * found.iterations  # columns leave when they are done
+    assert_allclose(found.quadratic, np.einsum("ij,ij->j", B, exact) - 2 * missed, rtol=1e-6, atol=1e-8)
+
+
+def test_a_start_at_the_solution_costs_no_iteration(executor):
+    problem, C, P, dense = system(executor, form=Covariance)
+    exact = np.linalg.solve(dense, problem.y)[:, None]
+    found = solve(C, P, problem.y[:, None], np.array([1e-8]), start=exact)
+    assert found.iterations == 0
+    assert not found.lanczos
+
+
+def test_what_does_not_converge_is_an_error_with_a_remedy(executor, monkeypatch):
+    monkeypatch.setattr("gpx_scale.krylov.ITERATIONS", 3)
+    problem, C, P, _ = system(executor, rank=2, sigma_y=0.01, sigma_w=0.0)
+    with pytest.raises(NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"):
+        solve(C, P, problem.y[:, None], np.array([1e-8]))
+
+
+def test_lanczos_gives_the_log_determinant(executor):
+    problem, C, P, dense = system(executor, n=300, rank=30, form=Covariance)
+    random = np.random.RandomState(3)
+    probes = P.draw(random.randn(P.rank, 200), random.randn(300, 200))
+    energy = np.einsum("ij,ij->j", probes, P.solve(probes))
+    found = solve(C, P, probes, 1e-2 * 0.5 * energy)
+    logs = 300 * np.array([log_quadrature(*found.lanczos[j]) for j in range(200)])
+    truth = np.linalg.slogdet(dense)[1] - P.log_determinant()
+    assert logs.mean() == pytest.approx(truth, abs=4 * logs.std() / np.sqrt(200) + 0.01)
+
+
+# ----------------------------------------------------------------------------------------------------- its gradient
+
+
+@pytest.mark.parametrize("theta2", [2.5, (2.5, 1.0, 4.0)])
+@pytest.mark.parametrize("stored", [True, False])
+def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(executor, theta2, stored):
+    problem = make_problem(n=900, theta2=theta2)
+    C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
+    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
+    problem = replace(problem, y=y)
+    exact = ExactSolver(900, np.float64, executor).evaluate(problem.inputs, problem.params, information=True)
+    values, losses = [], []
+    for seed in range(4):
+        solver = CgSolver(300, stored, np.float32, executor, np.random.RandomState(seed), Journal())
+        found = solver.evaluate(problem.inputs, problem.params, information=True)
+        off = found.gradient - exact.gradient
+        losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
+        values.append((found.value - exact.value) / max(found.deviation, 0.05))
+        assert_allclose(found.information, exact.information, rtol=0.05, atol=0.02 * np.abs(exact.information).max())
+    # A gradient from s probes without the control variate would lose t / (2 s) nats on average; with it, less.
+    assert np.mean(losses) < problem.params.theta.size / (2 * cg.PROBES)
+    assert np.abs(values).max() < 4.5  # t with 14 degrees of freedom
+
+
+def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(executor):
+    problem = make_problem(n=300)
+
+    def gradient(solver):
+        return solver.evaluate(problem.inputs, problem.params).gradient
+
+    first, again, other = (CgSolver(50, True, np.float32, executor, np.random.RandomState(s), Journal()) for s in (1, 1, 2))
+    value = gradient(first)
+    assert_allclose(gradient(first), value, rtol=0, atol=0)
+    assert_allclose(gradient(again), value, rtol=0, atol=0)
+    assert np.abs(gradient(other) - value).max() > 0
+
+
+# ----------------------------------------------------------------------------------------------------- the posterior
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """The same model by both solvers, at the same hyperparameters."""
+    data = datasets.synth10(2100)
+    X, y, Xq = data.X[:2000], data.y[:2000], data.X[2000:]
+    given = {"theta1": 0.2, "theta2": 20.0, "sigma_w": 0.05, "sigma_y": 0.15, "optimizer": None, "random_state": 0}
+    exact, iterative = (GPXRegressor(solver=name, **given).fit(X, y) for name in ("exact", "cg"))
+    return exact, iterative, Xq
+
+
+def test_mean_and_weights_agree(pair):
+    exact, iterative, Xq = pair
+    a, b = exact.explain(Xq), iterative.explain(Xq)
+    assert (np.abs(a.prediction - b.prediction) < 1e-3 * a.prediction_std).all()
+    assert (np.abs(a.weights - b.weights) < 1e-3 * a.weights_std).all()
+    assert_allclose(b.base_values + b.contributions.sum(axis=1), iterative.predict(Xq), rtol=1e-12, atol=1e-12)
+
+
+def test_deviations_are_never_below_exact_and_close(pair):
+    exact, iterative, Xq = pair
+    a, b = exact.explain(Xq), iterative.explain(Xq)
+    for ratio in (b.weights_std / a.weights_std, b.prediction_std / a.prediction_std):
+        assert ratio.min() > 1 - 1e-6
+        assert np.median(ratio) < 1.10
+    assert "local" in iterative.fit_report_.variances
+
+
+def test_few_shared_rows_still_never_under_report(pair, executor):
+    exact, iterative, Xq = pair
+    parts = iterative.posterior_.parts
+    for shared in (np.arange(0), np.arange(5), np.arange(0, 2000, 3)):
+        few = Neighbourhood.of(parts.data, parts.params, shared, executor)
+        K = exact.posterior_.parts.cross(Xq[:5] * 1.0, executor)
+        found = few.reductions(K, True, True, [Xq[:5]], executor)
+        limit = exact.posterior_.parts.reductions(K, executor, var=True, cov=True, along=[Xq[:5]])
+        assert (found.var <= limit.var * (1 + 1e-9) + 1e-9).all()
+        assert (found.along[0] <= limit.along[0] * (1 + 1e-9) + 1e-9).all()
+        assert np.linalg.eigvalsh(limit.cov - found.cov).min() > -1e-8
+        assert_allclose(np.einsum("ijj->ij", found.cov), found.var, rtol=1e-9)
+
+
+def test_deviations_do_not_depend_on_the_company(pair):
+    _, iterative, Xq = pair
+    _, together = iterative.predict(Xq[:20], return_std=True)
+    alone = [iterative.predict(Xq[i : i + 1], return_std=True)[1][0] for i in range(3)]
+    assert_allclose(alone, together[:3], rtol=1e-5)
+
+
+def test_joint_covariance_agrees(pair):
+    exact, iterative, Xq = pair
+    (_, a), (_, b) = (model.predict(Xq[:15], return_cov=True) for model in (exact, iterative))
+    assert_allclose(b, a, rtol=0, atol=1e-3 * a.diagonal().max())
+    assert (b.diagonal() >= a.diagonal() * (1 - 1e-9)).all()
+
+
+def test_paths_have_the_posterior_s_moments(pair):
+    exact, iterative, Xq = pair
+    draws = iterative.sample_weights(Xq[:6], n_samples=200, random_state=0)
+    a = exact.explain(Xq[:6])
+    error = (draws.mean(axis=2) - a.weights) / (a.weights_std / np.sqrt(200))
+    assert np.abs(error).max() < 4.5
+    assert np.sqrt(np.mean((draws.std(axis=2) / a.weights_std) ** 2)) == pytest.approx(1.0, abs=0.06)
+    y = iterative.sample_y(Xq[:6], n_samples=200, random_state=0)
+    assert np.sqrt(np.mean((y.std(axis=1) / a.prediction_std) ** 2)) == pytest.approx(1.0, abs=0.2)
+    assert_allclose(iterative.sample_y(Xq[:6], n_samples=3, random_state=5), iterative.sample_y(Xq[:6], n_samples=3, random_state=5))
+
+
+def test_deviations_from_samples_rarely_under_report(pair):
+    exact, iterative, Xq = pair
+    a, b = exact.explain(Xq), iterative.explain(Xq, std="samples")
+    ratio = b.weights_std / a.weights_std
+    assert np.mean(ratio < 1) < 0.05
+    assert np.median(ratio) < 1.5
+    _, sd = iterative.predict(Xq, return_std="samples")
+    assert np.mean(sd < a.prediction_std) < 0.1
+    with pytest.raises(SolverUnavailable, match="exactly"):
+        exact.explain(Xq, std="samples")
+
+
+def test_training_rows_have_weights_of_their_own(pair):
+    exact, iterative, _ = pair
+    a, b = exact.training_explanation(), iterative.training_explanation()
+    assert (np.abs(a.weights - b.weights) < 1e-3 * a.weights_std).all()
+    ratio = b.weights_std / a.weights_std
+    assert ratio.min() > 1 - 1e-6
+    assert np.median(ratio) < 1.05
+
+
+def test_the_report_says_how_it_was_solved(pair):
+    _, iterative, _ = pair
+    report = iterative.fit_report_
+    assert report.solver == "cg" == iterative.solver_
+    assert report.evidence_deviation > 0
+    assert "iterations" in report.solution and "nats" in report.solution
+    assert "standard error" in str(report)
+    exact = pair[0].log_marginal_likelihood()
+    assert iterative.log_marginal_likelihood() == pytest.approx(exact, abs=5 * report.evidence_deviation)
+    value, gradient = iterative.log_marginal_likelihood(iterative.theta_, eval_gradient=True)
+    assert value == pytest.approx(exact, abs=5 * report.evidence_deviation)
+    assert gradient.shape == iterative.theta_.shape
+    with pytest.raises(SolverUnavailable, match="leave-one-out"):
+        iterative.leave_one_out()
+
+
+def test_it_travels(pair):
+    _, iterative, Xq = pair
+    again = pickle.loads(pickle.dumps(iterative))
+    assert_allclose(again.predict(Xq), iterative.predict(Xq), rtol=0, atol=0)
+    assert_allclose(again.predict(Xq[:9], return_std=True)[1], iterative.predict(Xq[:9], return_std=True)[1], rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------------- whole fits
+
+
+def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
+    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 500)  # so that the search on all rows has something to do
+    data = datasets.synth10(1500)
+    exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
+    iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
+    assert iterative.fit_report_.evaluations["all rows"] >= 1
+    assert iterative.fit_report_.evaluations["500 rows"] >= 1
+    assert iterative.fit_report_.converged
+    assert exact.log_marginal_likelihood(iterative.theta_) > exact.log_marginal_likelihood() - 1.0
+
+
+def test_ard_and_other_kernels_are_searched_too(monkeypatch):
+    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 400)
+    data = datasets.synth10(900)
+    for arguments in ({"ard": True}, {"kernel": "matern52"}, {"kernel": kernels.RBF() + kernels.Matern32()}):
+        exact = GPXRegressor(solver="exact", random_state=0, **arguments).fit(data.X[:, :4], data.y)
+        iterative = GPXRegressor(solver="cg", random_state=0, **arguments).fit(data.X[:, :4], data.y)
+        lost = exact.log_marginal_likelihood() - exact.log_marginal_likelihood(iterative.theta_)
+        assert lost < 1.0 + exact.theta_.size / (2 * cg.PROBES)
+
+
+def test_z_of_one_is_gaussian_process_regression():
+    data = datasets.synth10(800)
+    Z = np.ones((800, 1))
+    given = {"sigma_w": 0.0, "random_state": 0}
+    a, b = (GPXRegressor(solver=name, **given).fit(data.X[:700], data.y[:700], Z[:700]) for name in ("exact", "cg"))
+    assert a.log_marginal_likelihood(b.theta_) > a.log_marginal_likelihood() - 0.1
+    same = GPXRegressor(solver="exact", optimizer=None, **{**given, **b.hyperparameters_}).fit(data.X[:700], data.y[:700], Z[:700])
+    assert_allclose(b.predict(data.X[700:], Z[700:]), same.predict(data.X[700:], Z[700:]), atol=1e-4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_hardly_any_rows(n):
+    problem = make_problem(n=n)
+    exact, iterative = (problem.fitted(solver=name, random_state=0) for name in ("exact", "cg"))
+    query = problem.X_query, problem.Z_query
+    for a, b in zip(exact.predict(*query, return_std=True), iterative.predict(*query, return_std=True), strict=True):
+        assert_allclose(b, a, rtol=1e-3, atol=1e-4)
+
+
+def test_tiles_and_threads_do_not_change_the_answer():
+    problem = make_problem(n=600)
+    query = problem.X_query, problem.Z_query
+    base = problem.fitted(solver="cg", random_state=0)
+    one = problem.fitted(solver="cg", random_state=0, n_jobs=1)
+    assert_allclose(one.predict(*query), base.predict(*query), rtol=1e-6, atol=1e-6)
+    double = problem.fitted(solver="cg", random_state=0, dtype="float64")
+    assert "recomputed" in " ".join(double.fit_report_.reasons)
+    assert_allclose(double.predict(*query), base.predict(*query), rtol=1e-4, atol=1e-5)
+
+
+def test_gram_matrices_and_functions_are_solved_but_not_sampled():
+    problem = make_problem(n=200)
+    kernel = kernels.RBF(problem.theta1, problem.theta2)
+    K, K_query = kernel(problem.X), np.hstack([kernel(problem.X_query, problem.X), kernel(problem.X_query)])
+    given = {"kernel": "precomputed", "theta1": 1.0, "theta2": 1.0, "random_state": 0}
+    a, b = (problem.model(solver=name, **given).fit(K, problem.y, problem.Z) for name in ("exact", "cg"))
+    (mean, sd), (mean_cg, sd_cg) = (m.predict(K_query, problem.Z_query, return_std=True) for m in (a, b))
+    assert_allclose(mean_cg, mean, atol=1e-4)
+    assert (sd_cg >= sd * (1 - 1e-9)).all()
+    with pytest.raises(SolverUnavailable, match="no spectrum"):
+        b.sample_y(K_query, problem.Z_query)
+
+
+# ------------------------------------------------------------------------------------------------------------- paths
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        kernels.RBF(1.3, 2.0),
+        kernels.Matern12(1.0, 2.0),
+        kernels.Matern32(1.0, (2.0, 1.0)),
+        kernels.Matern52(0.7, 2.0),
+        kernels.RationalQuadratic(2.0, 3.0, shape=0.7),
+        kernels.RBF(1.0, 2.0) * kernels.Matern32(1.0, 3.0) + kernels.RBF(0.5, 1.0),
+    ],
+)
+def test_prior_paths_have_the_kernel_s_second_moments(kernel, executor):
+    random = np.random.RandomState(0)
+    x = random.randn(5, 2)
+    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, executor) for _ in range(600)])  # (paths, 5, 3)
+    expected = kernel(x)
+    found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
+    assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))
+    between = np.einsum("si,si->i", draws[:, :, 0], draws[:, :, 1]) / 600
+    assert np.abs(between).max() < 5 * expected.max() / np.sqrt(600)
+
+
+def test_inflation_covers_chi_square():
+    random = np.random.RandomState(0)
+    variance = np.square(random.randn(20_000, 64)).mean(axis=1) * inflation(64)
+    assert np.mean(variance < 1) == pytest.approx(0.01, abs=0.004)
+
+
+# --------------------------------------------------------------------------------------------------------- bad input
+
+
+def test_duplicates_without_noise_are_an_error_or_recorded():
+    problem = make_problem(n=150, sigma_y=1e-9, sigma_w=0.0)
+    twice = np.tile(np.arange(150), 2)
+    y = np.concatenate([problem.y, problem.y + 1.0])  # two answers to one question
+    with pytest.raises(NotConverged, match="sigma_y"):
+        problem.model(solver="cg", random_state=0).fit(problem.X[twice], y, problem.Z[twice])
+
+
+def test_a_rank_beyond_the_rows_is_cut_and_said():
+    problem = make_problem(n=50)
+    model = problem.fitted(solver="cg", preconditioner_rank=10**6, random_state=0)
+    assert any("50" in reason and "1000000 asked" in reason for reason in model.fit_report_.reasons)
+    assert_allclose(
+        model.predict(problem.X_query, problem.Z_query),
+        problem.fitted().predict(problem.X_query, problem.Z_query),
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e100])
+def test_unscaled_x_of_any_size_is_right_or_refused(scale):
+    problem = make_problem(n=200)
+    X, query = problem.X * scale, problem.X_query * scale
+    given = {"theta2": 2.5 * scale**2, "optimizer": None, "standardize": False, "random_state": 0}
+    a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
+    assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
+
+
+def test_distances_that_float32_cannot_hold_are_formed_in_float64():
+    problem = make_problem(n=200)
+    X, query = problem.X + 0.0, problem.X_query + 0.0
+    X[::2] += 1e5  # two clusters far apart
+    query[::2] += 1e5
+    given = {"theta2": 2.5, "optimizer": None, "standardize": False, "random_state": 0}
+    a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
+    assert not b.posterior_.parts.params.kernel.single(b.posterior_.parts.data.x)
+    assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
+
+
+def test_params_are_kept_when_a_kernel_has_no_float32(executor):
+    params = Params(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
+    problem = make_problem(n=300)
+    solver = CgSolver(100, True, np.float32, executor, np.random.RandomState(0), Journal())
+    exact = ExactSolver(300, np.float64, executor).condition(problem.inputs, params)
+    assert_allclose(solver.condition(problem.inputs, params).alpha, exact.alpha, rtol=0, atol=1e-3 * np.abs(exact.alpha).max())

@@ -1,0 +1,102 @@
+"""One contract for every form of C: each operation of each form agrees with the dense matrix, to its own digits."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import oracle
+from gpx_scale import kernels
+from gpx_scale.covariance import STRIP, Covariance, Stored
+from gpx_scale.params import Params
+from gpx_scale.runtime import Executor
+from problems import make_problem
+
+FORMS = {
+    "recomputed float64": (Covariance, np.float64),
+    "recomputed float32": (Covariance, np.float32),
+    "stored": (Stored, np.float32),
+    "stored, formed in float64": (Stored, np.float64),
+}
+SIZES = [1, 2, STRIP - 1, STRIP, 2 * STRIP + 17]
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with Executor(2) as executor:
+        yield executor
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("form", FORMS)
+class TestEveryForm:
+    @pytest.fixture
+    def case(self, form, n, executor):
+        problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
+        kind, dtype = FORMS[form]
+        covariance = kind(problem.inputs, problem.params, executor, dtype)
+        dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
+        digits = 1e-12 if form == "recomputed float64" else 1e-5
+        return covariance, dense, digits * np.abs(dense).sum(axis=1).max(), problem
+
+    def test_product_with_many_vectors(self, case):
+        covariance, dense, tol, _ = case
+        V = np.random.RandomState(1).randn(len(dense), 67)  # more than go through at once
+        assert_allclose(covariance.matmul(V), dense @ V, rtol=0, atol=5 * tol)
+        assert covariance.matmul(V[:, :0]).shape == (len(dense), 0)
+
+    def test_diagonal_and_noise(self, case):
+        covariance, dense, _, problem = case
+        assert_allclose(covariance.diagonal, dense.diagonal(), rtol=1e-13)
+        assert_allclose(covariance.noise, problem.sigma_y**2 + problem.sigma_w**2 * (problem.Z**2).sum(axis=1), rtol=1e-13)
+
+    def test_columns(self, case):
+        covariance, dense, tol, problem = case
+        index = np.random.RandomState(2).permutation(len(dense))[:7]
+        S = dense - np.diag(covariance.noise)
+        assert_allclose(covariance.columns(index), S[:, index], rtol=1e-12, atol=1e-13)
+
+    def test_symmetry_and_positivity(self, case):
+        covariance, dense, tol, _ = case
+        V = np.random.RandomState(3).randn(len(dense), min(5, len(dense)))
+        inner = V.T @ covariance.matmul(V)
+        assert_allclose(inner, inner.T, rtol=0, atol=len(dense) * tol)
+        assert np.linalg.eigvalsh(0.5 * (inner + inner.T)).min() > 0
+
+    def test_derivatives_agree_with_differences(self, case, executor):
+        covariance, dense, tol, problem = case
+        random = np.random.RandomState(4)
+        U, V = random.randn(len(dense), 2), random.randn(len(dense), 2)
+        found = covariance.contract_pairs(U, V)
+        tangents = covariance.tangents(V[:, 0])
+        for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
+            up, down = (
+                oracle.covariance(
+                    oracle.rbf(q.kernel.theta1, q.kernel.theta2), problem.X, problem.Z, q.sigma_w, q.sigma_y
+                )
+                for q in (problem.params.with_theta(problem.params.theta + e) for e in (h, -h))
+            )
+            dC = (up - down) / 2e-4
+            scale = np.abs(dense).sum() * 1e-5
+            assert found[t] == pytest.approx(np.sum(U * (dC @ V)), rel=1e-4, abs=scale)
+            assert_allclose(tangents[:, t], dC @ V[:, 0], rtol=1e-4, atol=scale)
+
+    def test_workers_do_not_matter(self, case, form):
+        covariance, dense, _, problem = case
+        V = np.random.RandomState(5).randn(len(dense), 3)
+        with Executor(1) as alone:
+            other = FORMS[form][0](problem.inputs, problem.params, alone, FORMS[form][1])
+            assert_allclose(other.matmul(V), covariance.matmul(V), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernels.Matern12(1.0, 2.0), kernels.RBF(1.0, 2.0) + kernels.Matern52(0.5, 1.0), kernels.RBF(1.0, 1e-4)]
+)
+def test_kernels_that_need_float64_say_so(kernel, executor):
+    problem = make_problem(n=60)
+    single = kernel.single(problem.X)
+    assert single == (type(kernel) is not kernels.Matern12 and "0001" not in repr(kernel))
+    params = Params(kernel, 0.2, 0.3)
+    V = np.random.RandomState(0).randn(60, 2)
+    exact = Covariance(problem.inputs, params, executor).matmul(V)
+    stored = Stored(problem.inputs, params, executor, np.float32 if single else np.float64).matmul(V)
+    assert_allclose(stored, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
