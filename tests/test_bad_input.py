@@ -82,25 +82,40 @@ def test_broken_arguments_are_named_and_leave_nothing(arguments, words):
 
 
 def test_what_this_version_lacks_says_so():
-    for arguments in ({"solver": "cg"}, {"solver": "inducing"}, {"checkpoint": "state.npz"}):
-        with pytest.raises(SolverUnavailable, match="not in this version"):
-            GPXRegressor(**arguments).fit(X, y)
+    with pytest.raises(SolverUnavailable, match="not in this version"):
+        GPXRegressor(solver="inducing").fit(X, y)
     with pytest.raises(SolverUnavailable, match="not in this version"):
         GPXRegressor().fit(lambda: iter(()), None)
-    with pytest.raises(SolverUnavailable, match="solver='exact'"):
-        make_plan(40_000, 3, 3, memory_limit="64GiB")
-    with pytest.raises(SolverUnavailable, match="46340"):
+    with pytest.raises(SolverUnavailable, match="46340.*solver='cg'"):
         make_plan(50_000, 3, 3, solver="exact", memory_limit="64GiB")
 
 
 def test_too_little_memory_is_said_before_it_is_taken():
-    with pytest.raises(MemoryLimitError, match=r"GiB.*solver='inducing'"):
-        GPXRegressor(memory_limit="1GiB", dtype="float64").fit(np.zeros((15_000, 1)), np.zeros(15_000))
-    plan = make_plan(14_000, 3, 3, memory_limit="1.2GiB", n_jobs=2)
-    assert plan.dtype is np.float32
-    assert "float64 needs" in str(plan)
-    assert make_plan(20_000, 3, 3, memory_limit="4GiB").dtype is np.float32
-    assert make_plan(14_000, 3, 3, memory_limit="4GiB").dtype is np.float64
+    with pytest.raises(MemoryLimitError, match=r"GiB.*solver='cg'"):
+        GPXRegressor(solver="exact", memory_limit="1GiB", dtype="float64").fit(np.zeros((15_000, 1)), np.zeros(15_000))
+    with pytest.raises(MemoryLimitError, match=r"one strip of tiles.*fewer rows"):
+        GPXRegressor(solver="cg", memory_limit="1MiB").fit(np.zeros((3_000, 1)), np.zeros(3_000))
+    with pytest.raises(MemoryLimitError, match="smaller preconditioner_rank"):
+        make_plan(50_000, 3, 3, rank=20_000, memory_limit="4GiB")
+
+
+def test_plans_take_what_fits_and_say_why():
+    assert make_plan(8_000, 3, 3, memory_limit="4GiB").dtype is np.float64
+    less = make_plan(8_000, 3, 3, memory_limit="0.4GiB", n_jobs=2)
+    assert less.solver == "exact" and less.dtype is np.float32
+    assert "float64 needs" in str(less)
+    least = make_plan(8_000, 3, 3, memory_limit="0.2GiB", n_jobs=2)
+    assert least.solver == "cg" and not least.stored
+    assert "n <= 10000, but the exact solver (float32, n = 8000) needs" in str(least)
+    large = make_plan(40_000, 3, 3, memory_limit="16GiB")
+    assert large.solver == "cg" and large.stored
+    small = make_plan(40_000, 3, 3, memory_limit="3GiB")
+    assert small.solver == "cg" and not small.stored
+    assert "stored they need" in str(small)
+    tiny = make_plan(40_000, 3, 3, memory_limit="1GiB")
+    assert tiny.rank < small.rank and "what memory_limit leaves" in str(tiny)
+    for plan in (less, least, large, small, tiny):
+        assert plan.bytes_needed <= plan.memory_limit
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -208,21 +223,42 @@ def test_dtypes_orders_and_read_only_arrays():
     assert (frozen == X).all()
 
 
-def test_an_interrupted_fit_leaves_the_fitted_model(monkeypatch):
+def test_an_interrupted_search_keeps_the_best_parameters_found():
+    seen = []
+
+    def interrupt(state):
+        seen.append((state["evidence"], state["hyperparameters"]))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    for solver in ("exact", "cg"):
+        seen.clear()
+        model = GPXRegressor(random_state=0, solver=solver, callbacks=[interrupt])
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+        assert model.hyperparameters_ == max(seen, key=lambda one: one[0])[1]
+        assert model.predict(X).shape == y.shape
+        assert model.fit_report_.message == "interrupted"
+        assert not model.fit_report_.converged
+
+
+def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
     model = GPXRegressor(random_state=0).fit(X, y)
     before, report = model.predict(X), model.fit_report_
 
-    def interrupt(state):
-        if state["evaluation"] == 2:
-            raise KeyboardInterrupt
+    def fail(state):
+        raise RuntimeError("a callback's own")
 
-    model.set_params(callbacks=[interrupt])
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(X[:, :2], y)
-    assert_allclose(model.predict(X), before)
-    assert model.fit_report_ is report
-    assert model.n_features_in_ == 3
-    fresh = GPXRegressor(callbacks=[interrupt])
+    for stop, error in ((fail, RuntimeError), (None, KeyboardInterrupt)):
+        if stop is None:  # Ctrl-C before the first evaluation is done, or twice
+            monkeypatch.setattr("gpx_scale.exact.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        model.set_params(callbacks=stop)
+        with pytest.raises(error):
+            model.fit(X[:, :2], y)
+        assert_allclose(model.predict(X), before)
+        assert model.fit_report_ is report
+        assert model.n_features_in_ == 3
+    fresh = GPXRegressor()
     with pytest.raises(KeyboardInterrupt):
         fresh.fit(X, y)
     assert not [name for name in vars(fresh) if name.endswith("_")]

@@ -7,8 +7,9 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
-    *("errors", "runtime", "progress", "params", "inputs", "jit", "kernels", "blocks", "covariance", "certified", "exact"),
-    *("plan", "evidence", "posterior", "explanation", "plots", "datasets", "estimator", "__init__", "cli"),
+    *("errors", "runtime", "progress", "params", "inputs", "jit", "kernels", "blocks", "covariance", "preconditioner"),
+    *("solution", "krylov", "parts", "local", "paths", "certified", "exact", "cg", "plan", "evidence", "checkpoint", "solvers"),
+    *("posterior", "explanation", "plots", "datasets", "estimator", "__init__", "cli"),
 ]
 
 

@@ -12,19 +12,18 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .checkpoint import Checkpoint, State
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .explanation import Explanation, assemble, baseline_vector
 from .inputs import DenseFeatures, Inputs, open_door, remember_columns
 from .kernels import as_kernel
-from .params import Params, Prior, positive, whole
+from .params import Params, positive, whole
 from .plan import Plan, chunk_bytes, make_plan, within
 from .posterior import Posterior
 from .progress import FitReport, Journal
 from .runtime import Executor, parse_memory, threads
 from .solution import Evidence
-from .solvers import make_solver, search
+from .solvers import Search, make_solver
 
 
 class GPXRegressor(RegressorMixin, BaseEstimator):
@@ -204,7 +203,9 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
                 data = Inputs(kernel.training(x), features, target)
                 start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
                 solver = make_solver(plan, executor, check_random_state(self.random_state), journal)
-                optimum = self._optimise(solver, plan, data, start, executor, journal)
+                optimum = Optimum(start, None, None, "hyperparameters as given", [])
+                if self.optimizer is not None:
+                    optimum = self._search().run(solver, plan, data, start, executor, journal)
                 with journal.phase("posterior"):
                     parts = solver.condition(data, optimum.params)
             self._door, self._params, self._plan = door, optimum.params, plan
@@ -230,45 +231,15 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         whole(self.max_iter, "max_iter", least=1)
         whole(self.n_restarts, "n_restarts", least=0)
 
-    def _optimise(
-        self, solver: Any, plan: Plan, data: Inputs, start: Params, executor: Executor, journal: Journal
-    ) -> Optimum:
-        """The parameters: as given, or those of the largest evidence, from where an earlier fit or a checkpoint ended."""
-        if self.optimizer is None:
-            return Optimum(start, None, None, "hyperparameters as given", [])
-        prior, first, warm = Prior.around(start), start, False
-        if self.warm_start and hasattr(self, "_params") and self._params.labels == start.labels:
-            known = prior.free & np.isfinite(self._params.theta)
-            first, warm = start.with_theta(np.where(known, self._params.theta, start.theta)), True
-        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
-        state = file.read() if file else None
-        if state is not None:
-            first, warm = start.with_theta(state.theta), True
-            journal.say(f"resumed from {self.checkpoint}")
-            if state.finished:
-                return Optimum(first, None, True, "as the checkpoint left it", [])
-
-        def keep(params: Params, finished: bool = False) -> None:
-            if file is not None:
-                file.write(State(params.theta, finished))
-
-        optimum = search(
-            solver,
-            plan,
-            data,
-            first,
-            prior,
-            max_iter=int(self.max_iter),
-            tol=float(self.tol),
-            n_restarts=int(self.n_restarts),
-            random=check_random_state(self.random_state),
-            executor=executor,
-            journal=journal,
-            warm=warm,
-            keep=keep,
+    def _search(self) -> Search:
+        return Search(
+            int(self.max_iter),
+            float(self.tol),
+            int(self.n_restarts),
+            check_random_state(self.random_state),
+            self._params if self.warm_start and hasattr(self, "_params") else None,
+            self.checkpoint,
         )
-        keep(optimum.params, finished=not journal.stopped)
-        return optimum
 
     def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
         report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling

@@ -67,7 +67,7 @@ def solve(
         before = now
         X[:, todo] += step
         R[:, todo] = B[:, todo] - precise.matmul(X[:, todo])
-    worst = int(np.argmax(np.where(np.isfinite(now), now / nats, np.inf)))
+    worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
     raise NotConverged(
         f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed {nats[worst]:.1e} "
         f"(residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, drop duplicate rows, "
@@ -105,7 +105,7 @@ def _iterate(
             ratios[running[j]].append(float(ratio[j]))
         done += 1
         if tell is not None:
-            worst = int(np.argmax(rho / goal[running]))
+            worst = int(np.argmax(rho / np.maximum(goal[running], 1e-300)))
             tell(done, 0.5 * float(rho[worst]), float(goal[running][worst]))
         D *= ratio
         D += H

@@ -92,11 +92,11 @@ def make_plan(
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
       n <= 10000: the exact solver costs n^3 flops an evaluation and one n^2 buffer
       float64: 67.9 MiB fit
-    >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))  # doctest: +ELLIPSIS
-    n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, ... GiB of 16.0 GiB
+    >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))
+    n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 8.8 GiB of 16.0 GiB
       n > 10000: conjugate gradients cost n^2 flops a product
-      tiles stored in float32: ... GiB fit
-      preconditioner of rank 3500 at most: 20 sqrt(n), no more than 3500
+      tiles stored in float32: 8.8 GiB fit
+      preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .cg import CgSolver
+from .checkpoint import Checkpoint, State
 from .evidence import Keep, Optimum, climb, maximise_evidence
 from .exact import ExactSolver
 from .inputs import Inputs
@@ -25,45 +27,92 @@ def make_solver(plan: Plan, executor: Executor, random: np.random.RandomState, j
     return CgSolver(plan.rank, plan.stored, plan.dtype, executor, random, journal)
 
 
-def search(
-    solver: Any,
-    plan: Plan,
-    data: Inputs,
-    start: Params,
-    prior: Prior,
-    *,
-    max_iter: int,
-    tol: float,
-    n_restarts: int,
-    random: np.random.RandomState,
-    executor: Executor,
-    journal: Journal,
-    warm: bool,
-    keep: Keep,
-) -> Optimum:
-    """The largest evidence. Exact: quasi-Newton on all rows. Iterative: the exact optimum of a subset, then `climb` by gradients.
+@dataclass(frozen=True)
+class Search:
+    """How far to look for hyperparameters, and from where: `known` parameters of an earlier fit, or a `checkpoint` file."""
 
-    `warm`: `start` is near the optimum already.
-    """
-    options: dict[str, Any] = {"max_iter": max_iter, "journal": journal}
-    if plan.solver == "exact":
+    max_iter: int
+    tol: float
+    n_restarts: int
+    random: np.random.RandomState
+    known: Params | None = None
+    checkpoint: Any = None
+
+    def run(self, solver: Any, plan: Plan, data: Inputs, start: Params, executor: Executor, journal: Journal) -> Optimum:
+        """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
+        prior, first = Prior.around(start), start
+        warm = self.known is not None and self.known.labels == start.labels
+        if warm and self.known is not None:
+            usable = prior.free & np.isfinite(self.known.theta)
+            first = start.with_theta(np.where(usable, self.known.theta, start.theta))
+        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
+        if file is not None and (state := file.read()) is not None:
+            first, warm = start.with_theta(state.theta), True
+            journal.say(f"resumed from {file.path}")
+            if state.finished:
+                return Optimum(first, None, True, "as the checkpoint left it", [])
+
+        def keep(params: Params, finished: bool = False) -> None:
+            if file is not None:
+                file.write(State(params.theta, finished))
+
+        search = self._exact if plan.solver == "exact" else self._iterative
+        optimum = search(solver, plan, data, first, prior, warm, keep, executor, journal)
+        keep(optimum.params, finished=not journal.stopped)
+        return optimum
+
+    def _exact(
+        self,
+        solver: Any,
+        plan: Plan,
+        data: Inputs,
+        first: Params,
+        prior: Prior,
+        warm: bool,
+        keep: Keep,
+        executor: Executor,
+        journal: Journal,
+        whole: str = "all rows",
+        tol: float = 0.0,
+    ) -> Optimum:
+        """L-BFGS on a subset, quasi-Newton on all rows."""
         return maximise_evidence(
-            solver.evaluate, data, start, prior, tol=tol, n_restarts=n_restarts, random=random, warm=warm, keep=keep, **options
-        )
-    if not warm:
-        rows = np.sort(random.permutation(plan.n)[: plan.subset])
-        found = maximise_evidence(
-            ExactSolver(plan.subset, np.float64, executor).evaluate,
-            data[rows],
-            start,
+            solver.evaluate,
+            data,
+            first,
             prior,
-            tol=max(tol, SUBSET_TOL) if plan.subset < plan.n else tol,
-            n_restarts=n_restarts,
-            random=random,
-            whole="all rows" if plan.subset == plan.n else f"{plan.subset} rows",
-            **options,
+            max_iter=self.max_iter,
+            tol=max(tol, self.tol),
+            n_restarts=self.n_restarts,
+            random=self.random,
+            journal=journal,
+            whole=whole,
+            warm=warm,
+            keep=keep,
         )
-        if journal.stopped or plan.subset == plan.n:
-            return found
-        start = found.params
-    return climb(solver.evaluate, data, start, prior, tol=tol, keep=keep, **options)
+
+    def _iterative(
+        self,
+        solver: Any,
+        plan: Plan,
+        data: Inputs,
+        first: Params,
+        prior: Prior,
+        warm: bool,
+        keep: Keep,
+        executor: Executor,
+        journal: Journal,
+    ) -> Optimum:
+        """The exact optimum of a subset, then `climb` by gradients of all rows."""
+        if not warm:
+            everything = plan.subset == plan.n
+            rows = data if everything else data[np.sort(self.random.permutation(plan.n)[: plan.subset])]
+            name, tol = ("all rows", 0.0) if everything else (f"{plan.subset} rows", SUBSET_TOL)
+            subset = ExactSolver(plan.subset, np.float64, executor)
+            found = self._exact(subset, plan, rows, first, prior, False, keep, executor, journal, name, tol)
+            if journal.stopped or everything:
+                return replace(found, evidence=None)
+            first = found.params
+        return climb(
+            solver.evaluate, data, first, prior, max_iter=self.max_iter, tol=self.tol, journal=journal, keep=keep
+        )

@@ -56,6 +56,8 @@ class Kernel(abc.ABC):
 
     def vectors(self, x: Any) -> np.ndarray:
         """The rows of x themselves, (n, p), of what `training` or `queries` made of them."""
+        if self.takes != "vectors":
+            raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample")
         return x
 
     def single(self, x: Any) -> bool:
@@ -64,7 +66,7 @@ class Kernel(abc.ABC):
 
     def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
-        raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample")
+        raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
 
     # tiles
     @abc.abstractmethod

@@ -101,6 +101,8 @@ class Precomputed(Scaled):
         return self.theta1 * points.own
 
     def block(self, a: GramPoints, b: GramPoints) -> np.ndarray:
+        if not len(b):
+            return a.rows[:, :0]
         if not b.columns.size:
             raise InputError('kernel="precomputed": joint results need X of shape (m, n + m)')
         if b.columns[-1] - b.columns[0] + 1 == b.columns.size:  # a run of columns needs no copy

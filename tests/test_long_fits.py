@@ -1,0 +1,116 @@
+"""What makes long fits livable: a bar, log records, checkpoints, warm starts."""
+
+import io
+import logging
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from gpx_scale import GPXRegressor, InputError, datasets
+from gpx_scale.progress import Bar, Journal
+
+data = datasets.synth10(700)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def small_subset(monkeypatch):
+    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 200)
+
+
+def test_silent_by_default_and_logged(small_subset, capsys, caplog):
+    with caplog.at_level(logging.DEBUG, logger="gpx_scale"):
+        GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
+    assert capsys.readouterr() == ("", "")
+    messages = [record.message for record in caplog.records]
+    assert any("solver 'cg'" in m for m in messages)
+    assert any("all rows evaluation 1" in m for m in messages)
+    assert any("iteration" in m and "nats" in m for m in messages)
+
+
+def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    clock = iter(np.arange(0.0, 1000.0, 0.5))
+    monkeypatch.setattr("gpx_scale.progress.time.perf_counter", lambda: next(clock))
+    journal = Journal(verbose=1)
+    with journal.phase("hyperparameters, all rows"):
+        for k in range(1, 9):
+            journal.iterated(k, 10.0 ** (4 - k), 1e-4)
+    text = sys.stderr.getvalue()
+    assert "hyperparameters, all rows |" in text and "iteration 8, 1.0e-04 nats" in text
+    assert "s left" in text and "#" * Bar.WIDTH in text
+    assert text.rstrip().split("\n")[-1].split("\r\x1b[K")[-1].startswith("[gpx_scale] hyperparameters, all rows: ")
+
+
+def test_elsewhere_lines_and_few_of_them(small_subset, capsys):
+    GPXRegressor(solver="cg", random_state=0, verbose=1).fit(data.X, data.y)
+    lines = capsys.readouterr().err.splitlines()
+    assert not any("\r" in line or "\x1b" in line for line in lines)
+    assert any("posterior" in line for line in lines)
+
+
+@pytest.mark.parametrize("solver", ["exact", "cg"])
+def test_an_interrupted_fit_goes_on_from_its_checkpoint(solver, small_subset, tmp_path):
+    path, counts = tmp_path / "state.npz", []
+
+    def interrupt(state):
+        counts.append(state["phase"])
+        if counts.count("all rows") == 1:
+            raise KeyboardInterrupt
+
+    arguments = {"solver": solver, "random_state": 0, "checkpoint": path}
+    with pytest.raises(KeyboardInterrupt):
+        GPXRegressor(callbacks=interrupt, **arguments).fit(data.X, data.y)
+    assert path.exists()
+    resumed = GPXRegressor(**arguments).fit(data.X, data.y)
+    assert set(resumed.fit_report_.evaluations) == {"all rows"}  # no subset again
+    whole = GPXRegressor(solver=solver, random_state=0).fit(data.X, data.y)
+    exact = GPXRegressor(solver="exact", optimizer=None).fit(data.X, data.y)
+    assert exact.log_marginal_likelihood(resumed.theta_) == pytest.approx(exact.log_marginal_likelihood(whole.theta_), abs=1.0)
+    again = GPXRegressor(**arguments).fit(data.X, data.y)  # finished: nothing to search
+    assert not again.fit_report_.evaluations
+    assert_allclose(again.theta_, resumed.theta_)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    GPXRegressor(checkpoint=path, max_iter=2).fit(data.X[:60], data.y[:60])
+    for X, y, arguments in (
+        (data.X[:61], data.y[:61], {}),
+        (data.X[:60], data.y[60:120], {}),
+        (data.X[:60], data.y[:60], {"kernel": "matern32"}),
+        (data.X[:60], data.y[:60], {"ard": True}),
+    ):
+        with pytest.raises(InputError, match="other data"):
+            GPXRegressor(checkpoint=path, **arguments).fit(X, y)
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(InputError, match="cannot be read"):
+        GPXRegressor(checkpoint=path).fit(data.X[:60], data.y[:60])
+    with pytest.raises(InputError, match="no folder"):
+        GPXRegressor(checkpoint=tmp_path / "nowhere" / "state.npz").fit(data.X[:60], data.y[:60])
+
+
+@pytest.mark.parametrize("solver", ["exact", "cg"])
+def test_a_warm_start_needs_no_subset(solver, small_subset):
+    model = GPXRegressor(solver=solver, random_state=0, warm_start=True).fit(data.X, data.y)
+    first = model.fit_report_.evaluations
+    model.fit(data.X, data.y)
+    assert set(model.fit_report_.evaluations) == {"all rows"}
+    assert sum(model.fit_report_.evaluations.values()) < sum(first.values())
+
+
+def test_a_callback_stops_the_search_in_any_phase(small_subset):
+    for stop in ("a quarter of the rows", "200 rows", "all rows"):
+        model = GPXRegressor(solver="cg", random_state=0, callbacks=lambda state, stop=stop: state["phase"] == stop)
+        if stop == "a quarter of the rows":
+            continue  # 200 rows are too few for a quarter of them
+        model.fit(data.X, data.y)
+        assert model.fit_report_.message == "stopped by a callback"
+        assert model.fit_report_.evaluations[stop] == 1
