@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers accuracy tables check docs clean
+.PHONY: run test test-all bench bench-peers bench-large accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ bench: $(VENV)/.installed-test
 
 bench-peers: $(VENV)/.installed-peers
 	$(BIN)/python bench/peers.py
+
+bench-large: $(VENV)/.installed-peers
+	$(BIN)/python bench/large.py
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py

@@ -86,7 +86,7 @@ def test_what_this_version_lacks_says_so():
         GPXRegressor(solver="inducing").fit(X, y)
     with pytest.raises(SolverUnavailable, match="not in this version"):
         GPXRegressor().fit(lambda: iter(()), None)
-    with pytest.raises(SolverUnavailable, match="46340.*solver='cg'"):
+    with pytest.raises(SolverUnavailable, match=r"46340.*solver='cg'"):
         make_plan(50_000, 3, 3, solver="exact", memory_limit="64GiB")
 
 
@@ -102,18 +102,23 @@ def test_too_little_memory_is_said_before_it_is_taken():
 def test_plans_take_what_fits_and_say_why():
     assert make_plan(8_000, 3, 3, memory_limit="4GiB").dtype is np.float64
     less = make_plan(8_000, 3, 3, memory_limit="0.4GiB", n_jobs=2)
-    assert less.solver == "exact" and less.dtype is np.float32
+    assert less.solver == "exact"
+    assert less.dtype is np.float32
     assert "float64 needs" in str(less)
     least = make_plan(8_000, 3, 3, memory_limit="0.2GiB", n_jobs=2)
-    assert least.solver == "cg" and not least.stored
+    assert least.solver == "cg"
+    assert not least.stored
     assert "n <= 10000, but the exact solver (float32, n = 8000) needs" in str(least)
     large = make_plan(40_000, 3, 3, memory_limit="16GiB")
-    assert large.solver == "cg" and large.stored
+    assert large.solver == "cg"
+    assert large.stored
     small = make_plan(40_000, 3, 3, memory_limit="3GiB")
-    assert small.solver == "cg" and not small.stored
+    assert small.solver == "cg"
+    assert not small.stored
     assert "stored they need" in str(small)
     tiny = make_plan(40_000, 3, 3, memory_limit="1GiB")
-    assert tiny.rank < small.rank and "what memory_limit leaves" in str(tiny)
+    assert tiny.rank < small.rank
+    assert "what memory_limit leaves" in str(tiny)
     for plan in (less, least, large, small, tiny):
         assert plan.bytes_needed <= plan.memory_limit
 
@@ -251,7 +256,9 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
 
     for stop, error in ((fail, RuntimeError), (None, KeyboardInterrupt)):
         if stop is None:  # Ctrl-C before the first evaluation is done, or twice
-            monkeypatch.setattr("gpx_scale.exact.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+            monkeypatch.setattr(
+                "gpx_scale.exact.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
         model.set_params(callbacks=stop)
         with pytest.raises(error):
             model.fit(X[:, :2], y)

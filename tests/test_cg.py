@@ -74,7 +74,7 @@ def test_what_does_not_converge_is_an_error_with_a_remedy(executor, monkeypatch)
 
 
 def test_lanczos_gives_the_log_determinant(executor):
-    problem, C, P, dense = system(executor, n=300, rank=30, form=Covariance)
+    _problem, C, P, dense = system(executor, n=300, rank=30, form=Covariance)
     random = np.random.RandomState(3)
     probes = P.draw(random.randn(P.rank, 200), random.randn(300, 200))
     energy = np.einsum("ij,ij->j", probes, P.solve(probes))
@@ -188,7 +188,9 @@ def test_paths_have_the_posterior_s_moments(pair):
     assert np.sqrt(np.mean((draws.std(axis=2) / a.weights_std) ** 2)) == pytest.approx(1.0, abs=0.06)
     y = iterative.sample_y(Xq[:6], n_samples=200, random_state=0)
     assert np.sqrt(np.mean((y.std(axis=1) / a.prediction_std) ** 2)) == pytest.approx(1.0, abs=0.2)
-    assert_allclose(iterative.sample_y(Xq[:6], n_samples=3, random_state=5), iterative.sample_y(Xq[:6], n_samples=3, random_state=5))
+    assert_allclose(
+        iterative.sample_y(Xq[:6], n_samples=3, random_state=5), iterative.sample_y(Xq[:6], n_samples=3, random_state=5)
+    )
 
 
 def test_deviations_from_samples_rarely_under_report(pair):
@@ -217,7 +219,8 @@ def test_the_report_says_how_it_was_solved(pair):
     report = iterative.fit_report_
     assert report.solver == "cg" == iterative.solver_
     assert report.evidence_deviation > 0
-    assert "iterations" in report.solution and "nats" in report.solution
+    assert "iterations" in report.solution
+    assert "nats" in report.solution
     assert "standard error" in str(report)
     exact = pair[0].log_marginal_likelihood()
     assert iterative.log_marginal_likelihood() == pytest.approx(exact, abs=5 * report.evidence_deviation)
@@ -265,7 +268,9 @@ def test_z_of_one_is_gaussian_process_regression():
     given = {"sigma_w": 0.0, "random_state": 0}
     a, b = (GPXRegressor(solver=name, **given).fit(data.X[:700], data.y[:700], Z[:700]) for name in ("exact", "cg"))
     assert a.log_marginal_likelihood(b.theta_) > a.log_marginal_likelihood() - 0.1
-    same = GPXRegressor(solver="exact", optimizer=None, **{**given, **b.hyperparameters_}).fit(data.X[:700], data.y[:700], Z[:700])
+    same = GPXRegressor(solver="exact", optimizer=None, **{**given, **b.hyperparameters_}).fit(
+        data.X[:700], data.y[:700], Z[:700]
+    )
     assert_allclose(b.predict(data.X[700:], Z[700:]), same.predict(data.X[700:], Z[700:]), atol=1e-4)
 
 

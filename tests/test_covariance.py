@@ -50,7 +50,7 @@ class TestEveryForm:
         assert_allclose(covariance.noise, problem.sigma_y**2 + problem.sigma_w**2 * (problem.Z**2).sum(axis=1), rtol=1e-13)
 
     def test_columns(self, case):
-        covariance, dense, tol, problem = case
+        covariance, dense, _tol, _problem = case
         index = np.random.RandomState(2).permutation(len(dense))[:7]
         S = dense - np.diag(covariance.noise)
         assert_allclose(covariance.columns(index), S[:, index], rtol=1e-12, atol=1e-13)
@@ -63,16 +63,14 @@ class TestEveryForm:
         assert np.linalg.eigvalsh(0.5 * (inner + inner.T)).min() > 0
 
     def test_derivatives_agree_with_differences(self, case, executor):
-        covariance, dense, tol, problem = case
+        covariance, dense, _tol, problem = case
         random = np.random.RandomState(4)
         U, V = random.randn(len(dense), 2), random.randn(len(dense), 2)
         found = covariance.contract_pairs(U, V)
         tangents = covariance.tangents(V[:, 0])
         for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
             up, down = (
-                oracle.covariance(
-                    oracle.rbf(q.kernel.theta1, q.kernel.theta2), problem.X, problem.Z, q.sigma_w, q.sigma_y
-                )
+                oracle.covariance(oracle.rbf(q.kernel.theta1, q.kernel.theta2), problem.X, problem.Z, q.sigma_w, q.sigma_y)
                 for q in (problem.params.with_theta(problem.params.theta + e) for e in (h, -h))
             )
             dC = (up - down) / 2e-4

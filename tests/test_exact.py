@@ -77,7 +77,11 @@ def test_tiles_fill_and_contract_like_the_whole(n):
     G = weights * (problem.Z @ problem.Z.T)
     points = problem.params.kernel.points(problem.X)
     along_kernel = problem.params.kernel.contract(points, points, G.copy()).sum(axis=0)
-    along_noise = 2 * weights.diagonal() @ np.column_stack([problem.sigma_w**2 * (problem.Z**2).sum(axis=1), np.full(n, problem.sigma_y**2)])
+    along_noise = (
+        2
+        * weights.diagonal()
+        @ np.column_stack([problem.sigma_w**2 * (problem.Z**2).sum(axis=1), np.full(n, problem.sigma_y**2)])
+    )
     assert_allclose(contracted, [*along_kernel, *along_noise], rtol=1e-8, atol=1e-8 * np.abs(G).sum())
 
 

@@ -43,8 +43,10 @@ def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
         for k in range(1, 9):
             journal.iterated(k, 10.0 ** (4 - k), 1e-4)
     text = sys.stderr.getvalue()
-    assert "hyperparameters, all rows |" in text and "iteration 8, 1.0e-04 nats" in text
-    assert "s left" in text and "#" * Bar.WIDTH in text
+    assert "hyperparameters, all rows |" in text
+    assert "iteration 8, 1.0e-04 nats" in text
+    assert "s left" in text
+    assert "#" * Bar.WIDTH in text
     assert text.rstrip().split("\n")[-1].split("\r\x1b[K")[-1].startswith("[gpx_scale] hyperparameters, all rows: ")
 
 

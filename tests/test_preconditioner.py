@@ -30,7 +30,7 @@ def dense(P):
 
 
 def test_solve_multiply_and_determinant_are_of_one_matrix(case):
-    problem, _, P = case
+    _problem, _, P = case
     R = np.random.RandomState(1).randn(400, 5)
     whole = dense(P)
     assert_allclose(P.solve(R), np.linalg.solve(whole, R), rtol=1e-8, atol=1e-8)
@@ -55,7 +55,7 @@ def test_draws_have_its_covariance(case):
 
 
 def test_derivatives_agree_with_differences(case, executor):
-    problem, covariance, P = case
+    problem, _covariance, P = case
     V = np.random.RandomState(4).randn(len(P.D), 3)
     trace, pairs = P.trace_of_derivative(), P.contract_pairs(V)
     for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
@@ -100,7 +100,7 @@ def test_rank_makes_it_closer(executor):
 
 
 def test_tangents_are_its_derivatives(case):
-    problem, _, P = case
+    _problem, _, P = case
     v = np.random.RandomState(5).randn(len(P.D))
     assert_allclose(v @ P.tangents(v), P.contract_pairs(v[:, None]), rtol=1e-8, atol=1e-8)
 

@@ -4,8 +4,8 @@
     tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}     (P as control variate)
     log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],  u = P^-1/2 z / |P^-1/2 z|   (Lanczos, from CG's coefficients)
 
-y and the probes are solved together: each tile of C is used for all of them. c = 1 where P is as good as C; where it is not, that
-would add noise instead of taking it away, so c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms
+y and the probes are solved together: each tile of C is used for all of them. c = 1 where P is as good as C; where it is not,
+that would add noise instead of taking it away, so c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms
 A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measures to a few per cent.
 """
 
@@ -30,9 +30,10 @@ from .runtime import Executor, slices
 from .solution import Evidence, Solution
 
 PROBES = 15  # and y: up to 16 columns, a product costs the same
-# While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4 differ
-# by far less than the probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a solve that starts from the
-# parameters before does not, and at the same tolerance its gradient is off by tens of nats. So searches start cold.
+# While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4
+# differ by far less than the probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a
+# solve that starts from the parameters before does not, and at the same tolerance its gradient is off by tens of nats. So
+# searches start cold.
 TRAINING, PROBE_SHARE = 1e-4, 1e-2
 PREDICTION = 1e-6  # nats that the final alpha may miss
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
@@ -208,8 +209,8 @@ class CgParts(RowParts):
     @property
     def variances(self) -> str:
         return (
-            f"local: conditioned on {self._shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with each "
-            "query; never below exact"
+            f"local: conditioned on {self._shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
+            "each query; never below exact"
         )
 
     @property

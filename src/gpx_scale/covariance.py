@@ -122,7 +122,7 @@ class Covariance:
         return out
 
     def contract(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from the lower triangle of C^-1;  (n,), (n, n) -> (t,)."""
+        """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from C^-1's lower triangle;  (n,), (n, n) -> (t,)."""
 
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             jit.evidence_weights(alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G)

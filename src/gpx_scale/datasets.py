@@ -21,6 +21,8 @@ __all__ = [
     "load_diabetes",
     "load_digits",
     "load_fish",
+    "load_kin40k",
+    "load_protein",
     "load_wine",
     "synth10",
 ]
@@ -60,6 +62,16 @@ def load_boston() -> Dataset:
 def load_fish() -> Dataset:
     """Aquatic toxicity to fish (LC50);  908 x 6."""
     return _from_folder("qsar_fish_toxicity.csv", target="LC50")
+
+
+def load_kin40k() -> Dataset:
+    """Forward kinematics of a robot arm of eight joints;  40,000 x 8."""
+    return _from_folder("kin40k.csv.gz", target="y")
+
+
+def load_protein() -> Dataset:
+    """Size of the residue of protein decoys (CASP);  45,730 x 9."""
+    return _from_folder("protein_casp.csv.gz", target="RMSD")
 
 
 def load_wine() -> Dataset:

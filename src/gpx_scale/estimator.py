@@ -60,7 +60,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     n_inducing : int
         For solvers that this version does not have yet.
     preconditioner_rank : int or "auto"
-        Of `cg`: pivots of the low-rank preconditioner, which also carry its variances. More: fewer iterations, tighter deviations.
+        Of `cg`: pivots of the low-rank preconditioner, which also carry its variances. More: fewer iterations.
     checkpoint : path, optional
         A file that holds the best parameters of a running fit. A fit that finds one of the same data goes on from there.
     dtype : "auto", "float64" or "float32"
@@ -297,8 +297,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
-        std : True, False; "certified": upper bounds of the weights' deviations, faster for many queries; "samples" (`cg`): from
-            posterior samples, inflated so that they do not under-report.
+        std : True, False; "certified": upper bounds of the weights' deviations, faster for many queries; "samples" (`cg`):
+            from posterior samples, inflated so that they do not under-report.
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
         """

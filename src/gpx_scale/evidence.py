@@ -1,7 +1,7 @@
 """Maximising the evidence: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks.
 
-Two searches end on all rows: `maximise_evidence`, where the evidence is known to rounding, and `climb`, where only its gradient is
-known well (`cg`: the evidence has a standard error of many nats, its gradient loses a fraction of one).
+Two searches end on all rows: `maximise_evidence`, where the evidence is known to rounding, and `climb`, where only its
+gradient is known well (`cg`: the evidence has a standard error of many nats, its gradient loses a fraction of one).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of 
 LONGEST = 2.0  # step in the logs
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
-NOISE = 0.3  # nats: about what the probes cost anyway; the last step is taken, so less than this is lost
+CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
 
 Keep = Callable[[Params], None]
 
@@ -137,14 +137,15 @@ def climb(
     max_iter: int,
     tol: float,
     journal: Journal,
+    phase: str = "all rows",
     keep: Keep = _forget,
 ) -> Optimum:
     """Damped quasi-Newton on the gradient alone, from a good start, its metric the average information there.
 
     The gain of a step is the mean of the slopes at its ends times the step: a step that gains nothing is cut. The search ends
-    where half the decrement is below `tol` nats a row (or NOISE nats); that last step is taken unseen.
+    where half the decrement is below CLOSE nats (or `tol` nats a row, if that is more); that last step is taken unseen.
     """
-    phase, free, n = "all rows", prior.free, len(data)
+    free, n = prior.free, len(data)
     low, high = (bound[free] for bound in prior.bounds())
     theta = np.clip(start.theta[free], low, high)
 
@@ -165,7 +166,7 @@ def climb(
         if journal.stopped:
             raise _Stopped
 
-    params, enough = start, max(NOISE, tol * n)
+    params, enough = start, max(min(CLOSE, CLOSE_A_ROW * n), tol * n)
     with journal.phase(f"hyperparameters, {phase}"):
         try:
             params, found, slope = at(theta, information=True)

@@ -161,7 +161,12 @@ class ExactSolver:
             start = time.perf_counter()
             found = self._evaluate(data, params, gradient, information)
             took = time.perf_counter() - start
-        if THREADS_FROM <= n <= THREADS_UP_TO[self._buffer.itemsize] and gradient and not self._alone and self._executor.n_jobs > 1:
+        if (
+            THREADS_FROM <= n <= THREADS_UP_TO[self._buffer.itemsize]
+            and gradient
+            and not self._alone
+            and self._executor.n_jobs > 1
+        ):
             # Where other processes hold the cores, OpenBLAS's threads wait for each other: 50 times slower at n = 1,000.
             self._alone = n**3 / took < 0.4 * _one_thread_flops()
         return found

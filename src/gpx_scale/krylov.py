@@ -44,7 +44,7 @@ def solve(
     X, R = np.zeros_like(B), B.copy()
     cold = np.ones(B.shape[1], bool)
     if start is not None and (warm := start.any(axis=0)).any():
-        X, cold = start.copy(), ~warm
+        X, cold = start.copy(), np.logical_not(warm)
         R[:, warm] -= precise.matmul(X[:, warm])
     iterations = matvecs = 0
     lanczos: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -69,9 +69,9 @@ def solve(
         R[:, todo] = B[:, todo] - precise.matmul(X[:, todo])
     worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
     raise NotConverged(
-        f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed {nats[worst]:.1e} "
-        f"(residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, drop duplicate rows, "
-        'or use solver="exact"'
+        f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed "
+        f"{nats[worst]:.1e} (residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, "
+        'drop duplicate rows, or use solver="exact"'
     )
 
 

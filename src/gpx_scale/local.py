@@ -6,9 +6,9 @@ Each query conditions on the rows I, shared by all, and on the LOCAL rows R most
     T = C_RR - V_R V_R^T,   U = T^-1/2 (b_R - V_R W)          what the rows nearby add
     b.C^-1 b  >=  |W|^2 + |U|^2
 
-n |I|^2 flops and n |I| numbers once; |I|^2 c + |R|^2 |I| a query with c right-hand sides b. On `synth10` with n = 15,000, 3,000
-shared rows and 500 nearby, deviations of y exceed the exact ones by 8% in the median, of weights by 0.1% (either set alone: 60%
-and 38% for y).
+n |I|^2 flops and n |I| numbers once; |I|^2 c + |R|^2 |I| a query with c right-hand sides b. On `synth10` with n = 15,000,
+3,000 shared rows and 500 nearby, deviations of y exceed the exact ones by 8% in the median, of weights by 0.1% (either set
+alone: 60% and 38% for y).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every solver that conditions on all training rows hands to the posterior: E[w*] = k(x*, X) diag(alpha) Z and its prior."""
+"""What every solver that conditions on all rows hands to the posterior: E[w*] = k(x*, X) diag(alpha) Z, and the prior."""
 
 from __future__ import annotations
 

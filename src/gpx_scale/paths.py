@@ -3,7 +3,7 @@
     g_l(x) = sqrt(v / F) sum_f  a_fl cos(omega_f.x) + b_fl sin(omega_f.x),     a, b ~ N(0, 1),   omega ~ the kernel's spectrum
 
 Every path draws frequencies of its own, so second moments are those of the kernel without bias; the d functions of a path
-share them. A path of the posterior is w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z, with y_s the prior path's own data.
+share them. A path of the posterior is w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z, y_s the prior path's own data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PriorPath:
         """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
-            total = 0.0
+            total: Any = 0.0
             for frequencies, amplitudes in self.components:
                 phase = (x[rows] @ frequencies.T).astype(np.float32)  # sines of float32 are five times faster
                 total = total + np.cos(phase) @ amplitudes[:FEATURES] + np.sin(phase) @ amplitudes[FEATURES:]

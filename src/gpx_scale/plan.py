@@ -24,8 +24,8 @@ RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 class Plan:
     """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
 
-    `stored`, `rank` and `subset` are of the iterative solver: whether it keeps its tiles, the preconditioner's rank at most, and
-    the rows that its hyperparameters start from.
+    `stored`, `rank` and `subset` are of the iterative solver: whether it keeps its tiles, the preconditioner's rank at most,
+    and the rows that its hyperparameters start from.
     """
 
     n: int
@@ -119,6 +119,11 @@ def make_plan(
     return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank)
 
 
+def usual_rank(n: int) -> int:
+    """Where building the preconditioner and iterating with it cost about the same."""
+    return int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT * np.sqrt(n))))
+
+
 def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, jobs: int, gram: bool) -> Plan:
     if n > LAPACK_ROWS:
         raise SolverUnavailable(
@@ -141,13 +146,11 @@ def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, job
     return Plan(n, p, d, "exact", np.dtype(chosen).type, jobs, sizes[chosen], limit, [reason, why])
 
 
-def _cg_plan(
-    n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: int, gram: bool, rank: int | str
-) -> Plan:
+def _cg_plan(n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: int, gram: bool, rank: int | str) -> Plan:
     """Stored float32 tiles where they fit beside the preconditioner, recomputed ones where not; less rank, then a smaller
     subset, where memory is short."""
     if rank == "auto":
-        wanted = int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT * np.sqrt(n))))
+        wanted = usual_rank(n)
         why = f"{RANK_PER_ROOT:.0f} sqrt(n), no more than {LARGEST_RANK}"
     else:
         wanted = min(n, int(rank))

@@ -36,7 +36,7 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
     while chosen.size < rank and left.sum() > enough:
         if chosen.size and np.mean(left / covariance.noise) <= below_noise:
             break
-        size = min(BLOCK, rank - chosen.size, np.count_nonzero(left))
+        size = min(BLOCK, rank - chosen.size, int(np.count_nonzero(left)))
         block = random.choice(n, size, replace=False, p=left / left.sum())
         have = chosen.size
         G = covariance.columns(block)

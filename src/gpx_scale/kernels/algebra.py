@@ -57,7 +57,9 @@ class Kernel(abc.ABC):
     def vectors(self, x: Any) -> np.ndarray:
         """The rows of x themselves, (n, p), of what `training` or `queries` made of them."""
         if self.takes != "vectors":
-            raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample")
+            raise SolverUnavailable(
+                f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample"
+            )
         return x
 
     def single(self, x: Any) -> bool:
@@ -151,7 +153,6 @@ class Pair(Kernel):
     def points(self, x: Any, dtype: Any = np.float64) -> PairPoints:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
         return PairPoints(self.first.points(x.first, dtype), self.second.points(x.second, dtype))
-
 
     def vectors(self, x: Any) -> np.ndarray:
         return self.first.vectors(x.first) if isinstance(x, PairPoints) else x

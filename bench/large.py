@@ -1,0 +1,412 @@
+"""Tens of thousands of rows, beside GPyTorch in the same run: `make bench-large` (extra [peers]; 45 minutes on two cores).
+
+Each case runs in a process of its own, for its peak memory, and compiles first. `python bench/large.py NAME ...` runs some
+cases and leaves the results of the others. The peer's kernel is ours: RBF times the inner product of the inputs, one noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from measure import RESULTS, report, resident_peak
+
+THREADS = 2
+NEAR_OPTIMUM = {"theta1": 0.132, "theta2": 17.5, "sigma_w": 0.002, "sigma_y": 0.0563}
+PUBLISHED = {"kin40k": "0.099 (n = 25,600)", "protein": "0.536 (n = 29,267)"}  # Wang et al. 2019, table 1: exact GP
+
+
+def synth(n, queries=1000):
+    from gpx_scale import datasets
+
+    data = datasets.synth10(n + queries)
+    return data.X[:n], data.y[:n], data.X[n:], data.y[n:]
+
+
+def real(name):
+    """A tenth held out (protein: all but 40,000); columns and y standardised, as every side sees them."""
+    from gpx_scale import datasets
+
+    data = getattr(datasets, f"load_{name}")()
+    order = np.random.RandomState(0).permutation(len(data.y))
+    cut = min(40_000, 9 * len(order) // 10)
+    train, test = order[:cut], order[cut:]
+    X = (data.X - data.X[train].mean(axis=0)) / data.X[train].std(axis=0)
+    y = (data.y - data.y[train].mean()) / data.y[train].std()
+    return X[train], y[train], X[test], y[test]
+
+
+def compiled():
+    """Compile what a fit uses before the clock runs."""
+    from gpx_scale import GPXRegressor
+
+    X, y, Xq, _ = synth(1200, 50)
+    GPXRegressor(solver="cg", random_state=0, max_iter=2).fit(X, y).predict(Xq, return_std=True)
+
+
+def ours(X, y, Xq, yq, Z=None, Zq=None, **arguments):
+    from gpx_scale import GPXRegressor
+
+    compiled()
+    start = time.perf_counter()
+    model = GPXRegressor(random_state=0, n_jobs=THREADS, **arguments).fit(X, y, Z)
+    fitted = time.perf_counter() - start
+    mean, std = model.predict(Xq[:1000], None if Zq is None else Zq[:1000], return_std=True)
+    took = time.perf_counter() - start
+    mean_all = model.predict(Xq, Zq)
+    z = np.abs(mean - yq[:1000]) / std
+    return {
+        "seconds": took,
+        "fit": fitted,
+        "mse": float(np.mean((mean_all - yq) ** 2)),
+        "coverage": float(np.mean(z < 2)),
+        "evaluations": model.fit_report_.evaluations,
+        "solver": model.solver_,
+        "theta": model.hyperparameters_,
+        "evidence": [model.fit_report_.evidence, model.fit_report_.evidence_deviation],
+    }
+
+
+def ours_20k():
+    return ours(*synth(20_000))
+
+
+def ours_50k():
+    return ours(*synth(50_000))
+
+
+def ours_50k_third():
+    """The first 16,000 of the same 50,000 rows: what is known after a fraction of the time."""
+    X, y, Xq, yq = synth(50_000)
+    return ours(X[:16_000], y[:16_000], Xq, yq)
+
+
+def exact_20k():
+    """The mixed-precision exact solver at parameters near the optimum: an evaluation with gradient, and the predictions."""
+    from gpx_scale import GPXRegressor
+    from gpx_scale.exact import ExactSolver
+    from gpx_scale.runtime import Executor, threads
+
+    X, y, Xq, yq = synth(20_000)
+    compiled()
+    start = time.perf_counter()
+    model = GPXRegressor(solver="exact", dtype="float32", optimizer=None, n_jobs=THREADS, **NEAR_OPTIMUM).fit(X, y)
+    fitted = time.perf_counter() - start
+    mean, std = model.predict(Xq[:100], return_std=True)
+    error = float(np.mean((model.predict(Xq) - yq) ** 2))
+    data, params = model.posterior_.parts.data, model._params
+    del model
+    with threads(THREADS), Executor(THREADS) as executor:
+        start = time.perf_counter()
+        ExactSolver(20_000, np.float32, executor).evaluate(data, params)
+        evaluation = time.perf_counter() - start
+    same = GPXRegressor(solver="cg", optimizer=None, n_jobs=THREADS, random_state=0, **NEAR_OPTIMUM).fit(X, y)
+    cg_mean, cg_std = same.predict(Xq[:100], return_std=True)
+    ratio = cg_std / std
+    return {
+        "seconds": evaluation,
+        "fit": fitted,
+        "mse": error,
+        "mse_cg": float(np.mean((same.predict(Xq) - yq) ** 2)),
+        "off": float(np.max(np.abs(cg_mean - mean) / std)),
+        "ratio": [float(ratio.min()), float(np.median(ratio)), float(ratio.max())],
+    }
+
+
+def _gpytorch_kernel(gpytorch, d):
+    linear = gpytorch.kernels.LinearKernel()
+    linear.variance = 0.15
+    rbf = gpytorch.kernels.RBFKernel()
+    rbf.lengthscale = 3.0
+    return rbf * linear
+
+
+def gpytorch_20k():
+    """Likelihood evaluations of GPyTorch's exact GP (conjugate gradients, its defaults), without and with their gradient."""
+    import gpytorch
+    import torch
+
+    torch.set_num_threads(THREADS)
+    X, y, _, _ = (torch.as_tensor(a, dtype=torch.float32) for a in synth(20_000))
+
+    class Exact(gpytorch.models.ExactGP):
+        def __init__(self, likelihood):
+            super().__init__(X, y, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = _gpytorch_kernel(gpytorch, 10)
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = 0.0563**2
+    model = Exact(likelihood)
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    model.train()
+    likelihood.train()
+    forward, whole = [], []
+    for _ in range(2):
+        start = time.perf_counter()
+        loss = -objective(model(X), y)
+        forward.append(time.perf_counter() - start)
+        loss.backward()
+        whole.append(time.perf_counter() - start)
+    return {"seconds": float(np.median(forward)), "with_gradient": float(np.median(whole))}
+
+
+def _sgpr(X, y, Xq, yq, evaluations=18, inducing=500):
+    import gpytorch
+    import torch
+
+    torch.set_num_threads(THREADS)
+    X, y, Xq = (torch.as_tensor(a, dtype=torch.float64) for a in (X, y, Xq))
+    start_points = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:inducing]].clone()
+
+    class Sparse(gpytorch.models.ExactGP):
+        def __init__(self, likelihood):
+            super().__init__(X, y, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            kernel = _gpytorch_kernel(gpytorch, X.shape[1])
+            self.covar_module = gpytorch.kernels.InducingPointKernel(
+                kernel, inducing_points=start_points, likelihood=likelihood
+            )
+
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    likelihood.noise = 0.01
+    model = Sparse(likelihood).double()
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    model.train()
+    likelihood.train()
+    optimiser = torch.optim.LBFGS(
+        model.parameters(), lr=1.0, max_iter=evaluations, max_eval=evaluations, line_search_fn="strong_wolfe"
+    )
+    count = 0
+
+    def closure():
+        nonlocal count
+        count += 1
+        optimiser.zero_grad()
+        loss = -objective(model(X), y)
+        loss.backward()
+        return loss
+
+    start = time.perf_counter()
+    optimiser.step(closure)
+    model.eval()
+    likelihood.eval()
+    with torch.no_grad():
+        mean = model(Xq).mean.numpy()
+    return {"seconds": time.perf_counter() - start, "mse": float(np.mean((mean - yq) ** 2)), "evaluations": count}
+
+
+def sgpr_50k():
+    return _sgpr(*synth(50_000))
+
+
+def sgpr_kin40k():
+    return _sgpr(*real("kin40k"))
+
+
+def sgpr_protein():
+    return _sgpr(*real("protein"))
+
+
+def kin40k():
+    return ours(*real("kin40k"))
+
+
+def protein():
+    return ours(*real("protein"))
+
+
+def _gpr(name):
+    """Plain Gaussian process regression: z = 1, no noise in the weights; Matern 3/2, as in the published runs."""
+    X, y, Xq, yq = real(name)
+    return ours(X, y, Xq, yq, np.ones((len(X), 1)), np.ones((len(Xq), 1)), sigma_w=0.0, kernel="matern32")
+
+
+def kin40k_gpr():
+    return _gpr("kin40k")
+
+
+def protein_gpr():
+    return _gpr("protein")
+
+
+def scaling():
+    """One evaluation with gradient at fixed parameters for several n, and one and two threads at one of them."""
+    from gpx_scale import datasets
+    from gpx_scale.cg import CgSolver
+    from gpx_scale.inputs import DenseFeatures, Inputs
+    from gpx_scale.kernels import RBF
+    from gpx_scale.params import Params
+    from gpx_scale.plan import usual_rank
+    from gpx_scale.progress import Journal
+    from gpx_scale.runtime import Executor, threads
+
+    compiled()
+    params = Params(RBF(NEAR_OPTIMUM["theta1"], NEAR_OPTIMUM["theta2"]), 0.002, 0.0563)
+
+    def evaluation(n, jobs):
+        data = datasets.synth10(n)
+        inputs = Inputs(data.X, DenseFeatures(data.X), data.y)
+        with threads(jobs), Executor(jobs) as executor:
+            solver = CgSolver(usual_rank(n), True, np.float32, executor, np.random.RandomState(0), Journal())
+            C, _ = solver._prepare(inputs, params)
+            V = np.random.RandomState(1).randn(n, 16)
+            C.matmul(V)
+            start = time.perf_counter()
+            C.matmul(V)
+            product = time.perf_counter() - start
+            del C
+            start = time.perf_counter()
+            solver.evaluate(inputs, params)
+            return time.perf_counter() - start, product
+
+    sizes = (10_000, 20_000, 40_000)
+    times = {n: evaluation(n, THREADS) for n in sizes}
+    alone = evaluation(20_000, 1)
+    return {
+        "seconds": times[40_000][0],
+        "times": {str(n): times[n] for n in sizes},
+        "exponents": [float(np.polyfit(np.log(sizes), np.log([times[n][k] for n in sizes]), 1)[0]) for k in (0, 1)],
+        "speedup": [alone[k] / times[20_000][k] for k in (0, 1)],
+    }
+
+
+CASES = {
+    f.__name__: f
+    for f in (
+        *(gpytorch_20k, ours_20k, exact_20k, sgpr_50k, ours_50k_third, ours_50k, scaling),
+        *(sgpr_kin40k, kin40k, kin40k_gpr, sgpr_protein, protein, protein_gpr),
+    )
+}
+
+
+def measured(case):
+    """The case in a process of its own; one that fails is shown as such."""
+    done = subprocess.run([sys.executable, __file__, "--case", case], capture_output=True, text=True, timeout=3600)
+    if done.returncode:
+        print(f"{case} failed: {done.stderr.strip().splitlines()[-1]}")
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def summary(found):
+    """Rows of the table from what was measured."""
+
+    def has(*names):
+        return all(found.get(name) for name in names)
+
+    rows = []
+    for case in ("ours_20k", "ours_50k_third", "ours_50k", "kin40k", "protein", "kin40k_gpr", "protein_gpr"):
+        if has(case):
+            r = found[case]
+            passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
+            words = f"{r['seconds']:.0f} s with 1,000 predictions, {r['memory'] / 2**30:.1f} GiB, MSE {r['mse']:.4f}, "
+            words += f"{r['coverage']:.0%} within 2 sd; {passes}"
+            rows.append((f"{case}: complete fit", words, "under 16 GB", r["memory"] < 16e9))
+    for case in ("sgpr_50k", "sgpr_kin40k", "sgpr_protein"):
+        if has(case):
+            r = found[case]
+            rows.append(
+                (
+                    f"{case}: GPyTorch SGPR, m = 500",
+                    f"{r['seconds']:.0f} s, {r['evaluations']} evaluations, MSE {r['mse']:.4f}",
+                    "",
+                    None,
+                )
+            )
+    if has("ours_20k", "gpytorch_20k"):
+        ours, peer = found["ours_20k"], found["gpytorch_20k"]
+        share = ours["seconds"] / (3 * peer["seconds"])
+        words = f"{ours['seconds']:.0f} s against {peer['seconds']:.0f} s an evaluation "
+        words += f"({peer['with_gradient']:.0f} s with gradient): {share:.2f}"
+        rows.append(("n = 20,000: fit + 1,000 predictions / 3 likelihoods of GPyTorch", words, "below 1", share < 1))
+    if has("exact_20k"):
+        r = found["exact_20k"]
+        rows.append(
+            (
+                "n = 20,000: exact solver, float32",
+                f"{r['seconds']:.0f} s an evaluation with gradient, {r['fit']:.0f} s to condition",
+                "",
+                None,
+            )
+        )
+        off = (
+            f"off by {r['off']:.1e} sd; sd ratio {r['ratio'][0]:.3f}, median {r['ratio'][1]:.3f}, at most {r['ratio'][2]:.3f}"
+        )
+        rows.append(
+            (
+                "n = 20,000: cg beside exact, same parameters",
+                off,
+                "off < 1e-3, ratio > 0.97",
+                r["off"] < 1e-3 and r["ratio"][0] > 0.97,
+            )
+        )
+    if has("ours_20k", "exact_20k"):
+        times = found["ours_20k"]["mse"] / found["exact_20k"]["mse"]
+        rows.append(("n = 20,000: MSE of the fit / of the exact solver", f"{times:.3f}", "at most 1.05", times <= 1.05))
+    for n, case, peer in (
+        ("synth10, n = 50,000", "ours_50k", "sgpr_50k"),
+        ("kin40k", "kin40k", "sgpr_kin40k"),
+        ("protein", "protein", "sgpr_protein"),
+    ):
+        if has(case, peer):
+            times = found[case]["mse"] / found[peer]["mse"]
+            synthetic = case == "ours_50k"
+            rows.append(
+                (
+                    f"{n}: our MSE / SGPR's",
+                    f"{times:.3f}",
+                    "at most 0.5" if synthetic else "",
+                    times <= 0.5 if synthetic else None,
+                )
+            )
+    if has("ours_50k_third", "sgpr_50k"):
+        ours, peer = found["ours_50k_third"], found["sgpr_50k"]
+        fine = ours["mse"] <= peer["mse"] and ours["seconds"] < peer["seconds"]
+        words = f"{ours['seconds']:.0f} s with a third of the rows (MSE {ours['mse']:.4f}), "
+        words += f"its {peer['seconds']:.0f} s (MSE {peer['mse']:.4f})"
+        rows.append(("synth10, n = 50,000: our time to SGPR's error", words, "less than its time", fine))
+    for name in PUBLISHED:
+        if has(f"{name}_gpr"):
+            words = f"RMSE {found[f'{name}_gpr']['mse'] ** 0.5:.3f}, published {PUBLISHED[name]}"
+            rows.append((f"{name}: z = 1, Matern 3/2", words, "", None))
+    if has("scaling"):
+        r = found["scaling"]
+        words = f"n^{r['exponents'][0]:.2f} an evaluation with gradient, n^{r['exponents'][1]:.2f} a product"
+        rows.append(("cost between n = 10,000 and 40,000", words, "about 2", None))
+        words = f"{r['speedup'][0]:.2f} an evaluation, {r['speedup'][1]:.2f} a product of 16 vectors"
+        rows.append(("two threads / one, n = 20,000", words, "at least 1.7", min(r["speedup"]) >= 1.7))
+    return rows
+
+
+def main(names):
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / "large_raw.json"
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    for case in names:
+        found[case] = measured(case)
+        print(case, found[case], flush=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    report(summary(found), "large")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}; default: all")
+    parser.add_argument("--case", choices=CASES)
+    asked = parser.parse_args()
+    if asked.case is None:
+        main(asked.names or list(CASES))
+    else:
+        print(json.dumps({**CASES[asked.case](), "memory": resident_peak()}))
