@@ -45,10 +45,11 @@ def same_words(a, b):
 # ------------------------------------------------------------------------------------------------------ conventions
 
 
-def test_scikit_learn_s_own_checks_pass():
+@pytest.mark.parametrize("solver", ["auto", "cg"])
+def test_scikit_learn_s_own_checks_pass(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks warn of those that do not apply
-        results = check_estimator(GPXRegressor(), on_fail=None)
+        results = check_estimator(GPXRegressor(solver=solver), on_fail=None)
     failed = [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")]
     assert not failed
     assert len(results) > 40

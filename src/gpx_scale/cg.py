@@ -46,9 +46,16 @@ class CgSolver:
     """Evidence and posterior by products with C alone; keeps pivots, probes and the last alpha between calls."""
 
     def __init__(
-        self, rank: int, stored: bool, dtype: Any, executor: Executor, random: np.random.RandomState, journal: Journal
+        self,
+        rank: int,
+        stored: bool,
+        dtype: Any,
+        executor: Executor,
+        random: np.random.RandomState,
+        journal: Journal,
+        shared: int = SHARED,
     ) -> None:
-        self.rank, self.stored, self.dtype = rank, stored, dtype
+        self.rank, self.stored, self.dtype, self.shared = rank, stored, dtype, shared
         self._executor, self._random, self._journal = executor, random, journal
         self._pivots: np.ndarray | None = None
         self._normals: tuple[np.ndarray, np.ndarray] | None = None
@@ -130,8 +137,12 @@ class CgSolver:
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         bank = PathBank(paths, found.X[:, 1 + PROBES :])
         seed = int(self._random.randint(2**31))
-        alpha = found.X[:, 0].copy()
-        return CgParts(data, params, alpha, P.pivots, self.stored, self.dtype, value, deviation, _summary(found), bank, seed)
+        rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
+        shared = np.concatenate([P.pivots, self._random.permutation(rest)[: max(0, self.shared - P.rank)]])
+        return CgParts(
+            *(data, params, found.X[:, 0].copy(), P.pivots, shared, self.stored, self.dtype),
+            *(value, deviation, _summary(found), bank, seed),
+        )
 
 
 def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bool, dtype: Any) -> Covariance:
@@ -191,6 +202,7 @@ class CgParts(RowParts):
     """What the posterior asks of the iterative solver: the mean to the solve's tolerance, variances never too small."""
 
     pivots: np.ndarray
+    shared: np.ndarray
     stored: bool
     dtype: Any
     evidence: float
@@ -209,26 +221,19 @@ class CgParts(RowParts):
     @property
     def variances(self) -> str:
         return (
-            f"local: conditioned on {self._shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
+            f"local: conditioned on {self.shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
             "each query; never below exact"
         )
 
     @property
     def bytes_per_row(self) -> int:
-        return 8 * (4 * len(self) + 3 * self._shared.size)
-
-    @property
-    def _shared(self) -> np.ndarray:
-        """The pivots, and rows drawn at random where these are few: for variances they do nearly as well."""
-        rest = np.setdiff1d(np.arange(len(self)), self.pivots)
-        more = np.random.RandomState(self.seed).permutation(rest)[: max(0, SHARED - self.pivots.size)]
-        return np.concatenate([self.pivots, more])
+        return 8 * (4 * len(self) + 3 * self.shared.size)
 
     def _neighbourhood(self, executor: Executor) -> Neighbourhood:
         """Formed at the first query for a variance, then kept."""
         with self.bank.lock:
             if "neighbourhood" not in self.__dict__:
-                found = Neighbourhood.of(self.data, self.params, self._shared, executor)
+                found = Neighbourhood.of(self.data, self.params, self.shared, executor)
                 object.__setattr__(self, "neighbourhood", found)
         return self.__dict__["neighbourhood"]
 
@@ -297,4 +302,5 @@ class CgParts(RowParts):
 
     def sample_bytes(self, m: int, n_samples: int) -> int:
         n, d = self.data.Z.shape
-        return 8 * (2 * m * n + 3 * m * d * n_samples + 4 * n * n_samples)
+        solving = 2 * n * n * self.stored + 16 * n * self.pivots.size if n_samples > len(self.bank.paths) else 0
+        return solving + 8 * (2 * m * n + 3 * m * d * n_samples + 4 * n * n_samples)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
+from .local import SHARED
 from .params import whole
 from .runtime import effective_jobs, format_bytes, parse_memory
 
@@ -24,8 +25,8 @@ RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 class Plan:
     """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
 
-    `stored`, `rank` and `subset` are of the iterative solver: whether it keeps its tiles, the preconditioner's rank at most,
-    and the rows that its hyperparameters start from.
+    `stored`, `rank`, `subset` and `shared` are of the iterative solver: whether it keeps its tiles, the preconditioner's rank
+    at most, the rows that its hyperparameters start from, and those that all its variances condition on.
     """
 
     n: int
@@ -40,6 +41,7 @@ class Plan:
     stored: bool = False
     rank: int = 0
     subset: int = 0
+    shared: int = 0
 
     def __str__(self) -> str:
         head = (
@@ -182,7 +184,8 @@ def _cg_plan(n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: 
         f"hyperparameters start from {subset} rows, exactly" if subset < n else "hyperparameters from all rows, exactly",
     ]
     kind = np.float64 if dtype == "float64" else np.float32
-    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, stored, wanted, subset)
+    shared = min(n, max(wanted, min(SHARED, limit // (4 * 12 * n))))  # n numbers in float64 and, for a moment, in float32 each
+    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, stored, wanted, subset, shared)
 
 
 def within(needed: int, limit: int, what: str, instead: str = "fewer rows") -> None:

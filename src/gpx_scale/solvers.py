@@ -25,7 +25,7 @@ def make_solver(plan: Plan, executor: Executor, random: np.random.RandomState, j
     """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`."""
     if plan.solver == "exact":
         return ExactSolver(plan.n, plan.dtype, executor)
-    return CgSolver(plan.rank, plan.stored, plan.dtype, executor, random, journal)
+    return CgSolver(plan.rank, plan.stored, plan.dtype, executor, random, journal, plan.shared)
 
 
 @dataclass(frozen=True)
