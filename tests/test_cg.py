@@ -11,8 +11,9 @@ import oracle
 from gpx_scale import GPXRegressor, cg, datasets, kernels
 from gpx_scale.cg import CgSolver
 from gpx_scale.covariance import Covariance, Stored
-from gpx_scale.errors import NotConverged, SolverUnavailable
+from gpx_scale.errors import InputError, MemoryLimitError, NotConverged, SolverUnavailable
 from gpx_scale.exact import ExactSolver
+from gpx_scale.inputs import DenseFeatures, Inputs
 from gpx_scale.krylov import log_quadrature, solve
 from gpx_scale.local import Neighbourhood
 from gpx_scale.params import Params
@@ -386,3 +387,125 @@ def test_params_are_kept_when_a_kernel_has_no_float32(executor):
     solver = CgSolver(100, True, np.float32, executor, np.random.RandomState(0), Journal())
     exact = ExactSolver(300, np.float64, executor).condition(problem.inputs, params)
     assert_allclose(solver.condition(problem.inputs, params).alpha, exact.alpha, rtol=0, atol=1e-3 * np.abs(exact.alpha).max())
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e30, 1e60])
+def test_y_of_any_size_without_scaling(scale):
+    problem = make_problem(n=150)
+    a, b = (
+        problem.model(solver=name, random_state=0).fit(problem.X, scale * problem.y, problem.Z) for name in ("exact", "cg")
+    )
+    query = problem.X_query, problem.Z_query
+    assert_allclose(b.predict(*query) / scale, a.predict(*query) / scale, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_z_that_float32_cannot_hold(scale):
+    problem = make_problem(n=150)
+    Z, Zq = scale * problem.Z, scale * problem.Z_query
+    given = {"theta1": problem.theta1 / scale**2, "sigma_w": problem.sigma_w / scale, "random_state": 0}
+    a, b = (problem.model(solver=name, **given).fit(problem.X, problem.y, Z) for name in ("exact", "cg"))
+    assert_allclose(b.predict(problem.X_query, Zq), a.predict(problem.X_query, Zq), atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [kernels.RBF(1.0, 1.0), kernels.Matern32(1.0, 1.0)])
+def test_local_variances_in_clusters_with_hardly_any_noise(kernel, executor):
+    """float32 tiles would lose a quarter of the variance here: what is left of T is near the noise."""
+    random = np.random.RandomState(0)
+    X = 0.3 * random.randn(400, 2) + 3.0 * random.choice([-1.0, 1.0], (400, 1))
+    data = Inputs(X, DenseFeatures(np.ones((400, 1))), random.randn(400))
+    for sigma_y in (0.0145, 0.03):
+        params = Params(kernel, 0.0, sigma_y)
+        exact = ExactSolver(400, np.float64, executor).condition(data, params)
+        x = 0.3 * random.randn(40, 2) + 3.0
+        K, A = exact.cross(x, executor), np.ones((40, 1))
+        truth = 1.0 - exact.reductions(K, executor, along=[A]).along[0]
+        for shared in (np.arange(0, 400, 9), np.arange(0, 400, 3)):
+            near = Neighbourhood.of(data, params, shared, executor)
+            found = 1.0 - near.reductions(K, False, False, [A], executor).along[0]
+            assert (found >= truth * (1 - 1e-6)).all()
+
+
+def test_functions_of_objects_are_asked_once():
+    calls = []
+
+    def k(a, b):
+        calls.append(len(a) * len(b))
+        return np.exp(-0.5 * (np.array(a)[:, None] - np.array(b)[None, :]) ** 2)
+
+    random = np.random.RandomState(0)
+    x, Z = list(random.randn(60)), random.randn(60, 2)
+    y = np.sin(x) * Z[:, 0] + 0.1 * random.randn(60)
+    a, b = (GPXRegressor(k, solver=name, random_state=0).fit(x, y, Z) for name in ("exact", "cg"))
+    calls.clear()
+    GPXRegressor(k, solver="cg", random_state=0).fit(x, y, Z)
+    assert sum(calls) <= 60 * 60
+    _, sd = b.predict(x[:5], Z[:5], return_std=True)
+    assert (sd > 0).all()
+    _, gradient = b.log_marginal_likelihood(b.theta_, eval_gradient=True)
+    assert_allclose(gradient, a.log_marginal_likelihood(b.theta_, eval_gradient=True)[1], atol=3.0)
+
+
+def test_rows_without_z_are_only_noise():
+    problem = make_problem(n=80)
+    model = problem.model(solver="cg", random_state=0).fit(problem.X, problem.y, 0.0 * problem.Z)
+    assert_allclose(model.predict(problem.X_query, problem.Z_query), 0.0, atol=1e-12)
+    value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    exact = problem.model(solver="exact").fit(problem.X, problem.y, 0.0 * problem.Z)
+    want, slope = exact.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    assert value == pytest.approx(want, rel=1e-6)
+    assert_allclose(gradient, slope, rtol=1e-3, atol=1e-6)
+
+
+def test_samples_do_not_depend_on_what_was_asked_before(pair):
+    _, iterative, Xq = pair
+    fresh = pickle.loads(pickle.dumps(iterative))
+    first = fresh.sample_weights(Xq[:2], n_samples=4, random_state=1)
+    long = fresh.sample_weights(Xq[:2], n_samples=40, random_state=1)
+    assert_allclose(fresh.sample_weights(Xq[:2], n_samples=4, random_state=1), first)
+    assert len(np.unique(long[0, 0].round(12))) == 40
+    assert fresh.sample_weights(Xq[:2], n_samples=0).shape == (2, 10, 0)
+
+
+def test_a_query_without_z_does_not_depend_on_its_company(pair, monkeypatch, executor):
+    _, iterative, Xq = pair
+    parts = iterative.posterior_.parts
+    near = Neighbourhood.of(parts.data, parts.params, np.arange(5), executor)
+    K, A = parts.cross(Xq[:3], executor), Xq[:3].copy()
+    A[1] = 0.0
+    together = near.reductions(K, True, False, [A], executor).var[1]
+    alone = near.reductions(K[1:2], True, False, [], executor).var[0]
+    assert_allclose(together, alone, rtol=1e-6)
+
+
+def test_what_is_asked_for_is_checked(pair):
+    _, iterative, Xq = pair
+    with pytest.raises(InputError, match="return_std='sample'"):
+        iterative.predict(Xq, return_std="sample")
+    small = pickle.loads(pickle.dumps(iterative)).set_params(memory_limit="300KiB")
+    for ask in (
+        lambda: small.predict(Xq[:5], return_cov=True),
+        lambda: small.predict(Xq[:5], return_std="samples"),
+        lambda: small.sample_y(Xq[:5], n_samples=30),
+    ):
+        with pytest.raises(MemoryLimitError):
+            ask()
+
+
+def test_ctrl_c_in_the_last_phase_leaves_parameters_for_a_warm_start(monkeypatch):
+    data = datasets.synth10(300)
+    whole = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
+    model = GPXRegressor(solver="cg", random_state=0, warm_start=True)
+    with monkeypatch.context() as broken:
+        broken.setattr(CgSolver, "condition", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(data.X, data.y)
+    assert not hasattr(model, "theta_")
+    model.fit(data.X, data.y)
+    assert sum(model.fit_report_.evaluations.values()) < sum(whole.fit_report_.evaluations.values())
+
+
+def test_the_excess_of_variances_is_stated(pair):
+    parts = pair[1].posterior_.parts
+    assert 0 <= parts.excess[0] <= parts.excess[1] < 0.5
+    assert "above it" in pair[1].fit_report_.variances

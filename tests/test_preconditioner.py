@@ -115,3 +115,4 @@ def test_rows_without_z_leave_only_the_noise(executor):
     assert_allclose(P.solve(V), V / covariance.noise[:, None])
     assert P.log_determinant() == pytest.approx(np.log(covariance.noise).sum())
     assert_allclose(P.trace_of_derivative(), [0, 0, 0, 2.0 * 30], atol=1e-9)
+    assert_allclose(P.tangents(V[:, 0])[:, 3], 2.0 * problem.sigma_y**2)

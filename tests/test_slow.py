@@ -37,3 +37,21 @@ def test_float32_fit_of_5000_rows_agrees_with_float64():
     np.testing.assert_allclose(a.weights, b.weights, rtol=1e-6, atol=1e-7)
     assert (a.weights_std >= b.weights_std * (1 - 1e-9)).all()
     assert np.median(a.weights_std / b.weights_std) < 1.001
+
+
+def test_iterative_beside_exact_at_5000_rows_with_equal_hyperparameters():
+    data = datasets.synth10(6000)
+    X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
+    given = {"theta1": 0.15, "theta2": 19.0, "sigma_w": 0.006, "sigma_y": 0.06, "optimizer": None, "random_state": 0}
+    exact, iterative = (GPXRegressor(solver=name, **given).fit(X, y).explain(Xq) for name in ("exact", "cg"))
+    assert (np.abs(exact.prediction - iterative.prediction) < 1e-3 * exact.prediction_std).all()
+    for a, b in ((exact.weights_std, iterative.weights_std), (exact.prediction_std, iterative.prediction_std)):
+        assert (b / a).min() > 0.97
+        assert np.median(b / a) < 1.10
+
+
+def test_iterative_hyperparameters_at_8000_rows_are_the_optimum_within_a_nat():
+    data = datasets.synth10(8000)
+    exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
+    iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
+    assert exact.log_marginal_likelihood(iterative.theta_) > exact.log_marginal_likelihood() - 1.0

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .covariance import Covariance, Stored
+from .covariance import COLUMNS, Covariance, Stored
 from .inputs import DenseFeatures, Inputs
 from .krylov import log_quadrature, solve
 from .local import LOCAL, SHARED, Neighbourhood
@@ -35,10 +35,11 @@ PROBES = 15  # and y: up to 16 columns, a product costs the same
 # solve that starts from the parameters before does not, and at the same tolerance its gradient is off by tens of nats. So
 # searches start cold.
 TRAINING, PROBE_SHARE = 1e-4, 1e-2
-PREDICTION = 1e-6  # nats that the final alpha may miss
+PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's own size
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
 INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
+PILOTS = 4  # rows whose exact variance is solved for too, to state how much the local one exceeds it
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 
 
@@ -112,9 +113,10 @@ class CgSolver:
         moving = np.flatnonzero(U.any(axis=0))  # sigma_w = 0 has no tangent
         right = U[:, moving]
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
-        found = solve(C, P, right, INFORMATION_SHARE * energy, tell=self._journal.iterated)
+        nats, tell = INFORMATION_SHARE * energy, self._journal.iterated
+        X = np.hstack([solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)])
         metric = np.zeros((U.shape[1], U.shape[1]))
-        metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ found.X)
+        metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
 
     def condition(self, data: Inputs, params: Params) -> CgParts:
@@ -122,33 +124,59 @@ class CgSolver:
         C, P = self._prepare(data, params)
         assert self._normals is not None
         probes = P.draw(*self._normals)
+        seed = int(self._random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
         if params.kernel.takes == "vectors":
-            paths, seen = prior_paths(data, params, PATHS, self._random, self._executor)
-        B = np.column_stack([data.y, probes, seen])
+            paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._executor)
+        pilots = self._random.permutation(len(data))[:PILOTS]
+        B = np.column_stack([data.y, probes, C.columns(pilots), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
-        nats = np.concatenate([[PREDICTION], PROBE_SHARE * energy, np.full(len(paths), 0.5 * PATH_SHARE * len(data))])
+        noise = C.noise[pilots]
+        nats = np.concatenate(
+            [
+                [PREDICTION * _relative_size(data.y, P)],
+                PROBE_SHARE * energy,
+                1e-4 * noise,
+                np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
+            ]
+        )
         start = np.zeros_like(B)
         if self._last is not None:
             start[:, 0] = self._last
         precise = Covariance(data, params, self._executor)
         found = solve(C, P, B, nats, start=start, precise=precise, tell=self._journal.iterated)
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
-        bank = PathBank(paths, found.X[:, 1 + PROBES :])
-        seed = int(self._random.randint(2**31))
+        bank = PathBank(paths, found.X[:, 1 + PROBES + pilots.size :].copy())
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
         shared = np.concatenate([P.pivots, self._random.permutation(rest)[: max(0, self.shared - P.rank)]])
+        del B, C, start
+        near = Neighbourhood.of(data, params, shared, self._executor)
+        known = found.quadratic[1 + PROBES : 1 + PROBES + pilots.size]
         return CgParts(
-            *(data, params, found.X[:, 0].copy(), P.pivots, shared, self.stored, self.dtype),
-            *(value, deviation, _summary(found), bank, seed),
+            data,
+            params,
+            alpha=found.X[:, 0].copy(),
+            pivots=P.pivots,
+            stored=self.stored,
+            dtype=self.dtype,
+            evidence=value,
+            evidence_deviation=deviation,
+            solution=_summary(found),
+            near=near,
+            excess=near.excess(pilots, known, self._executor),
+            bank=bank,
+            seed=seed,
         )
 
 
 def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bool, dtype: Any) -> Covariance:
-    """C for many products: tiles in float32 where that keeps its digits, kept or formed anew each time."""
-    dtype = dtype if params.kernel.single(data.x) else np.float64
-    return (Stored if stored else Covariance)(data, params, executor, dtype)
+    """C for many products: tiles in float32 where that keeps its digits and its range, kept or formed anew each time."""
+    exact = Covariance(data, params, executor)
+    sizes = exact.diagonal.max(), data.Z.squared().max(), exact.diagonal.max() / max(data.Z.squared().max(), 1e-300)
+    if not all(1e-25 < size < 1e25 for size in sizes if size):
+        return exact
+    return (Stored if stored else Covariance)(data, params, executor, dtype if params.kernel.single(data.x) else np.float64)
 
 
 def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
@@ -160,10 +188,18 @@ def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarr
     return np.clip(np.divide(shared, own, out=np.zeros_like(own), where=own > 0), 0.0, 1.0)
 
 
+def _relative_size(y: np.ndarray, P: LowRank) -> float:
+    """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large)."""
+    ratio = float(y @ P.solve(y[:, None])[:, 0]) / len(y)  # at least the mean of chi-square 1
+    return min(ratio, 1.0) * max(1.0, ratio / 1e4) or 1.0
+
+
 def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
     """log p(y), column 0 being alpha, and its standard error over the probes in `columns`."""
     n = len(found.X)
-    logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns])
+    logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
+    if logs.size < 2:
+        return float("nan"), float("nan")
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
     return value, 0.5 * float(logs.std(ddof=1)) / np.sqrt(len(logs))
@@ -202,55 +238,41 @@ class CgParts(RowParts):
     """What the posterior asks of the iterative solver: the mean to the solve's tolerance, variances never too small."""
 
     pivots: np.ndarray
-    shared: np.ndarray
     stored: bool
     dtype: Any
     evidence: float
     evidence_deviation: float
     solution: str
+    near: Neighbourhood
+    excess: tuple[float, float]
     bank: PathBank
     seed: int
 
     jitter = 0.0
     condition = float("nan")
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what the first query makes again."""
-        return {name: value for name, value in self.__dict__.items() if name != "neighbourhood"}
+    sampled_paths = SAMPLED_PATHS
 
     @property
     def variances(self) -> str:
         return (
-            f"local: conditioned on {self.shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
-            "each query; never below exact"
+            f"local: conditioned on {self.near.shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
+            f"each query; never below exact, at {PILOTS} training rows {self.excess[0]:.1%} above it, at most "
+            f"{self.excess[1]:.1%}"
         )
 
     @property
     def bytes_per_row(self) -> int:
-        return 8 * (4 * len(self) + 3 * self.shared.size)
+        return 8 * (4 * len(self) + 3 * self.near.shared.size)
 
-    def _neighbourhood(self, executor: Executor) -> Neighbourhood:
-        """Formed at the first query for a variance, then kept."""
-        with self.bank.lock:
-            if "neighbourhood" not in self.__dict__:
-                found = Neighbourhood.of(self.data, self.params, self.shared, executor)
-                object.__setattr__(self, "neighbourhood", found)
-        return self.__dict__["neighbourhood"]
+    def solve_bytes(self, columns: int) -> int:
+        """What solving for that many more right-hand sides takes: tiles if kept, preconditioner, vectors."""
+        n, r = len(self), self.pivots.size
+        return 2 * n * n * self.stored + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
 
     def reductions(
         self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
     ) -> Reductions:
-        return self._neighbourhood(executor).reductions(K, var, cov, list(along), executor)
-
-    def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
-        """Upper bound of Var[g_l(x*)];  (m, d)."""
-        size = max(1, chunk_bytes // (self.bytes_per_row * (1 + self.data.Z.shape[1])))
-        pieces = []
-        for rows in slices(len(x), size):
-            reduced = self.reductions(self.cross(x[rows], executor), executor, var=True).var
-            assert reduced is not None
-            pieces.append(np.maximum(self.prior(x[rows])[:, None] - reduced, 0.0))
-        return np.concatenate(pieces)
+        return self.near.reductions(K, var, cov, list(along), executor)
 
     def reduction_joint(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
         """a_i.B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m);  by CG, never above the exact one."""
@@ -263,16 +285,16 @@ class CgParts(RowParts):
         """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
         C = fast_covariance(self.data, self.params, executor, self.stored, self.dtype)
         P, precise = LowRank.of(C, self.pivots), Covariance(self.data, self.params, executor)
-        X = np.hstack([solve(C, P, B[:, j], nats[j], precise=precise).X for j in slices(B.shape[1], 64)])
+        X = np.hstack([solve(C, P, B[:, j], nats[j], precise=precise).X for j in slices(B.shape[1], COLUMNS)])
         return X, precise.matmul(X)
 
     def _paths(self, count: int, executor: Executor) -> tuple[list[PriorPath], np.ndarray]:
-        """At least that many paths, solving for those that are not there yet."""
+        """At least that many paths, solving for those that are not there yet; path s is always the same."""
         with self.bank.lock:
             have = len(self.bank.paths)
             if have < count:
-                random = np.random.RandomState((self.seed + have) % 2**32)
-                more, seen = prior_paths(self.data, self.params, count - have, random, executor)
+                randoms = [np.random.RandomState([self.seed, s]) for s in range(have, count)]
+                more, seen = prior_paths(self.data, self.params, randoms, executor)
                 X, _ = self._solve(seen, np.full(count - have, 0.5 * PATH_SHARE * len(self)), executor)
                 self.bank.solved = np.hstack([self.bank.solved, X])
                 self.bank.paths = [*self.bank.paths, *more]
@@ -281,10 +303,11 @@ class CgParts(RowParts):
     def deviations(self, x: Any, which: np.ndarray, executor: Executor) -> np.ndarray:
         """g_s(x*) - E[g(x*) | y_s]: draws of g(x*) around its posterior mean;  -> (m, d, len(which))."""
         paths, solved = self._paths(int(which.max(initial=-1)) + 1, executor)
-        K = self.cross(x, executor)
-        vectors = self.params.kernel.vectors(x)
-        drawn = [paths[s](vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor) for s in which]
-        return np.stack(drawn, axis=2)
+        K, vectors = self.cross(x, executor), self.params.kernel.vectors(x)
+        drawn = np.empty((len(K), self.data.Z.shape[1], which.size))
+        for k, s in enumerate(which):
+            drawn[:, :, k] = paths[s](vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor)
+        return drawn
 
     def sampled_variance(self, x: Any, along: Any, executor: Executor) -> tuple[np.ndarray, list[np.ndarray]]:
         """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
@@ -294,13 +317,19 @@ class CgParts(RowParts):
         return factor * np.square(drawn).mean(axis=2), combined
 
     def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
-        """Joint draws of w at all queries;  -> (m, d, n_samples): paths solved with y, in an order that `random` draws."""
-        which = random.permutation(max(n_samples, len(self.bank.paths)))[:n_samples]
+        """Joint draws of w at all queries;  -> (m, d, n_samples).
+
+        They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones.
+        """
+        which = np.concatenate([random.permutation(PATHS), np.arange(PATHS, max(PATHS, n_samples))])[:n_samples]
         mean = self.mean(self.cross(x, executor), executor)
         draws = mean[:, :, None] + self.deviations(x, which, executor)
         return draws + self.params.sigma_w * random.standard_normal(draws.shape)
 
     def sample_bytes(self, m: int, n_samples: int) -> int:
         n, d = self.data.Z.shape
-        solving = 2 * n * n * self.stored + 16 * n * self.pivots.size if n_samples > len(self.bank.paths) else 0
-        return solving + 8 * (2 * m * n + 3 * m * d * n_samples + 4 * n * n_samples)
+        more = n_samples - len(self.bank.paths)
+        return (self.solve_bytes(more) if more > 0 else 0) + 8 * (2 * m * n + 3 * m * d * n_samples + n * n_samples)
+
+    def joint_bytes(self, m: int) -> int:
+        return m * self.bytes_per_row + 24 * m * m + self.solve_bytes(m)

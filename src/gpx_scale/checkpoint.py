@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
+from .errors import GPXWarning, InputError
 from .inputs import Inputs
 from .params import Params
 
@@ -38,12 +39,10 @@ class Checkpoint:
         path = Path(os.fspath(path))
         if not path.parent.is_dir():
             raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
-        seen = hashlib.blake2b(digest_size=16)
-        arrays = [data.Z.array, data.y, *([data.x] if isinstance(data.x, np.ndarray) else [])]
-        for array in (start.theta, *arrays):
+        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names)).encode(), digest_size=16)
+        for array in (start.theta, data.Z.array, data.y, *_arrays(data.x)):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
-        seen.update(repr((type(start.kernel).__name__, start.names)).encode())
         return cls(path, seen.hexdigest())
 
     def read(self) -> State | None:
@@ -63,6 +62,13 @@ class Checkpoint:
         return State(found["theta"], bool(found["finished"]))
 
     def write(self, state: State) -> None:
+        """Replace the file; one that cannot be written is warned of, and the fit goes on."""
+        try:
+            self._write(state)
+        except OSError as error:
+            warnings.warn(f"checkpoint {str(self.path)!r} cannot be written ({error})", GPXWarning, stacklevel=2)
+
+    def _write(self, state: State) -> None:
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
             with open(beside, "wb") as file:
@@ -70,3 +76,16 @@ class Checkpoint:
             os.replace(beside, self.path)  # a reader sees the old file or the new one
         finally:
             beside.unlink(missing_ok=True)
+
+
+def _kinds(kernel: Any) -> Any:
+    """The kernel's class, and those of the kernels it combines."""
+    parts = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
+    return type(kernel).__name__, *(_kinds(part) for part in parts)
+
+
+def _arrays(x: Any) -> list[np.ndarray]:
+    """The numbers in what a kernel made of the training x: vectors, a Gram matrix, or those of several kernels."""
+    if isinstance(x, np.ndarray):
+        return [x]
+    return [array for name in ("first", "second", "rows", "gram") if hasattr(x, name) for array in _arrays(getattr(x, name))]

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .explanation import Explanation, assemble, baseline_vector
-from .inputs import DenseFeatures, Inputs, open_door, remember_columns
+from .inputs import DenseFeatures, Door, Inputs, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, positive, whole
 from .plan import Plan, chunk_bytes, make_plan, within
@@ -48,7 +48,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     optimizer : "lbfgs" or None
     max_iter, tol : int, float
         Of each search (L-BFGS on a subset, quasi-Newton on all rows); `tol`: a change of the evidence, in nats a row, that is
-        not worth a step.
+        not worth a step (`cg` stops at 5e-5 nats a row, 2 at most, or at `tol` if that is more).
     n_restarts : int, default=0
         Further starts, drawn around the given one.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
@@ -64,7 +64,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     checkpoint : path, optional
         A file that holds the best parameters of a running fit. A fit that finds one of the same data goes on from there.
     dtype : "auto", "float64" or "float32"
-        Of the exact solver's factor; solves with a float32 factor are refined to float64.
+        Of the exact solver's factor, whose solves are refined to float64, or of `cg`'s tiles, whose residuals are float64.
     memory_limit : int or str, optional
         Bytes, or a text such as "8GiB"; None is 80% of what is available. More is refused before it is allocated.
     n_jobs : int, optional
@@ -75,8 +75,9 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         Called with a dict after each evaluation of the evidence (in standardised units); one that returns True ends the
         optimisation.
     random_state : int, RandomState or None
-        Of the subset that the optimisation starts on, and of restarts.
+        Of the subset that the optimisation starts on, and of restarts; of `cg`'s pivots, probes and posterior paths.
     verbose : int, default=0
+        1: lines on stderr, and a bar with phase, iteration, residual and time left while `cg` solves.
 
     Attributes
     ----------
@@ -170,55 +171,68 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         """Estimate the hyperparameters and condition on the data.
 
         X : (n, p) table, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features, default X.
-        A fit that fails or is interrupted leaves the estimator as it was.
+
+        Ctrl-C while hyperparameters are searched ends the search: the model is fitted at the best ones found, and then
+        KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
         """
         self._check_arguments(X)
         journal = Journal(self.verbose, self.callbacks)
         with _undone_on_failure(self):
             remember_columns(self, X, reset=True)
             kernel = as_kernel(self.kernel, self.theta1, self.theta2)
-            door, x, features, target = open_door(
-                X,
-                y,
-                Z,
-                takes=kernel.takes,
-                x_transformer=self.x_transformer,
-                z_transformer=self.z_transformer,
-                standardize=self.standardize,
-                fit_intercept=self.fit_intercept,
-            )
-            plan = make_plan(
-                len(target),
-                door.scaling.x_shift.size,
-                features.shape[1],
-                solver=self.solver,
-                dtype=self.dtype,
-                memory_limit=self.memory_limit,
-                n_jobs=self.n_jobs,
-                gram=kernel.takes != "vectors",
-                rank=self.preconditioner_rank,
-            )
+            door, x, features, target = self._open(X, y, Z, kernel)
+            plan = self._plan_for(door, features, kernel)
             journal.say(str(plan))
             with threads(self.n_jobs), Executor(self.n_jobs) as executor:
                 data = Inputs(kernel.training(x), features, target)
                 start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-                solver = make_solver(plan, executor, check_random_state(self.random_state), journal)
+                random = check_random_state(self.random_state)
+                solver = make_solver(plan, executor, random, journal)
                 optimum = Optimum(start, None, None, "hyperparameters as given", [])
                 if self.optimizer is not None:
-                    optimum = self._search().run(solver, plan, data, start, executor, journal)
+                    optimum = self._search(random).run(solver, plan, data, start, executor, journal)
+                    self._found = optimum.params  # for a warm start, should the rest be interrupted
                 with journal.phase("posterior"):
                     parts = solver.condition(data, optimum.params)
-            self._door, self._params, self._plan = door, optimum.params, plan
-            self.posterior_ = Posterior(parts, optimum.params)
-            self.solver_ = plan.solver
-            self.theta_ = optimum.params.theta
-            self.n_iter_ = sum(journal.report.evaluations.values())
-            self.hyperparameters_ = optimum.params.as_dict()
-            self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
-            self.fit_report_ = self._report(journal, plan, optimum)
+            self._remember(door, plan, optimum, parts, journal)
         if journal.was_interrupted:
             raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
         return self
+
+    def _open(self, X: Any, y: Any, Z: Any, kernel: Any) -> tuple[Door, Any, DenseFeatures, np.ndarray]:
+        return open_door(
+            X,
+            y,
+            Z,
+            takes=kernel.takes,
+            x_transformer=self.x_transformer,
+            z_transformer=self.z_transformer,
+            standardize=self.standardize,
+            fit_intercept=self.fit_intercept,
+        )
+
+    def _plan_for(self, door: Door, features: DenseFeatures, kernel: Any) -> Plan:
+        return make_plan(
+            len(features),
+            door.scaling.x_shift.size,
+            features.shape[1],
+            solver=self.solver,
+            dtype=self.dtype,
+            memory_limit=self.memory_limit,
+            n_jobs=self.n_jobs,
+            gram=kernel.takes != "vectors",
+            rank=self.preconditioner_rank,
+        )
+
+    def _remember(self, door: Door, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
+        self._door, self._params, self._plan = door, optimum.params, plan
+        self.posterior_ = Posterior(parts, optimum.params)
+        self.solver_ = plan.solver
+        self.theta_ = optimum.params.theta
+        self.n_iter_ = sum(journal.report.evaluations.values())
+        self.hyperparameters_ = optimum.params.as_dict()
+        self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
+        self.fit_report_ = self._report(journal, plan, optimum)
 
     def _check_arguments(self, X: Any) -> None:
         if callable(X):
@@ -231,15 +245,9 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         whole(self.max_iter, "max_iter", least=1)
         whole(self.n_restarts, "n_restarts", least=0)
 
-    def _search(self) -> Search:
-        return Search(
-            int(self.max_iter),
-            float(self.tol),
-            int(self.n_restarts),
-            check_random_state(self.random_state),
-            self._params if self.warm_start and hasattr(self, "_params") else None,
-            self.checkpoint,
-        )
+    def _search(self, random: np.random.RandomState) -> Search:
+        known = getattr(self, "_found", None) if self.warm_start else None
+        return Search(int(self.max_iter), float(self.tol), int(self.n_restarts), random, known, self.checkpoint)
 
     def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
         report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling
@@ -265,6 +273,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
         return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
         """
+        if return_std not in (True, False, "samples"):
+            raise InputError(f'return_std={return_std!r}: give True, False or "samples"')
         if return_std and return_cov:
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
@@ -348,7 +358,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def _sampled(self, x: Any, executor: Executor, chunk: int, **asked: Any) -> Any:
         if self.solver_ != "cg":
             raise SolverUnavailable(f"deviations from samples are for solver='cg'; {self.solver_!r} has them exactly")
-        return self.posterior_.sampled_moments(x, executor, chunk, **asked)
+        return self.posterior_.sampled_moments(x, executor, chunk, parse_memory(self.memory_limit), **asked)
 
     # ------------------------------------------------------------------------------------------------------- samples
 
@@ -422,11 +432,12 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
 @contextmanager
 def _undone_on_failure(estimator: GPXRegressor) -> Iterator[None]:
-    """Ctrl-C or an error inside leaves the estimator's attributes as they were before."""
+    """Ctrl-C or an error inside leaves the estimator's attributes as they were before, but for parameters that were found."""
     before = dict(estimator.__dict__)
     try:
         yield
     except BaseException:
+        found = {name: value for name, value in estimator.__dict__.items() if name == "_found"}
         estimator.__dict__.clear()
-        estimator.__dict__.update(before)
+        estimator.__dict__.update(before | found)
         raise

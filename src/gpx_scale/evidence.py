@@ -154,15 +154,15 @@ def climb(
         logs[free] = point
         params = start.with_theta(logs)
         found = evaluate(data, params, information=information)
+        journal.evaluated(phase, found.value, params.as_dict())
         return params, found, -(found.gradient + prior.value_and_gradient(logs)[1])[free]
 
     def metric(found: Any, slope: np.ndarray) -> np.ndarray:
         own = found.information[np.ix_(free, free)] + np.diag(prior.sd[free] ** -2)
         return own + np.diag(_power(start, prior) * np.maximum(slope, 0.0))
 
-    def tell(params: Params, value: float) -> None:
+    def settle(params: Params) -> None:
         keep(params)
-        journal.evaluated(phase, value, params.as_dict())
         if journal.stopped:
             raise _Stopped
 
@@ -170,14 +170,15 @@ def climb(
     with journal.phase(f"hyperparameters, {phase}"):
         try:
             params, found, slope = at(theta, information=True)
-            tell(params, found.value)
+            settle(params)
             H = metric(found, slope)
             for _ in range(max_iter):
                 step, decrement = _newton_step(H, slope, theta, low, high, _power(start, prior))
                 if decrement <= enough:
                     logs = start.theta
                     logs[free] = np.clip(theta + step, low, high)
-                    return Optimum(start.with_theta(logs), None, True, "newton decrement below tol", _at_bound(params, prior))
+                    params = start.with_theta(logs)
+                    return Optimum(params, None, True, "newton decrement below tol", _at_bound(params, prior))
                 for _ in range(5):
                     moved = np.clip(theta + step, low, high)
                     with suppress(NotConverged, NotPositiveDefinite):
@@ -185,12 +186,14 @@ def climb(
                         gain = -0.5 * float((slope + new_slope) @ (moved - theta))
                         if gain > 0:
                             break
+                    if journal.stopped:
+                        raise _Stopped
                     step *= 0.4
                 else:
                     return Optimum(params, None, False, "no step gains evidence", _at_bound(params, prior))
                 H = _damped_update(metric(found, new_slope), moved - theta, new_slope - slope)
                 params, theta, slope = new_params, moved, new_slope
-                tell(params, found.value)
+                settle(params)
             outcome = (False, f"{max_iter} iterations")
         except _Stopped:
             outcome = (False, "stopped by a callback")

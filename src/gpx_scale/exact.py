@@ -337,6 +337,9 @@ class ExactParts(RowParts):
             draws[:, :, s] += self.data.Z.scaled(correction).combine(K_query, executor)
         return draws
 
+    def joint_bytes(self, m: int) -> int:
+        return m * self.bytes_per_row + 24 * m * m
+
     def sample_bytes(self, m: int, n_samples: int) -> int:
         n, d = self.data.Z.shape
         return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * n_samples + 3 * (n + m) * d)

@@ -10,6 +10,7 @@ so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in ev
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,14 @@ def solve(
     Iterates with the products of C, and restarts from the residual under `precise` (default: C) until that one is small
     enough. `start` (n, c): columns of zeros start cold. `tell(iteration, nats, goal)` hears of the column furthest behind.
     """
+    size = np.abs(B).max(axis=0, initial=0.0)
+    unit = np.where((size > 1e10) | (size < 1e-10), size, 1.0)  # float32 products hold numbers of moderate size only
+    unit[unit == 0] = 1.0
+    if (unit != 1.0).any():
+        start = None if start is None else start / unit
+        found = solve(C, P, B / unit, nats / unit**2, start=start, precise=precise, tell=tell)
+        scaled = {"X": found.X * unit, "nats": found.nats * unit**2, "quadratic": found.quadratic * unit**2}
+        return replace(found, **scaled)
     precise = C if precise is None else precise
     X, R = np.zeros_like(B), B.copy()
     cold = np.ones(B.shape[1], bool)

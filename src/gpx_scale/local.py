@@ -14,13 +14,14 @@ alone: 60% and 38% for y).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .covariance import Covariance
+from .covariance import Covariance, cross
 from .errors import NotPositiveDefinite
-from .inputs import Inputs
+from .inputs import DenseFeatures, Inputs
 from .params import Params
 from .parts import Reductions
 from .preconditioner import right_solve
@@ -28,9 +29,9 @@ from .runtime import Executor
 
 SHARED, LOCAL = 3_000, 512
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
-# float32 rounds T by less than ROUNDED of C's diagonal (3,000 products); added to T, it makes up for that, at a cost of
-# ROUNDED / SINGLE of a variance at most.
-SINGLE, ROUNDED = 2e-4, 4e-6
+# V V^T in float32 is off by 1e-7 of C's diagonal an entry, 5e-6 as a matrix of LOCAL rows: ROUNDED, added to T, makes up for
+# that, at a cost of ROUNDED / SINGLE of a variance at most. The tiles of T stay in float64: their errors would be larger.
+SINGLE, ROUNDED = 5e-4, 1e-5
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,26 @@ class Neighbourhood:
         single = (covariance.noise / covariance.diagonal).min() > SINGLE
         return cls(data, params, shared, covariance.diagonal, L, V.astype(np.float32) if single else V)
 
+    @classmethod
+    def again(cls, data: Inputs, params: Params, shared: np.ndarray) -> Neighbourhood:
+        with Executor() as executor:
+            return cls.of(data, params, shared, executor)
+
+    def __reduce__(self) -> Any:
+        """Pickled without its n |I| numbers, which are computed again."""
+        return Neighbourhood.again, (self.data, self.params, self.shared)
+
     def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[np.ndarray], executor: Executor) -> Reductions:
         """Lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along each vector;
         (m, n) -> Reductions."""
         Z, kernel, dtype = self.data.Z, self.params.kernel, self.V.dtype
         m, d = len(K), Z.shape[1] if var or cov else 0
-        seen = [A @ Z.array.T for A in along]
-        interest = K * seen[0] if seen else K * np.sqrt(Z.squared())
-        single = dtype == np.float32 and kernel.single(self.data.x)
-        points, features = kernel.points(self.data.x, dtype if single else np.float64), Z.astype(dtype)
+        seen = [DenseFeatures(A).inner(Z) for A in along]
+        interest = K * np.sqrt(Z.squared())
+        if seen:
+            asked = seen[0].any(axis=1)  # a query with z* = 0 has no y to be correlated with: its weights count
+            interest[asked] = (K * seen[0])[asked]
+        points = kernel.points(self.data.x)
 
         def right_hand_sides(i: slice, rows: np.ndarray) -> np.ndarray:
             """b of some queries at some rows;  (queries, d + len(along), rows)."""
@@ -78,17 +90,12 @@ class Neighbourhood:
             R = _largest(interest[i, others] ** 2 / self.diagonal[others], others)
             V = self.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
-            if single or dtype == np.float64:
-                T = features[R].inner(features[R])
-                kernel.multiply(points[R], points[R], T)
-            else:
-                exact = Z[R].inner(Z[R])
-                kernel.multiply(points[R], points[R], exact)
-                T = exact.astype(dtype)
+            T = Z[R].inner(Z[R])
+            kernel.multiply(points[R], points[R], T)
             np.fill_diagonal(T, self.diagonal[R])
             T -= V @ V.T
             factor = _factor(T, ROUNDED * self.diagonal[R] if dtype == np.float32 else 0.0)
-            U = solve_triangular(factor, rows.T.astype(dtype), lower=True, check_finite=False).T.astype(float)
+            U = solve_triangular(factor, rows.T, lower=True, check_finite=False).T
             found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 
         executor.map(one, range(m))
@@ -96,6 +103,15 @@ class Neighbourhood:
         return Reductions(
             each[:, :d] if var else None, found[:, :d, :d] if cov else None, [each[:, d + k] for k in range(len(along))]
         )
+
+    def excess(self, rows: np.ndarray, known: np.ndarray, executor: Executor) -> tuple[float, float]:
+        """Median and largest share by which deviations of y at training rows, as if new, exceed those with known b.C^-1 b."""
+        A, points = self.data.Z[rows].array, self.params.kernel.points(self.data.x)
+        K = cross(self.params.kernel, points[rows], points, executor)
+        reduced = self.reductions(K, False, False, [A], executor).along[0]
+        exact = np.maximum(self.diagonal[rows] - known, 1e-300)  # or a little more, where the solve is not at its end
+        excess = np.sqrt(np.maximum((self.diagonal[rows] - reduced) / exact, 1.0)) - 1.0
+        return float(np.median(excess)), float(excess.max())
 
 
 def _largest(score: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from .params import Params
 from .runtime import Executor, slices
 
 FEATURES = 512  # frequencies of one path
-CONFIDENCE = 0.99  # that a deviation from samples is not below the exact one
+CONFIDENCE = 0.99  # that the deviation of one query from samples is not below the exact one
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class PriorPath:
 
 
 def prior_paths(
-    data: Inputs, params: Params, count: int, random: np.random.RandomState, executor: Executor
+    data: Inputs, params: Params, randoms: list[np.random.RandomState], executor: Executor
 ) -> tuple[list[PriorPath], np.ndarray]:
-    """Paths of the prior, and what each would have shown as y at the training rows, noise included;  (n, count)."""
+    """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
     x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z.squared()))
-    paths, seen = [], np.empty((len(data), count))
-    for s in range(count):
+    paths, seen = [], np.empty((len(data), len(randoms)))
+    for s, random in enumerate(randoms):
         path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)
         seen[:, s] = data.Z.row_dot(path(x, executor)) + noise * random.standard_normal(len(data))
         paths.append(path)

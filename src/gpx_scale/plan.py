@@ -15,7 +15,7 @@ from .runtime import effective_jobs, format_bytes, parse_memory
 
 AVAILABLE = ("exact", "cg")
 SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
-EXACT_ROWS = 10_000  # up to which `auto` is exact; the two cost the same there (docs/scaling.md)
+EXACT_ROWS = 10_000  # up to which `auto` is exact: minutes, and variances that are exact too (docs/scaling.md)
 LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
@@ -70,7 +70,7 @@ def cg_bytes(n: int, p: int, d: int, *, stored: bool, rank: int, subset: int, n_
     """Tiles if kept, the preconditioner and a copy of it while it is differentiated, vectors, partial sums, tiles in work;
     or the subset's exact search, if that is more."""
     tiles = 2 * n * n + 4 * STRIP * n if stored else 0
-    vectors = 8 * n * (8 * COLUMNS + GROUPS * COLUMNS // 2)
+    vectors = 8 * n * (8 * COLUMNS + GROUPS * COLUMNS)
     working = n_jobs * 4 * 8 * min(n, STRIP) * min(n, WIDE) + 8 * n * (4 * (p + 2) + 3 * d + 10)
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
     return 8 * n * n * gram + max(iterating, exact_bytes(subset, p, d, 8, n_jobs))
@@ -92,12 +92,12 @@ def make_plan(
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
-      n <= 10000: the exact solver costs n^3 flops an evaluation and one n^2 buffer
+      n <= 10000: everything exact, for n^3 flops an evaluation and one n^2 buffer
       float64: 67.9 MiB fit
     >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))
-    n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 8.8 GiB of 16.0 GiB
+    n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 9.0 GiB of 16.0 GiB
       n > 10000: conjugate gradients cost n^2 flops a product
-      tiles stored in float32: 8.8 GiB fit
+      tiles stored in float32: 9.0 GiB fit
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     """
@@ -143,7 +143,7 @@ def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, job
     reason = (
         "solver as asked"
         if solver != "auto"
-        else f"n <= {EXACT_ROWS}: the exact solver costs n^3 flops an evaluation and one n^2 buffer"
+        else f"n <= {EXACT_ROWS}: everything exact, for n^3 flops an evaluation and one n^2 buffer"
     )
     return Plan(n, p, d, "exact", np.dtype(chosen).type, jobs, sizes[chosen], limit, [reason, why])
 

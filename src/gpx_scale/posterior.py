@@ -66,7 +66,10 @@ class Posterior:
     def certified_moments(
         self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, along: Sequence[np.ndarray] = ()
     ) -> Moments:
-        """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact."""
+        """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact. A solver whose
+        variances are bounds already gives those."""
+        if not hasattr(self.parts, "variance_bound"):
+            return self.moments(x, executor, chunk_bytes, var=True, along=along)
         exact = self.moments(x, executor, chunk_bytes, along=along)
         bound = self.parts.variance_bound(x, executor, chunk_bytes)
         return replace(exact, var=bound + self.params.sigma_w**2)
@@ -95,11 +98,20 @@ class Posterior:
         return Moments(mean, variance, covariance, variances_along)
 
     def sampled_moments(
-        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, var: bool = False, along: Sequence[np.ndarray] = ()
+        self,
+        x: Any,
+        executor: Executor,
+        chunk_bytes: int,
+        memory_limit: int,
+        *,
+        var: bool = False,
+        along: Sequence[np.ndarray] = (),
     ) -> Moments:
         """The same with variances from paths of the posterior, inflated so that they do not under-report."""
+        within(self.parts.sample_bytes(1, self.parts.sampled_paths), memory_limit, "solving for posterior samples")
         exact = self.moments(x, executor, chunk_bytes)
-        rows = slices(len(x), max(1, chunk_bytes // (2 * self.parts.bytes_per_row)))
+        row = 2 * self.parts.bytes_per_row + 24 * self.parts.sampled_paths * exact.mean.shape[1]
+        rows = slices(len(x), max(1, chunk_bytes // row))
         pieces = [self.parts.sampled_variance(x[i], [A[i] for A in along], executor) for i in rows]
         sigma_w_var = self.params.sigma_w**2
         sums = [np.concatenate(column) for column in zip(*(piece[1] for piece in pieces), strict=True)]
@@ -112,8 +124,7 @@ class Posterior:
     def joint(self, x: Any, A: np.ndarray, executor: Executor, memory_limit: int) -> np.ndarray:
         """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""
         m = len(x)
-        needed = m * self.parts.bytes_per_row + 3 * 8 * m * m
-        within(needed, memory_limit, f"the joint covariance of {m} queries")
+        within(self.parts.joint_bytes(m), memory_limit, f"the joint covariance of {m} queries")
         K = self.parts.cross(x, executor)
         joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
         at = np.diag_indices(m)

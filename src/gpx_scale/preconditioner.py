@@ -36,14 +36,15 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
     while chosen.size < rank and left.sum() > enough:
         if chosen.size and np.mean(left / covariance.noise) <= below_noise:
             break
-        size = min(BLOCK, rank - chosen.size, int(np.count_nonzero(left)))
-        block = random.choice(n, size, replace=False, p=left / left.sum())
+        odds = left / left.sum()
+        size = min(BLOCK, rank - chosen.size, int(np.count_nonzero(odds)))
+        block = random.choice(n, size, replace=False, p=odds)
         have = chosen.size
         G = covariance.columns(block)
         G -= executor.matmul(F[:, :have], F[block, :have].T)
         (pstrf,) = get_lapack_funcs(("pstrf",), (G,))
         L, order, good, _ = pstrf(G[block], lower=1)
-        good = int(min(good, np.count_nonzero(L.diagonal() ** 2 > dependent[block][order - 1])))
+        good = min(int(good), _leading(L.diagonal() ** 2 > dependent[block][order - 1]))
         keep = order[:good] - 1
         F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], executor)
         left -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
@@ -126,8 +127,8 @@ class LowRank:
         return self.D[:, None] * V + self._up(self._down(V))
 
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (n, c), of which the first r rows count, and e2 (n, c)."""
-        return self._up(first[: self.rank]) + np.sqrt(self.D)[:, None] * second
+        """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (r, c) and e2 (n, c)."""
+        return self._up(first) + np.sqrt(self.D)[:, None] * second
 
     def log_determinant(self) -> float:
         return float(np.log(self.D).sum() + 2.0 * np.log(self.M.diagonal()).sum())
@@ -180,6 +181,8 @@ class LowRank:
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """(dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
         data, kernel = self.covariance.data, self.covariance.params.kernel
+        if not self.rank:
+            return np.hstack([np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_tangents])
         points, Z = kernel.points(data.x), data.Z
         pivots, Z_pivots = points[self.pivots], Z[self.pivots]
         q = solve_triangular(self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False)[:, 0]  # Q^T v
@@ -254,8 +257,13 @@ def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    executor.map(one, slices(len(B), 1024))
+    executor.map(one, slices(len(B), max(16, min(1024, -(-len(B) // executor.n_jobs)))))
     return B
+
+
+def _leading(flags: np.ndarray) -> int:
+    """How many are true before the first that is not."""
+    return flags.size if flags.all() else int(np.argmin(flags))
 
 
 def _within(span: slice, size: int) -> list[slice]:

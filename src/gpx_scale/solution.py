@@ -46,7 +46,3 @@ class Solution:
     matvecs: int
     quadratic: np.ndarray
     lanczos: dict[int, tuple[np.ndarray, np.ndarray]]
-
-    @property
-    def worst(self) -> float:
-        return float(self.residuals.max(initial=0.0))

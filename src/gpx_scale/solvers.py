@@ -29,6 +29,20 @@ def make_solver(plan: Plan, executor: Executor, random: np.random.RandomState, j
 
 
 @dataclass(frozen=True)
+class Task:
+    """What every search works on: the data, the prior, who is told, and who keeps the best point so far."""
+
+    data: Inputs
+    prior: Prior
+    executor: Executor
+    journal: Journal
+    keep: Keep
+
+    def on(self, rows: np.ndarray) -> Task:
+        return replace(self, data=self.data[np.sort(rows)])
+
+
+@dataclass(frozen=True)
 class Search:
     """How far to look for hyperparameters, and from where: `known` parameters of an earlier fit, or a `checkpoint` file."""
 
@@ -41,11 +55,10 @@ class Search:
 
     def run(self, solver: Any, plan: Plan, data: Inputs, start: Params, executor: Executor, journal: Journal) -> Optimum:
         """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
-        prior, first = Prior.around(start), start
-        warm = self.known is not None and self.known.labels == start.labels
-        if warm and self.known is not None:
+        prior, first, warm = Prior.around(start), start, False
+        if self.known is not None and self.known.labels == start.labels:
             usable = prior.free & np.isfinite(self.known.theta)
-            first = start.with_theta(np.where(usable, self.known.theta, start.theta))
+            first, warm = start.with_theta(np.where(usable, self.known.theta, start.theta)), True
         file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
         if file is not None and (state := file.read()) is not None:
             first, warm = start.with_theta(state.theta), True
@@ -57,85 +70,62 @@ class Search:
             if file is not None:
                 file.write(State(params.theta, finished))
 
-        search = self._exact if plan.solver == "exact" else self._iterative
-        optimum = search(solver, plan, data, first, prior, warm, keep, executor, journal)
-        keep(optimum.params, finished=not journal.stopped)
+        task = Task(data, prior, executor, journal, keep)
+        if plan.solver == "exact":
+            optimum = self._exact(task, solver, first, warm)
+        else:
+            if not warm:
+                optimum = self._subset(task, plan, first)
+                first = optimum.params
+            if warm or (plan.subset < plan.n and not journal.stopped):
+                optimum = self._climb(task, solver, first)
+        keep(optimum.params, finished=bool(optimum.converged))
         return optimum
 
     def _exact(
-        self,
-        solver: Any,
-        plan: Plan,
-        data: Inputs,
-        first: Params,
-        prior: Prior,
-        warm: bool,
-        keep: Keep,
-        executor: Executor,
-        journal: Journal,
-        whole: str = "all rows",
-        tol: float = 0.0,
+        self, task: Task, solver: Any, first: Params, warm: bool = False, whole: str = "all rows", tol: float = 0.0
     ) -> Optimum:
-        """L-BFGS on a subset, quasi-Newton on all rows."""
+        """L-BFGS on some rows, quasi-Newton on all."""
         return maximise_evidence(
             solver.evaluate,
-            data,
+            task.data,
             first,
-            prior,
+            task.prior,
             max_iter=self.max_iter,
             tol=max(tol, self.tol),
             n_restarts=self.n_restarts,
             random=self.random,
-            journal=journal,
+            journal=task.journal,
             whole=whole,
             warm=warm,
-            keep=keep,
+            keep=task.keep,
         )
 
-    def _iterative(
-        self,
-        solver: Any,
-        plan: Plan,
-        data: Inputs,
-        first: Params,
-        prior: Prior,
-        warm: bool,
-        keep: Keep,
-        executor: Executor,
-        journal: Journal,
-    ) -> Optimum:
-        """The exact optimum of a subset, then `climb` by gradients of all rows; of many rows, by those of some first."""
-        if not warm:
-            everything = plan.subset == plan.n
-            rows = data if everything else data[np.sort(self.random.permutation(plan.n)[: plan.subset])]
-            name, tol = ("all rows", 0.0) if everything else (f"{plan.subset} rows", SUBSET_TOL)
-            subset = ExactSolver(plan.subset, np.float64, executor)
-            found = self._exact(subset, plan, rows, first, prior, False, keep, executor, journal, name, tol)
-            if journal.stopped or everything:
-                return replace(found, evidence=None)
-            first = found.params
-            if plan.n >= MANY_ROWS:
-                some = int(np.sqrt(plan.subset * plan.n))
-                rows = data[np.sort(self.random.permutation(plan.n)[:some])]
-                on_some = CgSolver(min(plan.rank, usual_rank(some)), plan.stored, plan.dtype, executor, self.random, journal)
-                found = self._climb(on_some, rows, first, prior, keep, journal, f"{some} rows", SUBSET_TOL)
-                if journal.stopped:
-                    return found
-                first = found.params
-        return self._climb(solver, data, first, prior, keep, journal)
+    def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
+        """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""
+        if plan.subset == plan.n:
+            found = self._exact(task, ExactSolver(plan.n, np.float64, task.executor), first)
+            return replace(found, evidence=None)  # its leave-one-out residuals are of another solver
+        order = self.random.permutation(plan.n)
+        some, name = task.on(order[: plan.subset]), f"{plan.subset} rows"
+        found = self._exact(some, ExactSolver(plan.subset, np.float64, task.executor), first, whole=name, tol=SUBSET_TOL)
+        if plan.n >= MANY_ROWS and not task.journal.stopped:
+            m = int(np.sqrt(plan.subset * plan.n))
+            rank = min(plan.rank, usual_rank(m))
+            solver = CgSolver(rank, plan.stored, plan.dtype, task.executor, self.random, task.journal)
+            found = self._climb(task.on(order[:m]), solver, found.params, phase=f"{m} rows", tol=SUBSET_TOL)
+        return found
 
-    def _climb(
-        self,
-        solver: Any,
-        data: Inputs,
-        first: Params,
-        prior: Prior,
-        keep: Keep,
-        journal: Journal,
-        phase: str = "all rows",
-        tol: float = 0.0,
-    ) -> Optimum:
-        tol = max(tol, self.tol)
+    def _climb(self, task: Task, solver: Any, first: Params, phase: str = "all rows", tol: float = 0.0) -> Optimum:
+        """Newton by gradients alone."""
         return climb(
-            solver.evaluate, data, first, prior, max_iter=self.max_iter, tol=tol, journal=journal, phase=phase, keep=keep
+            solver.evaluate,
+            task.data,
+            first,
+            task.prior,
+            max_iter=self.max_iter,
+            tol=max(tol, self.tol),
+            journal=task.journal,
+            phase=phase,
+            keep=task.keep,
         )

@@ -30,6 +30,17 @@ class GramPoints:
         return GramPoints(self.rows[rows], *(a[rows] if a.size else a for a in (self.columns, self.own)))
 
 
+def _run(index: Any) -> Any:
+    """A slice for consecutive indices, which needs no copy."""
+    consecutive = index[-1] - index[0] + 1 == index.size and (np.diff(index) == 1).all()
+    return slice(index[0], index[-1] + 1) if consecutive else index
+
+
+def _block(gram: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
+    spans = _run(rows), _run(columns)
+    return gram[spans] if all(isinstance(span, slice) for span in spans) else gram[np.ix_(rows, columns)]
+
+
 @dataclass(frozen=True)
 class Scaled(Kernel):
     """theta1 times a kernel without parameters."""
@@ -105,29 +116,23 @@ class Precomputed(Scaled):
             return a.rows[:, :0]
         if not b.columns.size:
             raise InputError('kernel="precomputed": joint results need X of shape (m, n + m)')
-        if b.columns[-1] - b.columns[0] + 1 == b.columns.size:  # a run of columns needs no copy
-            return a.rows[:, b.columns[0] : b.columns[-1] + 1]
-        return a.rows[:, b.columns]
+        return a.rows[:, _run(b.columns)]
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Arbitrary Python objects, and their Gram matrix if it was asked for once (training)."""
+    """Arbitrary Python objects, and where they stand `at` in a Gram matrix that was asked for once (training)."""
 
     items: list[Any]
     gram: np.ndarray | None = None
-    offset: int = 0
+    at: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.items)
 
     def __getitem__(self, rows: slice | np.ndarray) -> Objects:
-        if isinstance(rows, slice) and self.gram is not None:
-            start, stop, _ = rows.indices(len(self))
-            return Objects(self.items[start:stop], self.gram, self.offset + start)
         index = np.arange(len(self))[rows]
-        at = self.offset + index
-        return Objects([self.items[i] for i in index], None if self.gram is None else self.gram[np.ix_(at, at)])
+        return Objects([self.items[i] for i in index], self.gram, None if self.at is None else self.at[rows])
 
 
 @dataclass(frozen=True)
@@ -152,17 +157,19 @@ class Function(Scaled):
         gram = self._evaluate(objects.items, objects.items)
         if not symmetric(gram):
             raise InputError("the kernel function is not symmetric: k(a, b) and k(b, a) differ")
-        return Objects(objects.items, gram)
+        return Objects(objects.items, gram, np.arange(len(objects)))
 
     def diagonal(self, points: Objects) -> np.ndarray:
         if points.gram is not None:
-            return self.theta1 * points.gram.diagonal()[points.offset : points.offset + len(points)]
+            return self.theta1 * points.gram.diagonal()[points.at]
         each = (self._evaluate([item], [item])[0, 0] for item in points.items)
         return self.theta1 * np.fromiter(each, float, len(points))
 
     def block(self, a: Objects, b: Objects) -> np.ndarray:
+        if not len(a) or not len(b):
+            return np.empty((len(a), len(b)))
         if a.gram is not None and a.gram is b.gram:
-            return a.gram[a.offset : a.offset + len(a), b.offset : b.offset + len(b)]
+            return _block(a.gram, a.at, b.at)
         return self._evaluate(a.items, b.items)
 
     def _evaluate(self, a: list[Any], b: list[Any]) -> np.ndarray:
