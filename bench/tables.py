@@ -1,4 +1,4 @@
-"""Write docs/measured.md and the README's table from the results of the last bench runs: `make tables`."""
+"""Write docs/measured.md and the tables of README and docs/scaling.md from the results of the last bench runs: `make tables`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,14 @@ def main():
     parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
     goals = [row for name in ("engine", "large", "peers") for row in results[name] if row["target"]] + results["accuracy"]
-    readme = ROOT / "README.md"
+    fill(ROOT / "README.md", goals)
+    fill(ROOT / "docs" / "scaling.md", results["large"])
+
+
+def fill(path, rows):
+    """The table between the marks of a page."""
     marked = re.compile(r"(<!-- measured -->\n).*?(<!-- end -->)", re.DOTALL)
-    readme.write_text(marked.sub(lambda found: f"{found[1]}{table(goals)}\n{found[2]}", readme.read_text()))
+    path.write_text(marked.sub(lambda found: f"{found[1]}{table(rows)}\n{found[2]}", path.read_text()))
 
 
 if __name__ == "__main__":
