@@ -1,4 +1,4 @@
-"""Write docs/measured.md and the tables of README and docs/scaling.md from the results of the last bench runs: `make tables`."""
+"""Write docs/measured.md and the tables of README and docs/scaling.md from the last bench runs: `make tables`."""
 
 from __future__ import annotations
 
