@@ -262,9 +262,12 @@ def protein():
 
 
 def _gpr(name):
-    """Plain Gaussian process regression: z = 1, no noise in the weights; Matern 3/2, as in the published runs."""
+    """Plain Gaussian process regression: z = 1, no noise in the weights.
+
+    With the RBF: the Matern 3/2 of the published runs takes kin40k's noise to 0, where conjugate gradients give up.
+    """
     X, y, Xq, yq = real(name)
-    return ours(X, y, Xq, yq, np.ones((len(X), 1)), np.ones((len(Xq), 1)), sigma_w=0.0, kernel="matern32")
+    return ours(X, y, Xq, yq, np.ones((len(X), 1)), np.ones((len(Xq), 1)), sigma_w=0.0)
 
 
 def kin40k_gpr():
@@ -431,7 +434,7 @@ def summary(found):
     for name in PUBLISHED:
         if has(f"{name}_gpr"):
             words = f"RMSE {found[f'{name}_gpr']['mse'] ** 0.5:.3f}, published {PUBLISHED[name]}"
-            rows.append((f"{name}: z = 1, Matern 3/2", words, "", None))
+            rows.append((f"{name}: z = 1 (RBF)", words, "", None))
     if has("scaling"):
         r = found["scaling"]
         words = f"n^{r['exponents'][0]:.2f} an evaluation with gradient, n^{r['exponents'][1]:.2f} a product"

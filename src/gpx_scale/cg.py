@@ -171,10 +171,15 @@ class CgSolver:
 
 
 def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bool, dtype: Any) -> Covariance:
-    """C for many products: tiles in float32 where that keeps its digits and its range, kept or formed anew each time."""
+    """C for many products: tiles in float32 where that keeps its digits and its range, kept or formed anew each time.
+
+    Rounding n^2 tiles to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not well
+    above that, the rounded matrix need not be positive, and float64 is used.
+    """
     exact = Covariance(data, params, executor)
     sizes = exact.diagonal.max(), data.Z.squared().max(), exact.diagonal.max() / max(data.Z.squared().max(), 1e-300)
-    if not all(1e-25 < size < 1e25 for size in sizes if size):
+    in_range = all(1e-25 < size < 1e25 for size in sizes if size)
+    if not in_range or (exact.noise / exact.diagonal).min() < 4.0 * np.finfo(np.float32).eps * np.sqrt(len(data)):
         return exact
     return (Stored if stored else Covariance)(data, params, executor, dtype if params.kernel.single(data.x) else np.float64)
 
