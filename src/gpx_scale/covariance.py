@@ -117,8 +117,13 @@ class Covariance:
                     total[rows] += self._tile(rows, rows) @ right[rows]
                 return total
 
-            for part in self.executor.map(multiply, groups):
-                out[:, chunk] += part
+            parts = self.executor.map(multiply, groups)
+
+            def add(rows: slice, parts: list[np.ndarray] = parts, chunk: slice = chunk) -> None:
+                for part in parts:
+                    out[rows, chunk] += part[rows]
+
+            self.executor.map(add, slices(len(self), 4 * STRIP))
         return out
 
     def contract(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:

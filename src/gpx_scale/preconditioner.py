@@ -160,7 +160,7 @@ class LowRank:
         if not self.rank:
             return self._along_noise(1.0 / self.D)
         m_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
-        M_inverse = m_inverse.T @ m_inverse
+        M_inverse = self.executor.matmul(m_inverse.T, m_inverse)
         H = self.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
         H /= self.D[:, None]
         inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
