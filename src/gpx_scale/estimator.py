@@ -307,8 +307,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
-        std : True, False; "certified": upper bounds of the weights' deviations, faster for many queries; "samples" (`cg`):
-            from posterior samples, inflated so that they do not under-report.
+        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries) or, with `cg`,
+        "samples" (from posterior samples, inflated so that they do not under-report).
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
         """
