@@ -16,6 +16,7 @@ from .runtime import effective_jobs, format_bytes, parse_memory
 AVAILABLE = ("exact", "cg")
 SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
 EXACT_ROWS = 10_000  # up to which `auto` is exact: minutes, and variances that are exact too (docs/scaling.md)
+FLOAT64_ROWS = 15_000  # of the exact solver: beyond, half the time and memory by a float32 factor
 LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
@@ -134,11 +135,12 @@ def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, job
     sizes = {name: exact_bytes(n, p, d, np.dtype(name).itemsize, jobs, gram) for name in ("float64", "float32")}
     if dtype != "auto":
         chosen, why = dtype, "dtype as asked"
-    elif sizes["float64"] <= limit:
+    elif n <= FLOAT64_ROWS and sizes["float64"] <= limit:
         chosen, why = "float64", f"float64: {format_bytes(sizes['float64'])} fit"
     else:
         chosen = "float32"
-        why = f"float32 factor, solves refined in float64: float64 needs {format_bytes(sizes['float64'])}"
+        short = f"float64 needs {format_bytes(sizes['float64'])}" if n <= FLOAT64_ROWS else f"n > {FLOAT64_ROWS}"
+        why = f"float32 factor, solves refined in float64: {short}"
     within(sizes[chosen], limit, f"the exact solver ({chosen}, n = {n})", "solver='cg' (n^2 numbers are not kept)")
     reason = (
         "solver as asked"
