@@ -161,7 +161,7 @@ def test_workers_beside_numba_s_own_threads(benchmark):
 
 def test_float32_factor_of_20000_rows(benchmark):
     data = datasets.synth10(20_000)
-    model = GPXRegressor(optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062)
+    model = GPXRegressor(solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062)
     benchmark.pedantic(lambda: model.fit(data.X, data.y), rounds=1)
     parts = model.posterior_.parts
     with threads(None), Executor(None) as executor:
@@ -193,7 +193,7 @@ def test_digits_fit_and_explain(benchmark):
 def test_certified_queries(benchmark):
     data = datasets.synth10(6000)
     X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
-    model = GPXRegressor(optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062).fit(X, y)
+    model = GPXRegressor(solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062).fit(X, y)
     shown = {}
 
     def exactly():
