@@ -86,20 +86,8 @@ class Search:
         self, task: Task, solver: Any, first: Params, warm: bool = False, whole: str = "all rows", tol: float = 0.0
     ) -> Optimum:
         """L-BFGS on some rows, quasi-Newton on all."""
-        return maximise_evidence(
-            solver.evaluate,
-            task.data,
-            first,
-            task.prior,
-            max_iter=self.max_iter,
-            tol=max(tol, self.tol),
-            n_restarts=self.n_restarts,
-            random=self.random,
-            journal=task.journal,
-            whole=whole,
-            warm=warm,
-            keep=task.keep,
-        )
+        more = {"n_restarts": self.n_restarts, "random": self.random, "whole": whole, "warm": warm}
+        return self._search(maximise_evidence, task, solver, first, tol, **more)
 
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
         """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""
@@ -118,14 +106,9 @@ class Search:
 
     def _climb(self, task: Task, solver: Any, first: Params, phase: str = "all rows", tol: float = 0.0) -> Optimum:
         """Newton by gradients alone."""
-        return climb(
-            solver.evaluate,
-            task.data,
-            first,
-            task.prior,
-            max_iter=self.max_iter,
-            tol=max(tol, self.tol),
-            journal=task.journal,
-            phase=phase,
-            keep=task.keep,
-        )
+        return self._search(climb, task, solver, first, tol, phase=phase)
+
+    def _search(self, search: Any, task: Task, solver: Any, first: Params, tol: float, **more: Any) -> Optimum:
+        limits = {"max_iter": self.max_iter, "tol": max(tol, self.tol)}
+        told = {"journal": task.journal, "keep": task.keep}
+        return search(solver.evaluate, task.data, first, task.prior, **limits, **told, **more)
