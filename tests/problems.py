@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 import oracle
 from gpx_scale import GPXRegressor, kernels
-from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inputs import Inputs
 from gpx_scale.params import Params
 
 

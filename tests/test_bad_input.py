@@ -42,8 +42,6 @@ def changed(value, at=(3, 1)):
         ((X.astype(str).astype(object) + "a", y), ValueError, "could not convert"),
         ((X + 1j, y), ValueError, "Complex data not supported"),
         ((X, y + 1j), ValueError, "Complex data not supported"),
-        ((sp.csr_array(X), y), TypeError, "dense"),
-        ((X, y, sp.csr_matrix(X)), TypeError, "dense"),
         ((X, None), ValueError, "y"),
         ((X * 1e305, y), InputError, "rescale"),
     ],

@@ -13,7 +13,8 @@ from gpx_scale.cg import CgSolver
 from gpx_scale.covariance import Covariance, Stored
 from gpx_scale.errors import InputError, MemoryLimitError, NotConverged, SolverUnavailable
 from gpx_scale.exact import ExactSolver
-from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inputs import Inputs
 from gpx_scale.krylov import log_quadrature, solve
 from gpx_scale.local import Neighbourhood
 from gpx_scale.params import Params

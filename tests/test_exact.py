@@ -10,7 +10,8 @@ from gpx_scale import exact
 from gpx_scale.covariance import TILE, Covariance
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.exact import ExactSolver
-from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inputs import Inputs
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor
 from problems import make_problem, problems

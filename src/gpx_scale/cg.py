@@ -4,7 +4,8 @@
     tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}     (P as control variate)
     log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],  u = P^-1/2 z / |P^-1/2 z|   (Lanczos, from CG's coefficients)
 
-y and the probes are solved together: each tile of C is used for all of them. c = 1 where P is as good as C; where it is not,
+y and the probes are solved together: each tile of C is used for all of them. Of a sparse Z, C is a list of pairs, P has the
+whole of C's diagonal, e1 and e2 are signs, and c = 0. Otherwise c = 1 where P is as good as C; where it is not,
 that would add noise instead of taking it away, so c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms
 A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measures to a few per cent.
 """
@@ -17,17 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from .covariance import COLUMNS, Covariance, Stored
-from .inputs import DenseFeatures, Inputs
+from .covariance import COLUMNS, Covariance
+from .features import DenseFeatures, Features
+from .inputs import Inputs
 from .krylov import log_quadrature, solve
 from .local import LOCAL, SHARED, Neighbourhood
+from .pairs import Pairs, covariances
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
 from .paths import PriorPath, inflation, prior_paths
+from .pilots import PILOTS, Pilots
 from .preconditioner import LowRank, choose_pivots
 from .progress import Journal
 from .runtime import Executor, slices
 from .solution import Evidence, Solution
+from .words import WORD_ROWS, LocalWords, Reduce
 
 PROBES = 15  # and y: up to 16 columns, a product costs the same
 # While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4
@@ -39,8 +44,8 @@ PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's 
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
 INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
-PILOTS = 4  # rows whose exact variance is solved for too, to state how much the local one exceeds it
 SAMPLED_PATHS = 64  # that deviations from samples are made of
+PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 1.6, 0.05  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
 
 
 class CgSolver:
@@ -49,35 +54,53 @@ class CgSolver:
     def __init__(
         self,
         rank: int,
-        stored: bool,
+        form: str,
         dtype: Any,
         executor: Executor,
         random: np.random.RandomState,
         journal: Journal,
         shared: int = SHARED,
+        try_jacobi: bool = False,
+        allow: Any = lambda count: None,
     ) -> None:
-        self.rank, self.stored, self.dtype, self.shared = rank, stored, dtype, shared
+        self.rank, self.form, self.dtype, self.shared = rank, form, dtype, shared
         self._executor, self._random, self._journal = executor, random, journal
+        self._try_jacobi, self._allow = try_jacobi, allow
+        self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
         self._normals: tuple[np.ndarray, np.ndarray] | None = None
         self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
-    def _prepare(self, data: Inputs, params: Params) -> tuple[Covariance, LowRank]:
-        """C over tiles, and its preconditioner with the pivots of this fit."""
-        C = fast_covariance(data, params, self._executor, self.stored, self.dtype)
+    def _covariance(self, data: Inputs, params: Params) -> tuple[Covariance, Covariance]:
+        """C for many products, and C in float64 for true residuals."""
+        if self.form == "pairs" and self._pairs is None:
+            with self._journal.phase("pairs"):
+                self._pairs = Pairs.of(data, self._executor, self._allow)
+        return covariances(data, params, self._executor, self.form, self.dtype, self._pairs)
+
+    def _precondition(self, C: Covariance, y: np.ndarray) -> LowRank:
+        """P with the pivots of this fit, which the first call chooses."""
+        residual = self.form == "pairs"
         if self._pivots is None:
             with self._journal.phase("preconditioner"):
                 self._pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
-        P = LowRank.of(C, self._pivots)
+                if self._try_jacobi and jacobi_is_faster(C, self._pivots, y):
+                    self._pivots = self._pivots[:0]
+            self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
+        P = LowRank.of(C, self._pivots, residual)
         if self._normals is None:
-            draw = self._random.standard_normal
-            self._normals = draw((P.rank, PROBES)), draw((len(data), PROBES))
-        return C, P
+            draw = self._signs if residual else self._random.standard_normal
+            self._normals = draw((P.rank, PROBES)), draw((len(y), PROBES))
+        return P
+
+    def _signs(self, shape: tuple[int, int]) -> np.ndarray:
+        return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
-        C, P = self._prepare(data, params)
+        C, precise = self._covariance(data, params)
+        P = self._precondition(C, data.y)
         assert self._normals is not None
         probes = P.draw(*self._normals)
         halves = P.solve(probes)
@@ -87,19 +110,20 @@ class CgSolver:
             P,
             np.column_stack([data.y, probes]),
             np.concatenate([[TRAINING * len(data)], 0.5 * PROBE_SHARE * energy]),
-            precise=Covariance(data, params, self._executor),
+            precise=precise,
             tell=self._journal.iterated,
         )
         alpha = self._last = found.X[:, 0].copy()
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         slope = metric = None
         if gradient:
-            if self._share is None:
-                self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
             U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
             V = np.column_stack([alpha, halves])
-            surplus = P.contract_pairs(halves) / PROBES - P.trace_of_derivative()
-            slope = 0.5 * (C.contract_pairs(U, V) + self._share * surplus)
+            slope = 0.5 * C.contract_pairs(U, V)
+            if not P.residual:
+                if self._share is None:
+                    self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
+                slope += 0.5 * self._share * (P.contract_pairs(halves) / PROBES - P.trace_of_derivative())
         if information:
             metric = self._information(C, P, alpha)
         return Evidence(value, slope, alpha, information=metric, deviation=deviation)
@@ -121,67 +145,65 @@ class CgSolver:
 
     def condition(self, data: Inputs, params: Params) -> CgParts:
         """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
-        C, P = self._prepare(data, params)
+        C, precise = self._covariance(data, params)
+        P = self._precondition(C, data.y)
         assert self._normals is not None
         probes = P.draw(*self._normals)
         seed = int(self._random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if params.kernel.takes == "vectors":
+        if params.kernel.takes == "vectors" and isinstance(
+            data.Z, DenseFeatures
+        ):  # of thousands of words, only when asked for
             paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._executor)
-        pilots = self._random.permutation(len(data))[:PILOTS]
-        B = np.column_stack([data.y, probes, C.columns(pilots), seen])
+        pilots = Pilots.draw(data, params, self._random)
+        B = np.column_stack([data.y, probes, pilots.right_hand_sides(C), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
-        noise = C.noise[pilots]
         nats = np.concatenate(
             [
                 [PREDICTION * _relative_size(data.y, P)],
                 PROBE_SHARE * energy,
-                1e-4 * noise,
+                1e-4 * pilots.noise,
                 np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
             ]
         )
         start = np.zeros_like(B)
         if self._last is not None:
             start[:, 0] = self._last
-        precise = Covariance(data, params, self._executor)
         found = solve(C, P, B, nats, start=start, precise=precise, tell=self._journal.iterated)
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
-        bank = PathBank(paths, found.X[:, 1 + PROBES + pilots.size :].copy())
+        asked = slice(1 + PROBES, 1 + PROBES + len(pilots))
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
-        shared = np.concatenate([P.pivots, self._random.permutation(rest)[: max(0, self.shared - P.rank)]])
-        del B, C, start
+        shared = np.concatenate([P.pivots, self._random.permutation(rest)])[: max(self.shared, 0 if P.residual else P.rank)]
+        del B, C, precise, start
+        self._pairs = None
         near = Neighbourhood.of(data, params, shared, self._executor)
-        known = found.quadratic[1 + PROBES : 1 + PROBES + pilots.size]
         return CgParts(
             data,
             params,
             alpha=found.X[:, 0].copy(),
             pivots=P.pivots,
-            stored=self.stored,
+            form=self.form,
             dtype=self.dtype,
             evidence=value,
             evidence_deviation=deviation,
             solution=_summary(found),
             near=near,
-            excess=near.excess(pilots, known, self._executor),
-            bank=bank,
+            excess=pilots.excess(near, found.quadratic[asked], self._executor),
+            bank=PathBank(paths, found.X[:, asked.stop :].copy()),
             seed=seed,
         )
 
 
-def fast_covariance(data: Inputs, params: Params, executor: Executor, stored: bool, dtype: Any) -> Covariance:
-    """C for many products: tiles in float32 where that keeps its digits and its range, kept or formed anew each time.
-
-    Rounding n^2 tiles to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not well
-    above that, the rounded matrix need not be positive, and float64 is used.
-    """
-    exact = Covariance(data, params, executor)
-    sizes = exact.diagonal.max(), data.Z.squared().max(), exact.diagonal.max() / max(data.Z.squared().max(), 1e-300)
-    in_range = all(1e-25 < size < 1e25 for size in sizes if size)
-    if not in_range or (exact.noise / exact.diagonal).min() < 4.0 * np.finfo(np.float32).eps * np.sqrt(len(data)):
-        return exact
-    return (Stored if stored else Covariance)(data, params, executor, dtype if params.kernel.single(data.x) else np.float64)
+def jacobi_is_faster(C: Covariance, pivots: np.ndarray, y: np.ndarray) -> bool:
+    """Whether solves cost less without pivots: iterations that y takes, times ns of one for PANEL columns. By counts and not
+    by the clock, so that a fit is the same every time."""
+    n, pairs = len(y), len(C.pairs)  # type: ignore[attr-defined]
+    costs = []
+    for some in (pivots[:0], pivots):
+        found = solve(C, LowRank.of(C, some, residual=True), y[:, None], np.array([TRAINING * n]))
+        costs.append(found.iterations * (pairs * PAIR_NS + n * some.size * PIVOT_NS) + n * some.size**2 * BUILD_NS)
+    return costs[0] <= costs[1]
 
 
 def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
@@ -243,13 +265,13 @@ class CgParts(RowParts):
     """What the posterior asks of the iterative solver: the mean to the solve's tolerance, variances never too small."""
 
     pivots: np.ndarray
-    stored: bool
+    form: str
     dtype: Any
     evidence: float
     evidence_deviation: float
     solution: str
     near: Neighbourhood
-    excess: tuple[float, float]
+    excess: list[tuple[float, float]]
     bank: PathBank
     seed: int
 
@@ -259,10 +281,12 @@ class CgParts(RowParts):
 
     @property
     def variances(self) -> str:
+        kinds = zip(("y", "weights"), self.excess, strict=False)
+        words = f"; weights on the {WORD_ROWS} rows with the feature that say most" if self.form == "pairs" else ""
         return (
-            f"local: conditioned on {self.near.shared.size} rows for all and the {min(LOCAL, len(self))} most correlated with "
-            f"each query; never below exact, at {PILOTS} training rows {self.excess[0]:.1%} above it, at most "
-            f"{self.excess[1]:.1%}"
+            f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most correlated with "
+            f"each query{words}; never below exact; at {PILOTS} training rows above it by "
+            + ", ".join(f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds)
         )
 
     @property
@@ -272,24 +296,29 @@ class CgParts(RowParts):
     def solve_bytes(self, columns: int) -> int:
         """What solving for that many more right-hand sides takes: tiles if kept, preconditioner, vectors."""
         n, r = len(self), self.pivots.size
-        return 2 * n * n * self.stored + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
+        tiles = 2 * n * n if self.form == "stored" else 0
+        return tiles + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
 
     def reductions(
         self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
     ) -> Reductions:
         return self.near.reductions(K, var, cov, list(along), executor)
 
-    def reduction_joint(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
+        return LocalWords(Covariance(self.data, self.params, executor))
+
+    def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a_i.B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m);  by CG, never above the exact one."""
-        B = (K * DenseFeatures(A).inner(self.data.Z)).T
-        noise = self.params.noise(np.einsum("ij,ij->i", A, A))
+        B = (K * A.inner(self.data.Z)).T
+        noise = self.params.noise(A.squared())
         X, CX = self._solve(B, 1e-4 * noise, executor)
         return symmetric_part(X.T @ (2.0 * B - CX))
 
     def _solve(self, B: np.ndarray, nats: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
-        C = fast_covariance(self.data, self.params, executor, self.stored, self.dtype)
-        P, precise = LowRank.of(C, self.pivots), Covariance(self.data, self.params, executor)
+        pairs = Pairs.of(self.data, executor) if self.form == "pairs" else None
+        C, precise = covariances(self.data, self.params, executor, self.form, self.dtype, pairs)
+        P = LowRank.of(C, self.pivots, residual=self.form == "pairs")
         X = np.hstack([solve(C, P, B[:, j], nats[j], precise=precise).X for j in slices(B.shape[1], COLUMNS)])
         return X, precise.matmul(X)
 
@@ -318,7 +347,8 @@ class CgParts(RowParts):
         """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
         drawn = self.deviations(x, np.arange(SAMPLED_PATHS), executor)
         factor = inflation(SAMPLED_PATHS)
-        combined = [factor * np.square(np.einsum("mds,md->ms", drawn, A)).mean(axis=1) for A in along]
+        each = ([A.row_dot(drawn[:, :, s]) for s in range(SAMPLED_PATHS)] for A in along)
+        combined = [factor * np.square(draws).mean(axis=0) for draws in each]
         return factor * np.square(drawn).mean(axis=2), combined
 
     def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:

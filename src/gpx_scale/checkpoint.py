@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import GPXWarning, InputError
+from .features import SparseFeatures
 from .inputs import Inputs
 from .params import Params
 
@@ -40,7 +41,7 @@ class Checkpoint:
         if not path.parent.is_dir():
             raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
         seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names)).encode(), digest_size=16)
-        for array in (start.theta, data.Z.array, data.y, *_arrays(data.x)):
+        for array in (start.theta, *data.Z.arrays, data.y, *_arrays(data.x)):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
         return cls(path, seen.hexdigest())
@@ -88,4 +89,6 @@ def _arrays(x: Any) -> list[np.ndarray]:
     """The numbers in what a kernel made of the training x: vectors, a Gram matrix, or those of several kernels."""
     if isinstance(x, np.ndarray):
         return [x]
+    if isinstance(x, SparseFeatures):
+        return x.arrays
     return [array for name in ("first", "second", "rows", "gram") if hasattr(x, name) for array in _arrays(getattr(x, name))]

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import jit
-from .inputs import DenseFeatures, Inputs
+from .features import Features
+from .inputs import Inputs
 from .params import Params
 from .runtime import Executor, lower_tiles, slices
 
@@ -205,7 +206,7 @@ class Stored(Covariance):
         return np.float32
 
 
-def cross(kernel: Any, a: Any, b: Any, executor: Executor, Z: tuple[DenseFeatures, DenseFeatures] | None = None) -> np.ndarray:
+def cross(kernel: Any, a: Any, b: Any, executor: Executor, Z: tuple[Features, Features] | None = None) -> np.ndarray:
     """k(a_i, b_j) for points a, b, times <z_i, z_j> where Z = (Z of a, Z of b) is given;  (m, n) in parallel tiles."""
     out = np.empty((len(a), len(b)))
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
@@ -14,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
-from .explanation import Explanation, assemble, baseline_vector
-from .inputs import DenseFeatures, Door, Inputs, open_door, remember_columns
+from .explanation import Explanation, assemble, assemble_sparse, baseline_vector
+from .features import Features, SparseFeatures, repeated
+from .inputs import Door, Inputs, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, positive, whole
 from .plan import Plan, chunk_bytes, make_plan, within
-from .posterior import Posterior
+from .posterior import Ask, Moments, Posterior
 from .progress import FitReport, Journal
 from .runtime import Executor, parse_memory, threads
 from .solution import Evidence
@@ -199,7 +201,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
         return self
 
-    def _open(self, X: Any, y: Any, Z: Any, kernel: Any) -> tuple[Door, Any, DenseFeatures, np.ndarray]:
+    def _open(self, X: Any, y: Any, Z: Any, kernel: Any) -> tuple[Door, Any, Features, np.ndarray]:
         return open_door(
             X,
             y,
@@ -211,17 +213,22 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             fit_intercept=self.fit_intercept,
         )
 
-    def _plan_for(self, door: Door, features: DenseFeatures, kernel: Any) -> Plan:
+    def _plan_for(self, door: Door, features: Features, kernel: Any) -> Plan:
+        n, d, density = *features.shape, None
+        if isinstance(features, SparseFeatures):
+            d, density = int(features.counts.mean()) + 1, features.density()
         return make_plan(
-            len(features),
+            n,
             door.scaling.x_shift.size,
-            features.shape[1],
+            d,
             solver=self.solver,
             dtype=self.dtype,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             gram=kernel.takes != "vectors",
             rank=self.preconditioner_rank,
+            density=density,
+            radial=kernel.radial and not self.ard,
         )
 
     def _remember(self, door: Door, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
@@ -279,15 +286,12 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
-        with self._engine() as (executor, chunk):
-            if return_std == "samples":
-                moments = self._sampled(x, executor, chunk, along=[features.array])
-            else:
-                moments = self.posterior_.moments(x, executor, chunk, along=[features.array] if return_std else [])
-            mean = self._door.scaling.prediction(features.row_dot(moments.mean))
-            if return_cov:
-                joint = self.posterior_.joint(x, features.array, executor, parse_memory(self.memory_limit))
-                return mean, scale * (scale * joint)
+        moments = self._answer(x, features, Ask(return_std), [features] if return_std else [])
+        mean = self._door.scaling.prediction(features.row_dot(moments.mean))
+        if return_cov:
+            with self._engine() as (executor, _):
+                joint = self.posterior_.joint(x, features, executor, parse_memory(self.memory_limit))
+            return mean, scale * (scale * joint)
         if return_std:
             return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
         return mean
@@ -304,61 +308,57 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         cov: bool = False,
         baseline: Any = "mean",
         feature_names: Sequence[str] | None = None,
+        dense: bool = False,
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
         std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries) or, with `cg`,
         "samples" (from posterior samples, inflated so that they do not under-report).
         cov : the full (d, d) covariance of each row's weights as well.
-        baseline : "mean", "zero" or (d,): contributions are weight times (z - baseline).
+        baseline : "mean" (of a sparse Z: zero), "zero" or (d,): contributions are weight times (z - baseline).
+        dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.
         """
         x, features, raw = self._query(X, Z)
-        return self._explain(x, features, raw, std, cov, baseline, feature_names)
+        return self._explain(x, features, raw, Ask(std, cov, dense=dense), baseline, feature_names)
 
     def training_explanation(
-        self, std: bool = True, cov: bool = False, baseline: Any = "mean", feature_names: Sequence[str] | None = None
+        self,
+        std: bool = True,
+        cov: bool = False,
+        baseline: Any = "mean",
+        feature_names: Sequence[str] | None = None,
+        dense: bool = False,
     ) -> Explanation:
         """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
         check_is_fitted(self)
         data = self.posterior_.parts.data
-        raw = self._door.scaling.raw_z(data.Z.array)
-        return self._explain(data.x, data.Z, raw, std, cov, baseline, feature_names, own=slice(0, len(data)))
+        raw = self._door.scaling.raw_z(data.Z)
+        return self._explain(data.x, data.Z, raw, Ask(std, cov, own=True, dense=dense), baseline, feature_names)
 
     def _explain(
-        self,
-        x: Any,
-        features: DenseFeatures,
-        raw: np.ndarray,
-        std: bool | str,
-        cov: bool,
-        baseline: Any,
-        names: Sequence[str] | None,
-        own: slice | None = None,
+        self, x: Any, features: Features, raw: Any, ask: Ask, baseline: Any, names: Sequence[str] | None
     ) -> Explanation:
-        if std not in (True, False, "certified", "samples"):
-            raise InputError(f'std={std!r}: give True, False, "certified" or "samples"')
-        if isinstance(std, str) and (cov or own is not None):
-            raise InputError(f"std={std!r} is for the deviations of new rows: give std=True")
-        scaling = self._door.scaling
+        if ask.std not in (True, False, "certified", "samples"):
+            raise InputError(f'std={ask.std!r}: give True, False, "certified" or "samples"')
+        if isinstance(ask.std, str) and (ask.cov or ask.own):
+            raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
+        scaling, names = self._door.scaling, self._door.z_names if names is None else names
         base = baseline_vector(baseline, scaling)
-        along = [features.array, np.broadcast_to(scaling.z(base[None, :]), features.shape)] if std else []
-        with self._engine() as (executor, chunk):
-            if cov:
-                within(
-                    24 * features.shape[0] * features.shape[1] ** 2, parse_memory(self.memory_limit), "covariances of all rows"
+        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
+        if isinstance(features, SparseFeatures) and not ask.dense:
+            if ask.cov or base.any():
+                raise InputError(
+                    "covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True"
                 )
-            if std == "certified":
-                moments = self.posterior_.certified_moments(x, executor, chunk, along=along)
-            elif std == "samples":
-                moments = self._sampled(x, executor, chunk, var=True, along=along)
-            else:
-                moments = self.posterior_.moments(x, executor, chunk, var=bool(std), cov=cov, along=along, own=own)
-        return assemble(moments, raw, base, scaling, self._params, self._door.z_names if names is None else names)
+            return assemble_sparse(self._answer(x, features, ask, along), features, scaling, self._params, names)
+        m, d = features.shape
+        within(24 * m * d * (d if ask.cov else 1), parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
+        moments = self._answer(x, features, ask, along)
+        return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, names)
 
-    def _sampled(self, x: Any, executor: Executor, chunk: int, **asked: Any) -> Any:
-        if self.solver_ != "cg":
-            raise SolverUnavailable(f"deviations from samples are for solver='cg'; {self.solver_!r} has them exactly")
-        return self.posterior_.sampled_moments(x, executor, chunk, parse_memory(self.memory_limit), **asked)
+    def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
+        with self._engine() as (executor, chunk):
+            return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
 
     # ------------------------------------------------------------------------------------------------------- samples
 
@@ -368,7 +368,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         x, features, _ = self._query(X, Z)
         random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
         with self._engine() as (executor, _):
-            latent = self.posterior_.sample_y(x, features.array, int(n_samples), random, executor, limit)
+            latent = self.posterior_.sample_y(x, features, int(n_samples), random, executor, limit)
         return self._door.scaling.prediction(latent)
 
     def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
@@ -408,7 +408,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------------ plumbing
 
-    def _query(self, X: Any, Z: Any) -> tuple[Any, DenseFeatures, np.ndarray]:
+    def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
         check_is_fitted(self)
         if self._params.kernel.takes == "vectors":
             remember_columns(self, X, reset=False)
@@ -423,6 +423,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         kernel = self.kernel
         tags.input_tags.pairwise = (
             kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "takes", "") == "gram"

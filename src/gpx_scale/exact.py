@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,13 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 from .certified import latent_variance_bound
 from .covariance import Covariance, cross
 from .errors import JitterWarning, NotConverged, NotPositiveDefinite
-from .inputs import DenseFeatures, Inputs
+from .features import Features
+from .inputs import Inputs
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
 from .runtime import Executor, slices, threads
 from .solution import Evidence
+from .words import InverseWords, Reduce, SolvedWords
 
 THREADS_FROM = 800
 THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
@@ -274,19 +277,32 @@ class ExactParts(RowParts):
         P, Q = self._halves(self.data.Z.spread(K), executor)
         return symmetric_part(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
 
-    def reduction_along(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+    def reduction_along(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
-        P, Q = self._halves(K * DenseFeatures(A).inner(self.data.Z), executor)
-        return np.einsum("ij,ij->i", P, Q)
+        return self._quadratic(K * A.inner(self.data.Z), executor)
 
-    def reduction_joint(self, K: np.ndarray, A: np.ndarray, executor: Executor) -> np.ndarray:
+    def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m)."""
-        return self.reduction_between(K * DenseFeatures(A).inner(self.data.Z), executor)
+        return self.reduction_between(K * A.inner(self.data.Z), executor)
 
     def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
         """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
         P, Q = self._halves(B, executor)
         return symmetric_part(executor.matmul(P, Q.T))
+
+    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
+        """(C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, and fits."""
+        n = len(self)
+        if self.buffer.dtype == np.float64 and 3 * entries > 2 * n and 9 * n * n < memory_limit:
+            with _worthwhile_threads(n, self.buffer.itemsize):
+                inverse = replace(self.factor(executor), buffer=self.buffer.copy()).inverse_in_place()
+            return InverseWords(inverse)
+        return SolvedWords(n, partial(self._quadratic, executor=executor))
+
+    def _quadratic(self, B: np.ndarray, executor: Executor) -> np.ndarray:
+        """b.C^-1 b of rows B, which are overwritten;  (c, n) -> (c,)."""
+        P, Q = self._halves(B, executor)
+        return np.einsum("ij,ij->i", P, Q)
 
     def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
         """Upper bound of Var[g_l(x*)], faster for many queries;  (m, d)."""

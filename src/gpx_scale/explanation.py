@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from .errors import InputError
+from .features import SparseFeatures
 from .inputs import Scaling
 from .params import Params
 from .posterior import Moments
@@ -30,23 +32,24 @@ class Explanation:
 
     weights (m, d) are per unit of z; contributions are weight times (z - baseline); base_values (m,) are the predictions
     at the baseline. Every `*_std` is a posterior standard deviation (None where not asked for): of weights with sigma_w,
-    of predictions with sigma_y too. data (m, d) is z in the user's units.
+    of predictions with sigma_y too. data (m, d) is z in the user's units. Of a sparse Z, all that is (m, d) is a `csr_array`
+    with the entries of Z.
     """
 
-    weights: np.ndarray
-    weights_std: np.ndarray | None
-    contributions: np.ndarray
-    contributions_std: np.ndarray | None
+    weights: Any
+    weights_std: Any
+    contributions: Any
+    contributions_std: Any
     base_values: np.ndarray
     base_values_std: np.ndarray | None
     prediction: np.ndarray
     prediction_std: np.ndarray | None
-    data: np.ndarray
+    data: Any
     feature_names: list[str]
     weights_cov: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.weights)
+        return len(self.prediction)
 
     def __getitem__(self, rows: Any) -> Explanation:
         """The explanations of some samples: an index (kept as a sample of its own), a slice, or an array of either."""
@@ -54,10 +57,8 @@ class Explanation:
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"sample {rows} of {len(self)}")
             rows = [rows]
-        picked = {
-            field.name: value[rows] for field in fields(self) if isinstance(value := getattr(self, field.name), np.ndarray)
-        }
-        return replace(self, **picked)
+        arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name != "feature_names")
+        return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -67,43 +68,55 @@ class Explanation:
         return f"Explanation({len(self)} samples, {self.weights.shape[1]} features, {std} uncertainty)"
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
-        """The k features with the largest absolute contributions to sample i, largest first."""
-        order = np.argsort(-np.abs(self.contributions[i]), kind="stable")[:k]
+        """The k features with the largest absolute contributions to sample i, largest first; of a sparse Z, those it has."""
+        entries = self[i]._entries()
+        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[:k]
+        deviations = entries.get("contribution_std")
         return [
             Reason(
-                self.feature_names[l],
-                float(self.data[i, l]),
-                float(self.weights[i, l]),
-                float(self.contributions[i, l]),
-                None if self.contributions_std is None else float(self.contributions_std[i, l]),
+                self.feature_names[entries["feature"][e]],
+                float(entries["value"][e]),
+                float(entries["weight"][e]),
+                float(entries["contribution"][e]),
+                None if deviations is None else float(deviations[e]),
             )
-            for l in order
+            for e in order
         ]
 
+    def _entries(self) -> dict[str, np.ndarray]:
+        """Columns of a table with a row for every sample and feature, or every entry of a sparse Z; features as numbers."""
+        parts = {
+            "value": self.data,
+            "weight": self.weights,
+            "contribution": self.contributions,
+            "weight_std": self.weights_std,
+            "contribution_std": self.contributions_std,
+        }
+        if sp.issparse(self.weights):
+            pointers, features = self.weights.indptr, self.weights.indices
+            columns = {"sample": np.repeat(np.arange(len(self)), np.diff(pointers)), "feature": features}
+            return columns | {name: part.data for name, part in parts.items() if part is not None}
+        m, d = self.weights.shape
+        columns = {"sample": np.repeat(np.arange(m), d), "feature": np.tile(np.arange(d), m)}
+        return columns | {name: part.ravel() for name, part in parts.items() if part is not None}
+
     def to_frame(self, wide: bool = False) -> Any:
-        """A pandas DataFrame: one row a sample and feature, or with `wide` one row a sample and its contributions."""
+        """A pandas DataFrame: one row a sample and feature (of a sparse Z, an entry), or with `wide` one row a sample and its
+        contributions (of a sparse Z, in sparse columns)."""
         try:
             import pandas as pd
         except ImportError as error:
             raise ImportError("Explanation.to_frame needs pandas: pip install pandas") from error
-        m, d = self.weights.shape
         if wide:
-            frame = pd.DataFrame(self.contributions, columns=self.feature_names)
+            make = pd.DataFrame.sparse.from_spmatrix if sp.issparse(self.contributions) else pd.DataFrame
+            frame = make(self.contributions, columns=self.feature_names)
             frame.insert(0, "base_value", self.base_values)
             frame.insert(1, "prediction", self.prediction)
             if self.prediction_std is not None:
                 frame.insert(2, "prediction_std", self.prediction_std)
             return frame
-        columns = {
-            "sample": np.repeat(np.arange(m), d),
-            "feature": np.tile(np.array(self.feature_names, dtype=object), m),
-            "value": self.data.ravel(),
-            "weight": self.weights.ravel(),
-            "contribution": self.contributions.ravel(),
-        }
-        if self.weights_std is not None and self.contributions_std is not None:
-            columns["weight_std"] = self.weights_std.ravel()
-            columns["contribution_std"] = self.contributions_std.ravel()
+        columns = self._entries()
+        columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
         return pd.DataFrame(columns)
 
     def plot(self, i: int = 0, ax: Any = None, k: int = 20) -> Any:
@@ -138,33 +151,72 @@ def assemble(
     names: Sequence[str],
 ) -> Explanation:
     """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
-    if len(names) != raw_z.shape[1]:
-        raise InputError(f"{len(names)} feature names for {raw_z.shape[1]} features")
-    base_z = scaling.z(baseline[None, :])
     weights = scaling.weights(moments.mean)
     shift = raw_z - baseline
     contributions = weights * shift
-    base_values = scaling.prediction((moments.mean * base_z).sum(axis=1))
-    weights_std = contributions_std = base_values_std = prediction_std = weights_cov = None
+    base_values = scaling.prediction((moments.mean * scaling.z_row(baseline)).sum(axis=1))
+    weights_std = contributions_std = weights_cov = None
     if moments.var is not None:
         weights_std = np.abs(scaling.weights(np.sqrt(moments.var)))
         contributions_std = weights_std * np.abs(shift)
-    if moments.along:
-        along_z, along_base = moments.along
-        prediction_std = scaling.y_scale * np.sqrt(along_z + params.sigma_y**2)
-        base_values_std = scaling.y_scale * np.sqrt(along_base)
     if moments.cov is not None:
         weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.cov), 1, 2))
+    prediction = base_values + contributions.sum(axis=1)
     return Explanation(
-        weights,
-        weights_std,
-        contributions,
-        contributions_std,
-        base_values,
-        base_values_std,
-        base_values + contributions.sum(axis=1),
-        prediction_std,
-        raw_z.copy(),
-        list(names),
-        weights_cov,
+        weights=weights,
+        weights_std=weights_std,
+        contributions=contributions,
+        contributions_std=contributions_std,
+        base_values=base_values,
+        prediction=prediction,
+        data=raw_z.copy(),
+        feature_names=_names(names, raw_z.shape[1]),
+        weights_cov=weights_cov,
+        **_deviations(moments, scaling, params),
     )
+
+
+def assemble_sparse(
+    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Params, names: Sequence[str]
+) -> Explanation:
+    """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
+    d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))])
+    pattern = SparseFeatures(pointers, z.indices[z.span][counted], z.values[z.span][counted], d)
+    weights = scaling.y_scale * moments.mean[counted]
+    intercepts = np.bincount(z.entry_rows[~counted], moments.mean[~counted], minlength=len(z))
+    base_values = scaling.prediction(intercepts)
+    contributions = pattern.with_values(weights * pattern.values)
+    weights_std = contributions_std = None
+    if moments.var is not None:
+        deviations = scaling.y_scale * np.sqrt(moments.var[counted])
+        weights_std = pattern.with_values(deviations)
+        contributions_std = pattern.with_values(deviations * np.abs(pattern.values))
+    return Explanation(
+        weights=pattern.with_values(weights),
+        weights_std=weights_std,
+        contributions=contributions,
+        contributions_std=contributions_std,
+        base_values=base_values,
+        prediction=base_values + contributions.sum(axis=1),
+        data=pattern.with_values(pattern.values.copy()),
+        feature_names=_names(names, d),
+        **_deviations(moments, scaling, params),
+    )
+
+
+def _names(names: Sequence[str], d: int) -> list[str]:
+    if len(names) != d:
+        raise InputError(f"{len(names)} feature names for {d} features")
+    return list(names)
+
+
+def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str, np.ndarray | None]:
+    """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
+    if not moments.along:
+        return {"prediction_std": None, "base_values_std": None}
+    along_z, along_base = moments.along
+    return {
+        "prediction_std": scaling.y_scale * np.sqrt(along_z + params.sigma_y**2),
+        "base_values_std": scaling.y_scale * np.sqrt(along_base),
+    }

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.validation import check_array, check_consistent_length, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from .errors import InputError
-from .runtime import Executor, slices
+from .features import DenseFeatures, Features, SparseFeatures
+from .runtime import slices
 
 LARGEST = 1e150  # beyond it, squares overflow
 
@@ -73,62 +75,12 @@ def _take(A: Any, rows: Any) -> Any:
     return [A[i] for i in np.arange(len(A))[rows]]
 
 
-# -------------------------------------------------------------------------------------------------------- features
-
-
-@dataclass(frozen=True)
-class DenseFeatures:
-    """Z as the engine sees it: everything above asks for products and norms, so that a sparse form can stand here."""
-
-    array: np.ndarray
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.array.shape
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    def __getitem__(self, rows: slice | np.ndarray) -> DenseFeatures:
-        return DenseFeatures(self.array[rows])
-
-    def astype(self, dtype: Any) -> DenseFeatures:
-        return DenseFeatures(self.array.astype(dtype, copy=False))
-
-    def squared(self) -> np.ndarray:
-        """|z_i|^2;  (n,)."""
-        return np.einsum("ij,ij->i", self.array, self.array)
-
-    def inner(self, other: DenseFeatures) -> np.ndarray:
-        """<z_i, z'_j>;  (n, m);  2 n m d flops."""
-        return self.array @ other.array.T
-
-    def columns(self, which: slice) -> np.ndarray:
-        return self.array[:, which]
-
-    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        """K Z;  (m, n) -> (m, d)."""
-        return executor.matmul(K, self.array)
-
-    def scaled(self, a: np.ndarray) -> DenseFeatures:
-        """diag(a) Z;  (n,) -> (n, d)."""
-        return DenseFeatures(self.array * a[:, None])
-
-    def row_dot(self, W: np.ndarray) -> np.ndarray:
-        """w_i . z_i;  (n, d) -> (n,)."""
-        return (W * self.array).sum(axis=1)
-
-    def spread(self, K: np.ndarray) -> np.ndarray:
-        """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
-        return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
-
-
 @dataclass(frozen=True)
 class Inputs:
     """Training data behind the door, in the engine's units: x for the kernel, Z (n, d), y (n,)."""
 
     x: Any
-    Z: DenseFeatures
+    Z: Features
     y: np.ndarray
 
     def __len__(self) -> int:
@@ -146,7 +98,8 @@ class Scaling:
     """Between the user's units and the engine's: x~ = (x - shift)/scale, z~ likewise (then a 1 for the intercept), y~.
 
     x is always centred (kernels see differences only; centring keeps their digits). A constant z column that is not 0 is
-    divided by its value and never centred: it is an intercept. `z_baseline`: the z to which contributions are relative.
+    divided by its value and never centred: it is an intercept. Sparse x and z stay as they are. `z_baseline`: the z to which
+    contributions are relative.
     """
 
     x_shift: np.ndarray
@@ -159,7 +112,7 @@ class Scaling:
     intercept: bool
 
     @classmethod
-    def of(cls, x: np.ndarray | None, Z: np.ndarray, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
+    def of(cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
         x_shift, x_scale, _ = _moments(x if x is not None else np.empty((1, 0)))
         z_baseline, z_scale, constant = _moments(Z)
         z_scale = np.where(constant & (z_baseline != 0), z_baseline, z_scale)
@@ -170,16 +123,24 @@ class Scaling:
             z_baseline, y_shift, y_scale = z_shift, 0.0, 1.0
         return cls(x_shift, x_scale, z_shift, z_scale, z_baseline, float(y_shift), float(y_scale), fit_intercept)
 
-    def x(self, x: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray((x - self.x_shift) / self.x_scale)
+    def x(self, x: Any) -> Any:
+        return SparseFeatures.of(x) if sp.issparse(x) else np.ascontiguousarray((x - self.x_shift) / self.x_scale)
 
-    def z(self, Z: np.ndarray) -> np.ndarray:
+    def z(self, Z: Any) -> Features:
+        if sp.issparse(Z):
+            return SparseFeatures.of(sp.hstack([Z, np.ones((Z.shape[0], 1))]) if self.intercept else Z)
         scaled = (Z - self.z_shift) / self.z_scale
-        return np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled
+        return DenseFeatures(np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled)
 
-    def raw_z(self, scaled: np.ndarray) -> np.ndarray:
+    def z_row(self, z: np.ndarray) -> np.ndarray:
+        """One z in the engine's units;  (d,) -> (d~,)."""
+        return np.append((z - self.z_shift) / self.z_scale, np.ones(int(self.intercept)))
+
+    def raw_z(self, scaled: Features) -> Any:
         """Back from the engine's Z to the user's."""
-        return scaled[:, : self.z_scale.size] * self.z_scale + self.z_shift
+        if isinstance(scaled, DenseFeatures):
+            return scaled.array[:, : self.z_scale.size] * self.z_scale + self.z_shift
+        return scaled.matrix[:, : self.z_scale.size]  # type: ignore[attr-defined]
 
     def y(self, y: np.ndarray) -> np.ndarray:
         return (y - self.y_shift) / self.y_scale
@@ -193,8 +154,12 @@ class Scaling:
         return W[..., : self.z_scale.size] * (self.y_scale / self.z_scale)
 
 
-def _moments(A: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Column means, deviations (1 where constant) and which are constant, safe for any finite scale;  (n, p) -> (p,) x 3."""
+def _moments(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Column means, deviations (1 where constant) and which are constant, safe for any finite scale;  (n, p) -> (p,) x 3.
+
+    Of a sparse A, which stays as it is: 0, 1, and none."""
+    if sp.issparse(A):
+        return np.zeros(A.shape[1]), np.ones(A.shape[1]), np.zeros(A.shape[1], bool)
     size = np.abs(A).max(axis=0, initial=0.0)
     unit = np.where(size > 0, size, 1.0)
     relative = A / unit
@@ -218,8 +183,10 @@ class Door:
     n_z: int
     z_names: list[str]
     scaling: Scaling
+    sparse_x: bool
+    sparse_z: bool
 
-    def enter(self, X: Any, Z: Any) -> tuple[Any, DenseFeatures, np.ndarray]:
+    def enter(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
         """Checked queries: x for the kernel, Z for the engine, and Z as the user knows it."""
         X, Z = unpack(X, Z)
         if self.separate and Z is None:
@@ -230,24 +197,23 @@ class Door:
             raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
         x = _transform(self.x_transformer, X)
         z = _transform(self.z_transformer, X if Z is None else Z)
-        raw = _matrix(z, "Z" if self.separate else "X")
+        raw = _matrix(z, "Z" if self.separate else "X", like=self.sparse_z)
         if raw.shape[1] != self.n_z:
             raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
         if self.takes == "vectors":
-            vectors = raw if x is z else _matrix(x, "X")
+            vectors = raw if x is z else _matrix(x, "X", like=self.sparse_x)
             if vectors.shape[1] != self.scaling.x_shift.size:
                 raise InputError(f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
             x = self.scaling.x(vectors)
+            _must_be_moderate(x, "X", standardize=True)
         elif self.takes == "gram":
-            x = _matrix(x, "X")
+            x = _matrix(x, "X", like=False)
         else:
             x = _objects(x)
-        check_consistent_length(x, raw)
         scaled = self.scaling.z(raw)
-        for A, name in ((x, "X"), (scaled, "Z")):
-            if isinstance(A, np.ndarray):
-                _must_be_moderate(A, name, standardize=True)
-        return x, DenseFeatures(scaled), raw
+        _same_length(x, scaled)
+        _must_be_moderate(scaled, "Z", standardize=True)
+        return x, scaled, raw
 
 
 def open_door(
@@ -260,7 +226,7 @@ def open_door(
     z_transformer: Any = None,
     standardize: bool = True,
     fit_intercept: bool = False,
-) -> tuple[Door, Any, DenseFeatures, np.ndarray]:
+) -> tuple[Door, Any, Features, np.ndarray]:
     """Fit the transformers, check everything, learn the scaling; returns the door, x, Z and y in the engine's units."""
     X, Z = unpack(X, Z)
     if Z is None and z_transformer is None and takes != "vectors":
@@ -273,13 +239,13 @@ def open_door(
     if takes == "vectors":
         vectors = raw if x is z else _matrix(x, "X")
     elif takes == "gram":
-        x = _matrix(x, "X")
+        x = _matrix(x, "X", like=False)
         if x.shape[0] != x.shape[1] or not symmetric(x):
             raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
         x = x.copy()  # it is kept, and the caller may write to it
     else:
         x = _objects(x)
-    check_consistent_length(x if vectors is None else vectors, raw, y)
+    _same_length(x if vectors is None else vectors, raw, y)
     scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
     if vectors is not None:
         x = scaling.x(vectors)
@@ -288,8 +254,9 @@ def open_door(
     _must_be_moderate(scaled_z, "Z", standardize)
     _must_be_moderate(scaled_y, "y", standardize)
     names = _feature_names(z, z_transformer, raw.shape[1])
-    door = Door(takes, x_transformer, z_transformer, Z is not None, _column_names(Z), raw.shape[1], names, scaling)
-    return door, x, DenseFeatures(scaled_z), scaled_y
+    sparse = isinstance(x, SparseFeatures), isinstance(scaled_z, SparseFeatures)
+    door = Door(takes, x_transformer, z_transformer, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
+    return door, x, scaled_z, scaled_y
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -325,13 +292,40 @@ def _unmasked(A: Any, name: str) -> None:
         raise InputError(f"{name} has masked entries, which would be taken as numbers: fill or drop them")
 
 
-def _matrix(A: Any, name: str) -> np.ndarray:
-    """A finite float64 (n, columns) with at least one row and column."""
+def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
+    """A finite float64 (n, columns) with at least one row and column: an array, or where A is sparse a csr matrix.
+
+    `like`: whether it must be sparse (rows of an array are made so) or must not be; None takes either."""
     _unmasked(A, name)
-    A = check_array(A, dtype=np.float64, order="C", input_name=name, estimator="GPXRegressor")
-    if np.abs(A).max() > 1e300:
-        raise InputError(f"{name} holds {np.abs(A).max():.1e}: rescale it, numbers this large leave float64")
-    return A
+    if _is_text(A):
+        raise InputError(f"{name} holds text: give x_transformer= and z_transformer= that make numbers of it (docs/text.md)")
+    if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
+        raise InputError(f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words")
+    A = check_array(
+        A,
+        accept_sparse="csr" if like is not False else False,
+        dtype=np.float64,
+        order="C",
+        input_name=name,
+        estimator="GPXRegressor",
+    )
+    size = np.abs(A.data if sp.issparse(A) else A).max(initial=0.0)
+    if size > 1e300:
+        raise InputError(f"{name} holds {size:.1e}: rescale it, numbers this large leave float64")
+    if like is None or like == sp.issparse(A):
+        return A
+    return sp.csr_array(A)
+
+
+def _is_text(A: Any) -> bool:
+    rows = A.to_numpy() if hasattr(A, "iloc") else A
+    return isinstance(rows, list | tuple | np.ndarray) and len(rows) > 0 and isinstance(rows[0], str)
+
+
+def _same_length(*arrays: Any) -> None:
+    lengths = {_n_rows(A) for A in arrays}
+    if len(lengths) > 1:
+        raise InputError(f"inconsistent numbers of samples: {', '.join(str(_n_rows(A)) for A in arrays)} rows")
 
 
 def symmetric(A: np.ndarray) -> bool:
@@ -348,10 +342,11 @@ def _target(y: Any) -> np.ndarray:
     return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
 
 
-def _must_be_moderate(A: np.ndarray, name: str, standardize: bool) -> None:
-    if A.size and not np.abs(A).max() < LARGEST:
-        remedy = "rescale it" if standardize else "rescale it, or use standardize=True"
-        raise InputError(f"{name} reaches {np.abs(A).max():.1e}, whose square overflows: {remedy}")
+def _must_be_moderate(A: Any, name: str, standardize: bool) -> None:
+    numbers = A.values if isinstance(A, SparseFeatures) else A.array if isinstance(A, DenseFeatures) else A
+    if not (size := np.abs(numbers).max(initial=0.0)) < LARGEST:
+        remedy = "rescale it" if standardize or isinstance(A, SparseFeatures) else "rescale it, or use standardize=True"
+        raise InputError(f"{name} reaches {size:.1e}, whose square overflows: {remedy}")
 
 
 # ---------------------------------------------------------------------------------------------------- transformers

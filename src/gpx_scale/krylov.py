@@ -4,7 +4,8 @@ For a right-hand side b and an approximate x with the true residual r = b - C x,
 
     b.x - x.C x / 2  =  b.C^-1 b / 2  -  r.C^-1 r / 2,        0 <= r.C^-1 r <= r.P^-1 r        (P <= C)
 
-so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in every iteration.
+so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in every iteration. A P that is not below C has
+another bound to offer: `P.nats`.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def solve(
     before = np.full(B.shape[1], np.inf)
     for turn in range(RESTARTS):
         H = P.solve(R)
-        now = 0.5 * np.einsum("ij,ij->j", R, H)
+        now = P.nats(R, H)
         todo = np.flatnonzero(~(now <= nats))  # NaN too
         if not todo.size:
             quadratic = np.einsum("ij,ij->j", B + R, X)  # = 2 b.x - x.C x
@@ -108,17 +109,18 @@ def _iterate(
         R = R - W
         H = P.solve(R)
         before, rho = rho, np.einsum("ij,ij->j", R, H)
+        left = P.nats(R, H)
         ratio = np.divide(rho, before, out=np.zeros_like(rho), where=fine)
         for j in np.flatnonzero(fine):
             steps[running[j]].append(float(step[j]))
             ratios[running[j]].append(float(ratio[j]))
         done += 1
         if tell is not None:
-            worst = int(np.argmax(rho / np.maximum(goal[running], 1e-300)))
-            tell(done, 0.5 * float(rho[worst]), float(goal[running][worst]))
+            worst = int(np.argmax(left / np.maximum(goal[running], 1e-300)))
+            tell(done, float(left[worst]), float(goal[running][worst]))
         D *= ratio
         D += H
-        going = fine & ~(0.5 * rho <= goal[running]) & np.isfinite(rho)
+        going = fine & ~(left <= goal[running]) & np.isfinite(rho)
         if not going.all():
             running, rho, R, D = running[going], rho[going], R[:, going], D[:, going]
     return X, steps, ratios

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .covariance import Covariance, cross
-from .errors import NotPositiveDefinite
-from .inputs import DenseFeatures, Inputs
+from .covariance import Covariance
+from .features import Features
+from .inputs import Inputs
 from .params import Params
 from .parts import Reductions
 from .preconditioner import right_solve
 from .runtime import Executor
+from .words import factor
 
 SHARED, LOCAL = 3_000, 512
-JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
 # V V^T in float32 is off by 1e-7 of C's diagonal an entry, 5e-6 as a matrix of LOCAL rows: ROUNDED, added to T, makes up for
 # that, at a cost of ROUNDED / SINGLE of a variance at most. The tiles of T stay in float64: their errors would be larger.
 SINGLE, ROUNDED = 5e-4, 1e-5
@@ -41,34 +41,37 @@ class Neighbourhood:
     data: Inputs
     params: Params
     shared: np.ndarray
+    nearby: int
     diagonal: np.ndarray
     L: np.ndarray
     V: np.ndarray
 
     @classmethod
-    def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor) -> Neighbourhood:
+    def of(
+        cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor, nearby: int = LOCAL
+    ) -> Neighbourhood:
         covariance = Covariance(data, params, executor)
         V = covariance.columns(shared)
-        L = _factor(V[shared], covariance.noise[shared])
+        L = factor(V[shared], covariance.noise[shared])
         V = right_solve(L, V, executor)
         single = (covariance.noise / covariance.diagonal).min() > SINGLE
-        return cls(data, params, shared, covariance.diagonal, L, V.astype(np.float32) if single else V)
+        return cls(data, params, shared, nearby, covariance.diagonal, L, V.astype(np.float32) if single else V)
 
     @classmethod
-    def again(cls, data: Inputs, params: Params, shared: np.ndarray) -> Neighbourhood:
+    def again(cls, data: Inputs, params: Params, shared: np.ndarray, nearby: int) -> Neighbourhood:
         with Executor() as executor:
-            return cls.of(data, params, shared, executor)
+            return cls.of(data, params, shared, executor, nearby)
 
     def __reduce__(self) -> Any:
         """Pickled without its n |I| numbers, which are computed again."""
-        return Neighbourhood.again, (self.data, self.params, self.shared)
+        return Neighbourhood.again, (self.data, self.params, self.shared, self.nearby)
 
-    def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[np.ndarray], executor: Executor) -> Reductions:
+    def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[Features], executor: Executor) -> Reductions:
         """Lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along each vector;
         (m, n) -> Reductions."""
         Z, kernel, dtype = self.data.Z, self.params.kernel, self.V.dtype
         m, d = len(K), Z.shape[1] if var or cov else 0
-        seen = [DenseFeatures(A).inner(Z) for A in along]
+        seen = [A.inner(Z) for A in along]
         interest = K * np.sqrt(Z.squared())
         if seen:
             asked = seen[0].any(axis=1)  # a query with z* = 0 has no y to be correlated with: its weights count
@@ -87,15 +90,15 @@ class Neighbourhood:
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
         def one(i: int) -> None:
-            R = _largest(interest[i, others] ** 2 / self.diagonal[others], others)
+            R = _largest(interest[i, others] ** 2 / self.diagonal[others], others, self.nearby)
             V = self.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
             T = Z[R].inner(Z[R])
             kernel.multiply(points[R], points[R], T)
             np.fill_diagonal(T, self.diagonal[R])
             T -= V @ V.T
-            factor = _factor(T, ROUNDED * self.diagonal[R] if dtype == np.float32 else 0.0)
-            U = solve_triangular(factor, rows.T, lower=True, check_finite=False).T
+            root = factor(T, ROUNDED * self.diagonal[R] if dtype == np.float32 else 0.0)
+            U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
             found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 
         executor.map(one, range(m))
@@ -104,30 +107,9 @@ class Neighbourhood:
             each[:, :d] if var else None, found[:, :d, :d] if cov else None, [each[:, d + k] for k in range(len(along))]
         )
 
-    def excess(self, rows: np.ndarray, known: np.ndarray, executor: Executor) -> tuple[float, float]:
-        """Median and largest share by which deviations of y at training rows, as if new, exceed those with known b.C^-1 b."""
-        A, points = self.data.Z[rows].array, self.params.kernel.points(self.data.x)
-        K = cross(self.params.kernel, points[rows], points, executor)
-        reduced = self.reductions(K, False, False, [A], executor).along[0]
-        exact = np.maximum(self.diagonal[rows] - known, 1e-300)  # or a little more, where the solve is not at its end
-        excess = np.sqrt(np.maximum((self.diagonal[rows] - reduced) / exact, 1.0)) - 1.0
-        return float(np.median(excess)), float(excess.max())
 
-
-def _largest(score: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The LOCAL rows of the largest score, in their order."""
-    if rows.size <= LOCAL:
+def _largest(score: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """The `count` rows of the largest score, in their order."""
+    if rows.size <= count:
         return rows
-    return np.sort(rows[np.argpartition(score, rows.size - LOCAL)[rows.size - LOCAL :]])
-
-
-def _factor(A: np.ndarray, more: np.ndarray | float) -> np.ndarray:
-    """Lower Cholesky factor of A with `more` on its diagonal, and with the least jitter that helps."""
-    diagonal = A.diagonal() + more
-    for jitter in JITTERS:
-        np.fill_diagonal(A, diagonal * (1.0 + jitter))
-        try:
-            return np.linalg.cholesky(A)
-        except np.linalg.LinAlgError:
-            continue
-    raise NotPositiveDefinite(f"the covariance of {len(A)} rows has no Cholesky factor, even with jitter: raise sigma_y")
+    return np.sort(rows[np.argpartition(score, rows.size - count)[rows.size - count :]])

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from .covariance import cross
-from .inputs import DenseFeatures, Inputs
+from .features import Features
+from .inputs import Inputs
 from .params import Params
 from .runtime import Executor
+from .words import Queries, Reduce, moments_at
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,23 @@ class RowParts:
         """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
         return self.data.Z.scaled(self.alpha).combine(K, executor)
 
-    def prior_joint(self, x: Any, A: np.ndarray, executor: Executor) -> np.ndarray:
+    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
+        """What is known of (C^-1)_RR, for that many weights of a sparse Z."""
+        raise NotImplementedError
+
+    def moments_at(
+        self, queries: Queries, var: bool, executor: Executor, chunk_bytes: int, memory_limit: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """E[w_l(x*)], and what the data take off its variance, at the entries of a sparse pattern;  (entries,) x 2."""
+        reduce = self.word_reduce(queries.at.indices[queries.at.span].size, executor, memory_limit) if var else None
+        return moments_at(self, queries, reduce, executor, chunk_bytes)
+
+    def prior_joint(self, x: Any, A: Features, executor: Executor) -> np.ndarray:
         """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
         kernel = self.params.kernel
-        points, Z = kernel.points(x), DenseFeatures(A)
-        joint = cross(kernel, points, points, executor, (Z, Z))
-        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * Z.squared()
+        points = kernel.points(x)
+        joint = cross(kernel, points, points, executor, (A, A))
+        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * A.squared()
         return joint
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
+from .features import Features, SparseFeatures
 from .inputs import Inputs
 from .params import Params
 from .runtime import Executor, slices
@@ -36,17 +37,30 @@ class PriorPath:
             components.append((frequencies, amplitudes.astype(np.float32)))
         return cls(components)
 
-    def __call__(self, x: np.ndarray, executor: Executor) -> np.ndarray:
+    def __call__(self, x: Any, executor: Executor) -> np.ndarray:
         """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
-            total: Any = 0.0
-            for frequencies, amplitudes in self.components:
-                phase = (x[rows] @ frequencies.T).astype(np.float32)  # sines of float32 are five times faster
-                total = total + np.cos(phase) @ amplitudes[:FEATURES] + np.sin(phase) @ amplitudes[FEATURES:]
-            return total
+            waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
+            return sum(wave @ amplitudes for wave, amplitudes in waves)
 
         return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
+
+    def along(self, x: Any, Z: Features, executor: Executor) -> np.ndarray:
+        """z_i . g(x_i), through (Z a^T), so that a sparse Z stays sparse;  (n, p), (n, d) -> (n,)."""
+
+        def one(rows: slice) -> np.ndarray:
+            waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
+            return sum(np.einsum("ij,ij->i", wave, Z[rows].times(amplitudes.T)) for wave, amplitudes in waves)
+
+        return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
+
+    @staticmethod
+    def _waves(x: Any, frequencies: np.ndarray) -> np.ndarray:
+        """Cosines, then sines;  (n, p), (F, p) -> (n, 2 F)."""
+        phase = x.times(frequencies.T) if isinstance(x, SparseFeatures) else x @ frequencies.T
+        phase = phase.astype(np.float32)  # sines of float32 are five times faster
+        return np.hstack([np.cos(phase), np.sin(phase)])
 
 
 def prior_paths(
@@ -57,7 +71,7 @@ def prior_paths(
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
         path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)
-        seen[:, s] = data.Z.row_dot(path(x, executor)) + noise * random.standard_normal(len(data))
+        seen[:, s] = path.along(x, data.Z, executor) + noise * random.standard_normal(len(data))
         paths.append(path)
     return paths, seen
 

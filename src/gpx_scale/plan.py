@@ -10,6 +10,7 @@ import numpy as np
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .local import SHARED
+from .pairs import PAIR_BYTES
 from .params import whole
 from .runtime import effective_jobs, format_bytes, parse_memory
 
@@ -20,14 +21,18 @@ FLOAT64_ROWS = 15_000  # of the exact solver: beyond, half the time and memory b
 LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
+DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
+# Of a sparse Z: a product costs less, so a rank has less to gain; so does an evaluation on all rows, so a subset has.
+PAIRS_RANK, PAIRS_RANK_MOST, PAIRS_SUBSET, PAIRS_SHARED = 4.0, 1_000, 2_500, 0
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
 
-    `stored`, `rank`, `subset` and `shared` are of the iterative solver: whether it keeps its tiles, the preconditioner's rank
-    at most, the rows that its hyperparameters start from, and those that all its variances condition on.
+    `form`, `rank`, `try_jacobi`, `subset` and `shared` are of the iterative solver: how it holds C ("stored" or "recomputed"
+    tiles, or "pairs" of a sparse Z), the preconditioner's rank at most, whether none may do better, the rows that its
+    hyperparameters start from, and those that all its variances condition on.
     """
 
     n: int
@@ -39,8 +44,9 @@ class Plan:
     bytes_needed: int
     memory_limit: int
     reasons: list[str] = field(default_factory=list)
-    stored: bool = False
+    form: str = ""
     rank: int = 0
+    try_jacobi: bool = False
     subset: int = 0
     shared: int = 0
 
@@ -67,11 +73,13 @@ def exact_bytes(n: int, p: int, d: int, itemsize: int, n_jobs: int, gram: bool =
     )
 
 
-def cg_bytes(n: int, p: int, d: int, *, stored: bool, rank: int, subset: int, n_jobs: int, gram: bool = False) -> int:
+def cg_bytes(
+    n: int, p: int, d: int, *, form: str, rank: int, subset: int, n_jobs: int, gram: bool = False, density: float = 1.0
+) -> int:
     """Tiles if kept, the preconditioner and a copy of it while it is differentiated, vectors, partial sums, tiles in work;
     or the subset's exact search, if that is more."""
-    tiles = 2 * n * n + 4 * STRIP * n if stored else 0
-    vectors = 8 * n * (8 * COLUMNS + GROUPS * COLUMNS)
+    tiles = {"stored": 2 * n * n + 4 * STRIP * n, "pairs": pair_bytes(n, density, n_jobs), "recomputed": 0}[form]
+    vectors = 8 * n * (8 * COLUMNS + (0 if form == "pairs" else GROUPS * COLUMNS))
     working = n_jobs * 4 * 8 * min(n, STRIP) * min(n, WIDE) + 8 * n * (4 * (p + 2) + 3 * d + 10)
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
     return 8 * n * n * gram + max(iterating, exact_bytes(subset, p, d, 8, n_jobs))
@@ -88,8 +96,11 @@ def make_plan(
     n_jobs: int | None = None,
     gram: bool = False,
     rank: int | str = "auto",
+    density: float | None = None,
+    radial: bool = True,
 ) -> Plan:
-    """Choose solver, precision, tiles and rank for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is kept.
+    """Choose solver, precision, form of C and rank for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is
+    kept; `density` of ZZ^T for a sparse Z (d is then the entries a row); `radial`: k is a function of distance alone.
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
@@ -101,6 +112,12 @@ def make_plan(
       tiles stored in float32: 9.0 GiB fit
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
+    >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
+    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 1.3 GiB of 4.0 GiB
+      n > 10000: conjugate gradients cost n^2 flops a product
+      pairs that share a feature: 3.0% of all, 222.0 MiB
+      preconditioner: Jacobi, or rank 565 if that is faster
+      hyperparameters start from 2500 rows, exactly
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:
@@ -119,7 +136,7 @@ def make_plan(
             reason = f"n <= {EXACT_ROWS}, but {str(too_much).split(':')[0]}"
     else:
         reason = "solver as asked" if solver == "cg" else f"n > {EXACT_ROWS}: conjugate gradients cost n^2 flops a product"
-    return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank)
+    return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank, density if radial else None)
 
 
 def usual_rank(n: int) -> int:
@@ -150,44 +167,69 @@ def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, job
     return Plan(n, p, d, "exact", np.dtype(chosen).type, jobs, sizes[chosen], limit, [reason, why])
 
 
-def _cg_plan(n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: int, gram: bool, rank: int | str) -> Plan:
-    """Stored float32 tiles where they fit beside the preconditioner, recomputed ones where not; less rank, then a smaller
-    subset, where memory is short."""
-    if rank == "auto":
-        wanted = usual_rank(n)
-        why = f"{RANK_PER_ROOT:.0f} sqrt(n), no more than {LARGEST_RANK}"
-    else:
-        wanted = min(n, int(rank))
-        why = "as asked" if wanted == rank else f"all rows: {rank} asked for"
-    subset = min(n, SUBSET_ROWS)
+def _cg_plan(
+    n: int,
+    p: int,
+    d: int,
+    reason: str,
+    dtype: str,
+    limit: int,
+    jobs: int,
+    gram: bool,
+    rank: int | str,
+    density: float | None,
+) -> Plan:
+    """The pairs of a sparse Z where they are few and fit; else stored float32 tiles where they fit beside the preconditioner,
+    recomputed ones where not; less rank, then a smaller subset, where memory is short."""
 
-    def needs(stored: bool, rank: int, subset: int) -> int:
-        return cg_bytes(n, p, d, stored=stored, rank=rank, subset=subset, n_jobs=jobs, gram=gram)
+    def needs(form: str, rank: int, subset: int) -> int:
+        return cg_bytes(n, p, d, form=form, rank=rank, subset=subset, n_jobs=jobs, gram=gram, density=density or 1.0)
 
-    kept = needs(True, wanted, subset)
-    stored = dtype != "float64" and kept <= limit
-    if stored:
-        tiles = f"tiles stored in float32: {format_bytes(kept)} fit"
-    elif dtype == "float64":
-        tiles = "tiles recomputed: float64 as asked"
-    else:
-        tiles = f"tiles recomputed for each product: stored they need {format_bytes(kept)}"
-        while rank == "auto" and wanted > SMALLEST_RANK and needs(False, wanted, 0) > limit:
-            wanted, why = max(SMALLEST_RANK, wanted // 2), "what memory_limit leaves"
-        while subset > 500 and needs(False, wanted, subset) > limit:
-            subset = max(500, subset // 2)
-    needed = needs(stored, wanted, subset)
+    reasons = [reason]
+    sparse = density is not None and density < DENSE
+    if density is not None and not sparse:
+        reasons.append(f"{density:.0%} of all pairs of rows share a feature: tiles, not pairs")
+    if sparse and needs("pairs", 0, 0) > limit:
+        sparse = False
+        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {format_bytes(needs('pairs', 0, 0))}")
+    root, most, subset = (PAIRS_RANK, PAIRS_RANK_MOST, PAIRS_SUBSET) if sparse else (RANK_PER_ROOT, LARGEST_RANK, SUBSET_ROWS)
+    subset = min(n, subset)
+    wanted = int(min(n, most, max(SMALLEST_RANK, root * np.sqrt(n)))) if rank == "auto" else min(n, int(rank))
+    form = "pairs" if sparse else "stored" if dtype != "float64" and needs("stored", wanted, subset) <= limit else "recomputed"
+    why = f"{root:.0f} sqrt(n), no more than {most}" if rank == "auto" else "as asked" if wanted == rank else "all rows"
+    while rank == "auto" and wanted > SMALLEST_RANK and needs(form, wanted, 0) > limit:
+        wanted, why = max(SMALLEST_RANK, wanted // 2), "what memory_limit leaves"
+    while subset > 500 and needs(form, wanted, subset) > limit:
+        subset = max(500, subset // 2)
+    needed = needs(form, wanted, subset)
     remedy = "a smaller preconditioner_rank" if rank != "auto" else "fewer rows"
     within(needed, limit, f"the iterative solver (n = {n}, rank {wanted}, one strip of tiles a worker)", remedy)
-    reasons = [
-        reason,
-        tiles,
-        f"preconditioner of rank {wanted} at most: {why}",
+    try_jacobi = sparse and rank == "auto"
+    reasons += [
+        {
+            "pairs": f"pairs that share a feature: {density or 0:.1%} of all, {format_bytes(needs('pairs', 0, 0))}",
+            "stored": f"tiles stored in float32: {format_bytes(needed)} fit",
+            "recomputed": "tiles recomputed: float64 as asked"
+            if dtype == "float64"
+            else f"tiles recomputed for each product: stored they need {format_bytes(needs('stored', wanted, subset))}",
+        }[form],
+        f"preconditioner: Jacobi, or rank {wanted} if that is faster"
+        if try_jacobi
+        else f"preconditioner of rank {wanted} at most: {why}",
         f"hyperparameters start from {subset} rows, exactly" if subset < n else "hyperparameters from all rows, exactly",
     ]
     kind = np.float64 if dtype == "float64" else np.float32
-    shared = min(n, max(wanted, min(SHARED, limit // (4 * 12 * n))))  # n numbers in float64 and, for a moment, in float32 each
-    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, stored, wanted, subset, shared)
+    largest = PAIRS_SHARED if sparse else max(wanted, SHARED)
+    shared = min(
+        n, largest, max(0 if sparse else wanted, limit // (4 * 12 * n))
+    )  # n float64 and, for a moment, n float32 each
+    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, form, wanted, try_jacobi, subset, shared)
+
+
+def pair_bytes(n: int, density: float, n_jobs: int) -> int:
+    """The pairs of a sparse Z: what is kept of each, pointers to them, and what a worker needs to list those of a tile."""
+    pairs = 0.5 * density * n * n
+    return int(pairs * PAIR_BYTES + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
 
 
 def within(needed: int, limit: int, what: str, instead: str = "fewer rows") -> None:

@@ -1,6 +1,7 @@
 """Predictive y and w: moments in chunks of queries, joint covariance, joint samples. One form for every solver.
 
-In the engine's units. A solver's *parts* answer for g(x*): cross, prior, mean, reduction; the noise is added here.
+In the engine's units. A solver's *parts* answer for g(x*): cross, prior, mean, reduction; the noise is added here. Of a sparse
+Z, moments are at the entries of the queries' own pattern, (entries,) in its order.
 """
 
 from __future__ import annotations
@@ -11,19 +12,38 @@ from typing import Any
 
 import numpy as np
 
+from .errors import SolverUnavailable
+from .features import Features, SparseFeatures, full_pattern
 from .params import Params
 from .plan import within
 from .runtime import Executor, slices
+from .words import Queries
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Of each query's w: mean (m, d), and as asked variance (m, d), covariance (m, d, d), variances along vectors (m,)."""
+    """Of each query's w: mean (m, d), and as asked variance (m, d), covariance (m, d, d), variances along vectors (m,). At the
+    entries of a sparse pattern: mean and variance (entries,)."""
 
     mean: np.ndarray
     var: np.ndarray | None
     cov: np.ndarray | None
     along: list[np.ndarray]
+
+    def reshaped(self, shape: tuple[int, int]) -> Moments:
+        """Moments at every entry of a full pattern, as (m, d)."""
+        return replace(self, mean=self.mean.reshape(shape), var=None if self.var is None else self.var.reshape(shape))
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What of the weights is asked for. std: "certified" and "samples" are ways to it; `own`: of the training rows' own w_i;
+    `dense`: of a sparse Z, all d weights."""
+
+    std: bool | str = False
+    cov: bool = False
+    own: bool = False
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,31 @@ class Posterior:
     parts: Any
     params: Params
 
+    def answer(
+        self,
+        x: Any,
+        z: Features,
+        ask: Ask,
+        along: Sequence[Features],
+        executor: Executor,
+        chunk_bytes: int,
+        memory_limit: int,
+    ) -> Moments:
+        """Moments as asked; of a sparse z, at its entries unless all d weights are asked for."""
+        sparse, var = isinstance(z, SparseFeatures), bool(ask.std)
+        if ask.std == "samples":
+            if sparse or not hasattr(self.parts, "sampled_variance"):
+                raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z: give std=True")
+            return self.sampled_moments(x, executor, chunk_bytes, memory_limit, var=var, along=along)
+        if isinstance(z, SparseFeatures) and not ask.cov:
+            queries = Queries(x, full_pattern(z.shape) if ask.dense else z, ask.own)
+            moments = self.moments_at(queries, executor, chunk_bytes, memory_limit, var=var, along=along)
+            return moments.reshaped(z.shape) if ask.dense else moments
+        if ask.std == "certified":
+            return self.certified_moments(x, executor, chunk_bytes, along=along)
+        rows = slice(0, len(x)) if ask.own else None
+        return self.moments(x, executor, chunk_bytes, var=var, cov=ask.cov, along=along, own=rows)
+
     def moments(
         self,
         x: Any,
@@ -41,20 +86,18 @@ class Posterior:
         *,
         var: bool = False,
         cov: bool = False,
-        along: Sequence[np.ndarray] = (),
+        along: Sequence[Features] = (),
         own: slice | None = None,
+        mean: bool = True,
     ) -> Moments:
         """Moments of w at each query, sigma_w included; what is not asked for is not computed.
 
         `own` = slice(0, n): the queries are the training rows, asking for their own w_i.
         """
-        m, d = len(x), self.parts.data.Z.shape[1]
-        rows = (d if var or cov else 0) + len(along)
-        # Enough rows for BLAS, few enough for the allocator to reuse the same pages from chunk to chunk.
-        at_once = min(chunk_bytes // self.parts.bytes_per_row, max(512, 2**26 // self.parts.bytes_per_row))
+        rows = (self.parts.data.Z.shape[1] if var or cov else 0) + len(along)
         pieces = [
-            self._chunk(x[i], executor, var, cov, [A[i] for A in along], None if own is None else i)
-            for i in slices(m, max(1, at_once // max(1, rows)))
+            self._chunk(x[i], executor, mean, var, cov, [A[i] for A in along], None if own is None else i)
+            for i in self._chunks(len(x), rows, chunk_bytes)
         ]
         return Moments(
             np.concatenate([piece.mean for piece in pieces]),
@@ -63,8 +106,41 @@ class Posterior:
             [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)],
         )
 
+    def moments_at(
+        self,
+        queries: Queries,
+        executor: Executor,
+        chunk_bytes: int,
+        memory_limit: int,
+        *,
+        var: bool = False,
+        along: Sequence[Features] = (),
+    ) -> Moments:
+        """The same at the entries of a sparse pattern, feature by feature."""
+        parts, x, own = self.parts, queries.x, queries.own
+        mean, reduced = parts.moments_at(queries, var, executor, chunk_bytes, memory_limit)
+        variance = None
+        if var:
+            prior, floor = self._prior(x, own)
+            variance = np.maximum(prior[queries.at.entry_rows] - reduced, 0.0) + floor
+        if not along:
+            return Moments(mean, variance, None, [])
+        rows = slice(0, len(x)) if own else None
+        return replace(self.moments(x, executor, chunk_bytes, along=along, own=rows, mean=False), mean=mean, var=variance)
+
+    def _chunks(self, m: int, rows: int, chunk_bytes: int) -> list[slice]:
+        """Slices of queries with `rows` right-hand sides each: enough for BLAS, few enough for the allocator to reuse the same
+        pages from chunk to chunk."""
+        at_once = min(chunk_bytes // self.parts.bytes_per_row, max(512, 2**26 // self.parts.bytes_per_row))
+        return slices(m, max(1, at_once // max(1, rows)))
+
+    def _prior(self, x: Any, own: bool) -> tuple[np.ndarray, float]:
+        """Prior variance of what the data speak of, and what is added after; a training row's own noise is in the former."""
+        sigma_w_var = self.params.sigma_w**2
+        return self.parts.prior(x) + own * sigma_w_var, (not own) * sigma_w_var
+
     def certified_moments(
-        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, along: Sequence[np.ndarray] = ()
+        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, along: Sequence[Features] = ()
     ) -> Moments:
         """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact. A solver whose
         variances are bounds already gives those."""
@@ -74,28 +150,29 @@ class Posterior:
         bound = self.parts.variance_bound(x, executor, chunk_bytes)
         return replace(exact, var=bound + self.params.sigma_w**2)
 
-    def _chunk(self, x: Any, executor: Executor, var: bool, cov: bool, along: list[np.ndarray], own: slice | None) -> Moments:
-        parts, sigma_w_var = self.parts, self.params.sigma_w**2
+    def _chunk(
+        self, x: Any, executor: Executor, mean: bool, var: bool, cov: bool, along: list[Features], own: slice | None
+    ) -> Moments:
+        parts = self.parts
         K = parts.cross(x, executor, own)
-        mean = parts.mean(K, executor)
+        means = parts.mean(K, executor) if mean else np.empty((len(K), 0))
         if not (var or cov or along):
-            return Moments(mean, None, None, [])
-        prior = parts.prior(x) + (0.0 if own is None else sigma_w_var)
-        floor = sigma_w_var if own is None else 0.0  # a training row's own noise is in its prior and its reduction
-        squared = [np.einsum("ij,ij->i", A, A) for A in along]
-        asked = [k for k, size in enumerate(squared) if size.any()]  # the usual baseline is 0
-        reduced = parts.reductions(K, executor, var=var, cov=cov, along=[along[k] for k in asked])
+            return Moments(means, None, None, [])
+        prior, floor = self._prior(x, own is not None)
+        asked = [A for A in along if A.squared().any()]  # the usual baseline is 0
+        reduced = parts.reductions(K, executor, var=var, cov=cov, along=asked)
         variance = covariance = None
         if cov:
-            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - reduced.cov
+            covariance = prior[:, None, None] * np.eye(means.shape[1]) - reduced.cov
             diagonal = np.einsum("ijj->ij", covariance)
             diagonal[...] = np.maximum(diagonal, 0.0) + floor
         if var:
             variance = np.maximum(prior[:, None] - reduced.var, 0.0) + floor
-        variances_along = [np.zeros_like(size) for size in squared]
-        for k, reduction in zip(asked, reduced.along, strict=True):
-            variances_along[k] = np.maximum(prior * squared[k] - reduction, 0.0) + floor * squared[k]
-        return Moments(mean, variance, covariance, variances_along)
+        less, sums = iter(reduced.along), []
+        for A in along:
+            size = A.squared()
+            sums.append(np.maximum(prior * size - next(less), 0.0) + floor * size if size.any() else np.zeros_like(size))
+        return Moments(means, variance, covariance, sums)
 
     def sampled_moments(
         self,
@@ -105,7 +182,7 @@ class Posterior:
         memory_limit: int,
         *,
         var: bool = False,
-        along: Sequence[np.ndarray] = (),
+        along: Sequence[Features] = (),
     ) -> Moments:
         """The same with variances from paths of the posterior, inflated so that they do not under-report."""
         within(self.parts.sample_bytes(1, self.parts.sampled_paths), memory_limit, "solving for posterior samples")
@@ -118,17 +195,17 @@ class Posterior:
         return replace(
             exact,
             var=np.concatenate([piece[0] for piece in pieces]) + sigma_w_var if var else None,
-            along=[s + sigma_w_var * np.einsum("ij,ij->i", A, A) for s, A in zip(sums, along, strict=True)],
+            along=[s + sigma_w_var * A.squared() for s, A in zip(sums, along, strict=True)],
         )
 
-    def joint(self, x: Any, A: np.ndarray, executor: Executor, memory_limit: int) -> np.ndarray:
+    def joint(self, x: Any, A: Features, executor: Executor, memory_limit: int) -> np.ndarray:
         """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""
         m = len(x)
         within(self.parts.joint_bytes(m), memory_limit, f"the joint covariance of {m} queries")
         K = self.parts.cross(x, executor)
         joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
         at = np.diag_indices(m)
-        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(np.einsum("ij,ij->i", A, A))
+        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(A.squared())
         return joint
 
     def sample_weights(
@@ -141,7 +218,7 @@ class Posterior:
     def sample_y(
         self,
         x: Any,
-        A: np.ndarray,
+        A: Features,
         n_samples: int,
         random: np.random.RandomState,
         executor: Executor,
@@ -150,4 +227,4 @@ class Posterior:
         """Joint draws of new y: those of `sample_weights` with the same random state, times A, plus noise;  (m, n_samples)."""
         W = self.sample_weights(x, n_samples, random, executor, memory_limit)
         noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
-        return np.einsum("mds,md->ms", W, A) + noise
+        return np.column_stack([A.row_dot(W[:, :, s]) for s in range(n_samples)]) + noise

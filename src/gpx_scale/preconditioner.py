@@ -3,6 +3,10 @@
 Pivots come from a block randomly pivoted Cholesky of S, once a fit; at other parameters the same pivots make another F, so P
 changes smoothly with the parameters. Cost: n r^2 flops for the pivots, 2 n r^2 for F and its Gram matrix, 4 n r a column
 solved.
+
+For a sparse Z, where most of C is its diagonal, D is all that F F^T leaves of it, D_i = C_ii - |F_i|^2: without pivots that is
+Jacobi's preconditioner. Such a P is not below C, so it bounds nothing (the noise alone does), and its derivatives are not
+needed: what they would take off the variance of a trace, probes of signs have not.
 """
 
 from __future__ import annotations
@@ -56,26 +60,27 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
 
 @dataclass(frozen=True)
 class LowRank:
-    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers."""
+    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers. `residual`: D takes what is left of C's diagonal."""
 
     covariance: Covariance
     pivots: np.ndarray
     L: np.ndarray
     F: np.ndarray
+    residual: bool = False
 
     @classmethod
-    def of(cls, covariance: Covariance, pivots: np.ndarray) -> LowRank:
+    def of(cls, covariance: Covariance, pivots: np.ndarray, residual: bool = False) -> LowRank:
         F = covariance.columns(pivots)
         own = F[pivots]
         eps = np.finfo(float).eps
         if not pivots.size:
-            return cls(covariance, pivots, own, F)
+            return cls(covariance, pivots, own, F, residual)
         for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
             try:
                 L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
             except np.linalg.LinAlgError:
                 continue
-            return cls(covariance, pivots, L, right_solve(L, F, covariance.executor))
+            return cls(covariance, pivots, L, right_solve(L, F, covariance.executor), residual)
         raise NotPositiveDefinite(
             f"the covariance of {pivots.size} pivot rows has no Cholesky factor: is the kernel positive definite?"
         )
@@ -88,9 +93,14 @@ class LowRank:
     def rank(self) -> int:
         return self.pivots.size
 
-    @property
+    @cached_property
     def D(self) -> np.ndarray:
-        return self.covariance.noise
+        noise = self.covariance.noise
+        return np.maximum(self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F), noise) if self.residual else noise
+
+    def nats(self, R: np.ndarray, H: np.ndarray) -> np.ndarray:
+        """At least r.C^-1 r / 2 of residuals R, H = P^-1 R: by P where P <= C, else by the noise;  (n, c) x 2 -> (c,)."""
+        return 0.5 * np.einsum("ij,ij->j", R, R / self.covariance.noise[:, None] if self.residual else H)
 
     @property
     def executor(self) -> Executor:
@@ -100,7 +110,7 @@ class LowRank:
     def M(self) -> np.ndarray:
         """Lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
         inner = np.eye(self.rank)
-        if not self.rank:  # every z is 0
+        if not self.rank:
             return inner
         root = np.sqrt(self.D)
 

@@ -12,8 +12,9 @@ from .checkpoint import Checkpoint, State
 from .evidence import Keep, Optimum, climb, maximise_evidence
 from .exact import ExactSolver
 from .inputs import Inputs
+from .pairs import PAIR_BYTES
 from .params import Params, Prior
-from .plan import Plan, usual_rank
+from .plan import Plan, usual_rank, within
 from .progress import Journal
 from .runtime import Executor
 
@@ -25,7 +26,17 @@ def make_solver(plan: Plan, executor: Executor, random: np.random.RandomState, j
     """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`."""
     if plan.solver == "exact":
         return ExactSolver(plan.n, plan.dtype, executor)
-    return CgSolver(plan.rank, plan.stored, plan.dtype, executor, random, journal, plan.shared)
+    return _cg_solver(plan, plan.rank, executor, random, journal)
+
+
+def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.RandomState, journal: Journal) -> CgSolver:
+    def allow(count: int) -> None:
+        """More pairs than were predicted are refused before they are listed."""
+        within(count * PAIR_BYTES, plan.memory_limit, f"a sparse C of {count:,} pairs", "rarer features (a lower max_df)")
+
+    return CgSolver(
+        rank, plan.form, plan.dtype, executor, random, journal, shared=plan.shared, try_jacobi=plan.try_jacobi, allow=allow
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ class Search:
         if plan.n >= MANY_ROWS and not task.journal.stopped:
             m = int(np.sqrt(plan.subset * plan.n))
             rank = min(plan.rank, usual_rank(m))
-            solver = CgSolver(rank, plan.stored, plan.dtype, task.executor, self.random, task.journal)
+            solver = _cg_solver(plan, rank, task.executor, self.random, task.journal)
             found = self._climb(task.on(order[:m]), solver, found.params, phase=f"{m} rows", tol=SUBSET_TOL)
         return found
 

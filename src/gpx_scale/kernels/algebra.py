@@ -79,6 +79,20 @@ class Kernel(abc.ABC):
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         """sum_j G_ij dk(a_i, b_j)/dtheta for each row;  (len(a), len(b)) -> (len(a), t). G is overwritten."""
 
+    # pairs
+    @property
+    def radial(self) -> bool:
+        """Whether k(x, x') is a function of |x - x'|^2 alone, so that `at` and `slopes_at` answer for listed pairs."""
+        return False
+
+    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+        """``out *= k`` at squared distances;  (pairs,) in place, in out's dtype."""
+        raise NotImplementedError
+
+    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+        """G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
+        raise NotImplementedError
+
     def tile(self, a: Any, b: Any, dtype: Any = np.float64) -> np.ndarray:
         out = np.ones((len(a), len(b)), dtype)
         self.multiply(a, b, out)
@@ -161,6 +175,10 @@ class Pair(Kernel):
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
         return self.first.single(x.first) and self.second.single(x.second)
 
+    @property
+    def radial(self) -> bool:
+        return self.first.radial and self.second.radial
+
 
 @dataclass(frozen=True)
 class Sum(Pair):
@@ -180,6 +198,15 @@ class Sum(Pair):
     def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first = self.first.contract(a.first, b.first, G.copy())
         return np.hstack([first, self.second.contract(a.second, b.second, G)])
+
+    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+        k, other = np.ones_like(out), np.ones_like(out)
+        self.first.at(squared, k)
+        self.second.at(squared, other)
+        out *= k + other
+
+    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+        return np.vstack([self.first.slopes_at(squared, G), self.second.slopes_at(squared, G)])
 
 
 @dataclass(frozen=True)
@@ -203,3 +230,13 @@ class Product(Pair):
         self.second.multiply(a.second, b.second, first)
         self.first.multiply(a.first, b.first, second)
         return np.hstack([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])
+
+    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+        self.first.at(squared, out)
+        self.second.at(squared, out)
+
+    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+        first, second = G.copy(), G.copy()
+        self.second.at(squared, first)
+        self.first.at(squared, second)
+        return np.vstack([self.first.slopes_at(squared, first), self.second.slopes_at(squared, second)])

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 
 from .. import jit
 from ..errors import InputError
+from ..features import SparseFeatures
 from ..params import positive
 from .algebra import Kernel
 
@@ -42,6 +44,15 @@ class VectorPoints:
         """sqrt(2) times the scaled rows, (n, p)."""
         return self.left[:, :-2]
 
+    @property
+    def squared(self) -> np.ndarray:
+        """|x|^2 / theta2;  (n,)."""
+        return -self.left[:, -2]
+
+    @property
+    def real(self) -> Any:
+        return self.left.dtype.type
+
     def __len__(self) -> int:
         return len(self.left)
 
@@ -50,6 +61,39 @@ class VectorPoints:
 
     def minus_s(self, other: VectorPoints) -> np.ndarray:
         return self.left @ other.right.T
+
+    def refine(self, other: VectorPoints, near: float, E: np.ndarray) -> None:
+        """Recompute, by differences, the entries of E = -s with s < near."""
+        jit.refine_close_pairs(self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E)
+
+
+@dataclass(frozen=True)
+class SparsePoints:
+    """The same for sparse rows, scaled by theta2^-1/2: products by the features that two rows share."""
+
+    rows: SparseFeatures
+    squared: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> SparsePoints:
+        return SparsePoints(self.rows[rows], self.squared[rows])
+
+    @property
+    def real(self) -> Any:
+        return self.squared.dtype.type
+
+    def minus_s(self, other: SparsePoints) -> np.ndarray:
+        E = self.rows.inner(other.rows)
+        E *= self.real(2.0)
+        E -= self.squared[:, None]
+        E -= other.squared
+        return E
+
+    def refine(self, other: SparsePoints, near: float, E: np.ndarray) -> None:
+        a, b = self.rows, other.rows
+        jit.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
 
 
 @dataclass(frozen=True)
@@ -95,7 +139,9 @@ class Stationary(Kernel):
         theta2 = np.array(self.theta2) if np.ndim(self.theta2) else self.theta2
         return {"theta1": self.theta1, "theta2": theta2}
 
-    def started(self, x: np.ndarray, ard: bool = False) -> Stationary:
+    def started(self, x: Any, ard: bool = False) -> Stationary:
+        if isinstance(x, SparseFeatures) and (ard or np.ndim(self.theta2)):
+            raise InputError("one theta2 for each column needs a dense X: give x_transformer=TruncatedSVD(...), or ard=False")
         theta2 = median_squared_distance(x) if isinstance(self.theta2, str) else self.theta2
         if ard and np.ndim(theta2) == 0:
             theta2 = (theta2,) * x.shape[1]
@@ -107,12 +153,18 @@ class Stationary(Kernel):
     def _shape(self) -> float:
         return 1.0
 
-    def points(self, x: np.ndarray, dtype: Any = np.float64) -> VectorPoints:
+    def points(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
+        if sp.issparse(x):
+            x = SparseFeatures.of(x)
+        if isinstance(x, SparseFeatures):
+            rows = replace(x, values=(x.values / np.sqrt(self.scales)).astype(dtype, copy=False))
+            return SparsePoints(rows, rows.squared().astype(dtype, copy=False))
         return VectorPoints.of((np.asarray(x) / np.sqrt(self.scales)).astype(dtype, copy=False))
 
-    def single(self, x: np.ndarray) -> bool:
+    def single(self, x: Any) -> bool:
         # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
-        return self.family != jit.MATERN12 and float((x**2 / self.scales).sum(axis=1).max(initial=0.0)) <= SINGLE
+        squared = x.squared() / self.scales if isinstance(x, SparseFeatures) else (x**2 / self.scales).sum(axis=1)
+        return self.family != jit.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
 
     def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
@@ -130,24 +182,22 @@ class Stationary(Kernel):
         nu = half[self.family]
         return nu / random.standard_gamma(nu, count)
 
-    def diagonal(self, points: VectorPoints) -> np.ndarray:
+    def diagonal(self, points: Any) -> np.ndarray:
         return np.full(len(points), self.theta1)
 
-    def _minus_s(self, a: VectorPoints, b: VectorPoints) -> np.ndarray:
+    def _minus_s(self, a: Any, b: Any) -> np.ndarray:
         # The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square
         # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
         E = a.minus_s(b)
-        size = max(1.0, -min(a.left[:, -2].min(initial=0.0), b.left[:, -2].min(initial=0.0)))
+        size = max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0))
         if size > FAR or self.family == jit.MATERN12:
-            near = max(1e-6 * size, FAR if size > FAR else 0.0)
-            jit.refine_close_pairs(a.directions / np.sqrt(2.0), b.directions / np.sqrt(2.0), near, E)
+            a.refine(b, max(1e-6 * size, FAR if size > FAR else 0.0), E)
         return E
 
-    def multiply(self, a: VectorPoints, b: VectorPoints, out: np.ndarray) -> None:
-        real = a.left.dtype.type
-        jit.times_profile(self.family, real(self._shape), real(self.theta1), self._minus_s(a, b), out)
+    def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
+        jit.times_profile(self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out)
 
-    def contract(self, a: VectorPoints, b: VectorPoints, G: np.ndarray) -> np.ndarray:
+    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
         jit.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
         along = sums[1:2].T
@@ -156,6 +206,25 @@ class Stationary(Kernel):
             xa, xb = a.directions, b.directions
             along = 0.5 * (xa**2 * G.sum(axis=1)[:, None] + G @ xb**2) - xa * (G @ xb)
         return self.theta1 * np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
+
+    @property
+    def radial(self) -> bool:
+        return not np.ndim(self.theta2)
+
+    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+        real, E = out.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False)
+        jit.times_profile(self.family, real(self._shape), real(self.theta1), E[None], out[None])
+
+    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+        real, E = G.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False)
+        values, weighed = G.copy(), G.copy()
+        jit.times_profile(self.family, real(self._shape), real(self.theta1), E[None], values[None])
+        jit.contract_profile(self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype))
+        weighed *= E  # contract_profile leaves h and s
+        weighed *= real(self.theta1)
+        if self.family != jit.RQ:
+            return np.vstack([values, weighed])
+        return np.vstack([values, weighed, weighed - values * real(self._shape) * np.log1p(E / real(self._shape))])
 
 
 @dataclass(frozen=True)
@@ -217,9 +286,13 @@ class RationalQuadratic(Stationary):
         return {**super().as_dict(), "shape": self.shape}
 
 
-def median_squared_distance(x: np.ndarray) -> float:
+def median_squared_distance(x: Any) -> float:
     """Median heuristic for theta2: the median of |x_i - x_j|^2 over pairs of at most MEDIAN_ROWS evenly spread rows."""
     rows = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), MEDIAN_ROWS)).astype(int))]
-    squared = pdist(rows, "sqeuclidean")
+    if isinstance(rows, SparseFeatures):
+        points = SparsePoints(rows, rows.squared())
+        squared = -points.minus_s(points)[np.tril_indices(len(rows), -1)]
+    else:
+        squared = pdist(rows, "sqeuclidean")
     squared = squared[squared > 0]
     return float(np.median(squared)) if squared.size else 1.0
