@@ -105,14 +105,14 @@ def test_plans_take_what_fits_and_say_why():
     assert "float64 needs" in str(less)
     least = make_plan(8_000, 3, 3, memory_limit="0.2GiB", n_jobs=2)
     assert least.solver == "cg"
-    assert not least.stored
+    assert least.form == "recomputed"
     assert "n <= 10000, but the exact solver (float32, n = 8000) needs" in str(least)
     large = make_plan(40_000, 3, 3, memory_limit="16GiB")
     assert large.solver == "cg"
-    assert large.stored
+    assert large.form == "stored"
     small = make_plan(40_000, 3, 3, memory_limit="3GiB")
     assert small.solver == "cg"
-    assert not small.stored
+    assert small.form == "recomputed"
     assert "stored they need" in str(small)
     tiny = make_plan(40_000, 3, 3, memory_limit="1GiB")
     assert tiny.rank < small.rank

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale import datasets
 from gpx_scale.errors import MemoryLimitError
+from gpx_scale.features import DenseFeatures
 from gpx_scale.runtime import Executor
 from problems import make_problem, problems
 
@@ -61,8 +62,8 @@ def test_training_rows_have_weights_of_their_own(problem):
 def test_chunks_do_not_matter(problem):
     parts = problem.fitted().posterior_
     with Executor(2) as executor:
-        whole = parts.moments(problem.X_query, executor, 2**28, var=True, cov=True, along=[problem.Z_query])
-        single = parts.moments(problem.X_query, executor, 1, var=True, cov=True, along=[problem.Z_query])
+        whole = parts.moments(problem.X_query, executor, 2**28, var=True, cov=True, along=[DenseFeatures(problem.Z_query)])
+        single = parts.moments(problem.X_query, executor, 1, var=True, cov=True, along=[DenseFeatures(problem.Z_query)])
     assert_allclose(whole.mean, single.mean, rtol=1e-12)
     assert_allclose(whole.var, single.var, rtol=1e-12)
     assert_allclose(whole.cov, single.cov, rtol=1e-10, atol=1e-13)

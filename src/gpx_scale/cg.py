@@ -22,7 +22,7 @@ from .covariance import COLUMNS, Covariance
 from .features import DenseFeatures, Features
 from .inputs import Inputs
 from .krylov import log_quadrature, solve
-from .local import LOCAL, SHARED, Neighbourhood
+from .local import SHARED, Neighbourhood
 from .pairs import Pairs, covariances
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
@@ -45,6 +45,7 @@ PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its 
 INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
+TRIAL, WORTH = 1e-2, 25  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
 PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 1.6, 0.05  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
 
 
@@ -84,15 +85,21 @@ class CgSolver:
         residual = self.form == "pairs"
         if self._pivots is None:
             with self._journal.phase("preconditioner"):
-                self._pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
-                if self._try_jacobi and jacobi_is_faster(C, self._pivots, y):
-                    self._pivots = self._pivots[:0]
+                self._pivots = self._choose_pivots(C, y)
             self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
         P = LowRank.of(C, self._pivots, residual)
         if self._normals is None:
             draw = self._signs if residual else self._random.standard_normal
             self._normals = draw((P.rank, PROBES)), draw((len(y), PROBES))
         return P
+
+    def _choose_pivots(self, C: Covariance, y: np.ndarray) -> np.ndarray:
+        none = np.empty(0, int)
+        without = iterations_for(C, none, y) if self._try_jacobi else WORTH
+        if without < WORTH:
+            return none
+        pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
+        return none if self._try_jacobi and not pivots_pay(C, pivots, y, without) else pivots
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
         return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
@@ -195,15 +202,16 @@ class CgSolver:
         )
 
 
-def jacobi_is_faster(C: Covariance, pivots: np.ndarray, y: np.ndarray) -> bool:
-    """Whether solves cost less without pivots: iterations that y takes, times ns of one for PANEL columns. By counts and not
-    by the clock, so that a fit is the same every time."""
-    n, pairs = len(y), len(C.pairs)  # type: ignore[attr-defined]
-    costs = []
-    for some in (pivots[:0], pivots):
-        found = solve(C, LowRank.of(C, some, residual=True), y[:, None], np.array([TRAINING * n]))
-        costs.append(found.iterations * (pairs * PAIR_NS + n * some.size * PIVOT_NS) + n * some.size**2 * BUILD_NS)
-    return costs[0] <= costs[1]
+def iterations_for(C: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
+    """Of a solve for y alone, to TRIAL nats a row."""
+    return solve(C, LowRank.of(C, pivots, residual=True), y[:, None], np.array([TRIAL * len(y)])).iterations
+
+
+def pivots_pay(C: Covariance, pivots: np.ndarray, y: np.ndarray, without: int) -> bool:
+    """Whether solves cost less with pivots than with `without` iterations each: iterations that y takes, times ns of one. By
+    counts and not by the clock, so that a fit is the same every time."""
+    n, r, product = len(y), pivots.size, len(C.pairs) * PAIR_NS  # type: ignore[attr-defined]
+    return iterations_for(C, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS < without * product
 
 
 def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
@@ -284,8 +292,8 @@ class CgParts(RowParts):
         kinds = zip(("y", "weights"), self.excess, strict=False)
         words = f"; weights on the {WORD_ROWS} rows with the feature that say most" if self.form == "pairs" else ""
         return (
-            f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most correlated with "
-            f"each query{words}; never below exact; at {PILOTS} training rows above it by "
+            f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most "
+            f"correlated with each query{words}; never below exact; at {PILOTS} training rows above it by "
             + ", ".join(f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds)
         )
 

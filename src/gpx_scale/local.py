@@ -47,9 +47,7 @@ class Neighbourhood:
     V: np.ndarray
 
     @classmethod
-    def of(
-        cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor, nearby: int = LOCAL
-    ) -> Neighbourhood:
+    def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor, nearby: int = LOCAL) -> Neighbourhood:
         covariance = Covariance(data, params, executor)
         V = covariance.columns(shared)
         L = factor(V[shared], covariance.noise[shared])

@@ -113,9 +113,9 @@ def make_plan(
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
-    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 1.3 GiB of 4.0 GiB
+    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 0.7 GiB of 4.0 GiB
       n > 10000: conjugate gradients cost n^2 flops a product
-      pairs that share a feature: 3.0% of all, 222.0 MiB
+      pairs that share a feature: 3.0% of all, 0.4 GiB
       preconditioner: Jacobi, or rank 565 if that is faster
       hyperparameters start from 2500 rows, exactly
     """
@@ -195,8 +195,11 @@ def _cg_plan(
     root, most, subset = (PAIRS_RANK, PAIRS_RANK_MOST, PAIRS_SUBSET) if sparse else (RANK_PER_ROOT, LARGEST_RANK, SUBSET_ROWS)
     subset = min(n, subset)
     wanted = int(min(n, most, max(SMALLEST_RANK, root * np.sqrt(n)))) if rank == "auto" else min(n, int(rank))
-    form = "pairs" if sparse else "stored" if dtype != "float64" and needs("stored", wanted, subset) <= limit else "recomputed"
-    why = f"{root:.0f} sqrt(n), no more than {most}" if rank == "auto" else "as asked" if wanted == rank else "all rows"
+    kept = needs("stored", wanted, subset)
+    form = "pairs" if sparse else "stored" if dtype != "float64" and kept <= limit else "recomputed"
+    why = f"{root:.0f} sqrt(n), no more than {most}"
+    if rank != "auto":
+        why = "as asked" if wanted == rank else f"all rows: {rank} asked for"
     while rank == "auto" and wanted > SMALLEST_RANK and needs(form, wanted, 0) > limit:
         wanted, why = max(SMALLEST_RANK, wanted // 2), "what memory_limit leaves"
     while subset > 500 and needs(form, wanted, subset) > limit:
@@ -211,7 +214,7 @@ def _cg_plan(
             "stored": f"tiles stored in float32: {format_bytes(needed)} fit",
             "recomputed": "tiles recomputed: float64 as asked"
             if dtype == "float64"
-            else f"tiles recomputed for each product: stored they need {format_bytes(needs('stored', wanted, subset))}",
+            else f"tiles recomputed for each product: stored they need {format_bytes(kept)}",
         }[form],
         f"preconditioner: Jacobi, or rank {wanted} if that is faster"
         if try_jacobi

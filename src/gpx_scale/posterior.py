@@ -67,7 +67,7 @@ class Posterior:
         sparse, var = isinstance(z, SparseFeatures), bool(ask.std)
         if ask.std == "samples":
             if sparse or not hasattr(self.parts, "sampled_variance"):
-                raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z: give std=True")
+                raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")
             return self.sampled_moments(x, executor, chunk_bytes, memory_limit, var=var, along=along)
         if isinstance(z, SparseFeatures) and not ask.cov:
             queries = Queries(x, full_pattern(z.shape) if ask.dense else z, ask.own)
