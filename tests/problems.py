@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 from hypothesis import strategies as st
 
 import oracle
 from gpx_scale import GPXRegressor, kernels
-from gpx_scale.features import DenseFeatures
+from gpx_scale.features import DenseFeatures, SparseFeatures
 from gpx_scale.inputs import Inputs
 from gpx_scale.params import Params
 
@@ -45,6 +46,10 @@ class Problem:
         return Inputs(self.X, DenseFeatures(self.Z), self.y)
 
     @property
+    def sparse_inputs(self):
+        return Inputs(self.X, SparseFeatures.of(sp.csr_array(self.Z)), self.y)
+
+    @property
     def params(self):
         return Params(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
 
@@ -57,22 +62,26 @@ class Problem:
         return self.model(**arguments).fit(self.X, self.y, self.Z)
 
 
-def make_problem(n=40, p=3, d=4, m=6, seed=0, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3, tied=False):
+def make_problem(n=40, p=3, d=4, m=6, seed=0, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3, tied=False, share=1.0):
+    """`share` of Z's entries are not 0; some of its rows may be empty then."""
     random = np.random.RandomState(seed)
     X, X_query = random.randn(n, p), random.randn(m, p)
     Z, Z_query = (X, X_query) if tied else (random.randn(n, d), random.randn(m, d))
+    if share < 1.0:
+        Z, Z_query = (np.where(random.rand(*A.shape) < share, A, 0.0) for A in (Z, Z_query))
     y = np.sin(X[:, 0]) * Z[:, 0] + 0.1 * random.randn(n)
     return Problem(X, y, Z, X_query, Z_query, theta1, theta2, sigma_w, sigma_y)
 
 
 @st.composite
-def problems(draw, largest=25):
+def problems(draw, largest=25, widest=5, shares=(1.0,)):
     p = draw(st.integers(1, 4))
     scale = st.floats(0.05, 5.0)
     return make_problem(
         n=draw(st.integers(1, largest)),
         p=p,
-        d=draw(st.integers(1, 5)),
+        d=draw(st.integers(1, widest)),
+        share=draw(st.sampled_from(shares)),
         m=draw(st.integers(1, 4)),
         seed=draw(st.integers(0, 2**20)),
         theta1=draw(scale),

@@ -7,11 +7,21 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale import kernels
 from gpx_scale.covariance import STRIP, Covariance, Stored
+from gpx_scale.pairs import Pairs, SparseCovariance
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor
 from problems import make_problem
 
+
+def on_pairs(data, params, executor, dtype):
+    return SparseCovariance(data, params, executor, dtype, Pairs.of(data, executor))
+
+
+SPARSE = ("pairs float64", "pairs float32", "tiles of sparse rows")
 FORMS = {
+    "pairs float64": (on_pairs, np.float64),
+    "pairs float32": (on_pairs, np.float32),
+    "tiles of sparse rows": (Covariance, np.float64),
     "recomputed float64": (Covariance, np.float64),
     "recomputed float32": (Covariance, np.float32),
     "stored": (Stored, np.float32),
@@ -32,10 +42,13 @@ class TestEveryForm:
     @pytest.fixture
     def case(self, form, n, executor):
         problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
+        if form in SPARSE:  # one theta2: pairs have one distance
+            problem = make_problem(n=n, d=30, share=0.08)
         kind, dtype = FORMS[form]
-        covariance = kind(problem.inputs, problem.params, executor, dtype)
+        data = problem.sparse_inputs if form in SPARSE else problem.inputs
+        covariance = kind(data, problem.params, executor, dtype)
         dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
-        digits = 1e-12 if form == "recomputed float64" else 1e-5
+        digits = 1e-12 if form in ("recomputed float64", "pairs float64", "tiles of sparse rows") else 1e-5
         return covariance, dense, digits * np.abs(dense).sum(axis=1).max(), problem
 
     def test_product_with_many_vectors(self, case):
@@ -82,7 +95,8 @@ class TestEveryForm:
         covariance, dense, _, problem = case
         V = np.random.RandomState(5).randn(len(dense), 3)
         with Executor(1) as alone:
-            other = FORMS[form][0](problem.inputs, problem.params, alone, FORMS[form][1])
+            data = problem.sparse_inputs if form in SPARSE else problem.inputs
+            other = FORMS[form][0](data, problem.params, alone, FORMS[form][1])
             assert_allclose(other.matmul(V), covariance.matmul(V), rtol=0, atol=0)
 
 

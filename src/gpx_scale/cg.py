@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from .covariance import COLUMNS, Covariance
+from .errors import NotConverged
 from .features import DenseFeatures, Features
 from .inputs import Inputs
-from .krylov import log_quadrature, solve
+from .krylov import ITERATIONS, log_quadrature, solve
 from .local import SHARED, Neighbourhood
 from .pairs import Pairs, covariances
 from .params import Params
@@ -80,12 +81,12 @@ class CgSolver:
                 self._pairs = Pairs.of(data, self._executor, self._allow)
         return covariances(data, params, self._executor, self.form, self.dtype, self._pairs)
 
-    def _precondition(self, C: Covariance, y: np.ndarray) -> LowRank:
+    def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRank:
         """P with the pivots of this fit, which the first call chooses."""
         residual = self.form == "pairs"
         if self._pivots is None:
             with self._journal.phase("preconditioner"):
-                self._pivots = self._choose_pivots(C, y)
+                self._pivots = self._choose_pivots(C, precise, y)
             self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
         P = LowRank.of(C, self._pivots, residual)
         if self._normals is None:
@@ -93,13 +94,18 @@ class CgSolver:
             self._normals = draw((P.rank, PROBES)), draw((len(y), PROBES))
         return P
 
-    def _choose_pivots(self, C: Covariance, y: np.ndarray) -> np.ndarray:
-        none = np.empty(0, int)
-        without = iterations_for(C, none, y) if self._try_jacobi else WORTH
-        if without < WORTH:
+    def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
+        """Of a sparse Z none, if solves cost less so: iterations that y takes, times ns of one. By counts, not by the clock,
+        so that a fit is the same every time."""
+        none, without = np.empty(0, int), WORTH
+        if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
             return none
         pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
-        return none if self._try_jacobi and not pivots_pay(C, pivots, y, without) else pivots
+        if not self._try_jacobi:
+            return pivots
+        n, r, product = len(y), pivots.size, len(C.pairs) * PAIR_NS  # type: ignore[attr-defined]
+        each = iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS
+        return pivots if each < without * product else none
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
         return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
@@ -107,7 +113,7 @@ class CgSolver:
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
         C, precise = self._covariance(data, params)
-        P = self._precondition(C, data.y)
+        P = self._precondition(C, precise, data.y)
         assert self._normals is not None
         probes = P.draw(*self._normals)
         halves = P.solve(probes)
@@ -153,7 +159,7 @@ class CgSolver:
     def condition(self, data: Inputs, params: Params) -> CgParts:
         """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
         C, precise = self._covariance(data, params)
-        P = self._precondition(C, data.y)
+        P = self._precondition(C, precise, data.y)
         assert self._normals is not None
         probes = P.draw(*self._normals)
         seed = int(self._random.randint(2**31))
@@ -202,16 +208,13 @@ class CgSolver:
         )
 
 
-def iterations_for(C: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
-    """Of a solve for y alone, to TRIAL nats a row."""
-    return solve(C, LowRank.of(C, pivots, residual=True), y[:, None], np.array([TRIAL * len(y)])).iterations
-
-
-def pivots_pay(C: Covariance, pivots: np.ndarray, y: np.ndarray, without: int) -> bool:
-    """Whether solves cost less with pivots than with `without` iterations each: iterations that y takes, times ns of one. By
-    counts and not by the clock, so that a fit is the same every time."""
-    n, r, product = len(y), pivots.size, len(C.pairs) * PAIR_NS  # type: ignore[attr-defined]
-    return iterations_for(C, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS < without * product
+def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
+    """Of a solve for y alone, to TRIAL nats a row; the most there are, where it does not get there."""
+    P = LowRank.of(C, pivots, residual=True)
+    try:
+        return solve(C, P, y[:, None], np.array([TRIAL * len(y)]), precise=precise).iterations
+    except NotConverged:
+        return ITERATIONS
 
 
 def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:

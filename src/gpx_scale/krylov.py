@@ -40,7 +40,8 @@ def solve(
     """C^-1 B, each column to its own nats;  (n, c), (c,) -> Solution.
 
     Iterates with the products of C, and restarts from the residual under `precise` (default: C) until that one is small
-    enough. `start` (n, c): columns of zeros start cold. `tell(iteration, nats, goal)` hears of the column furthest behind.
+    enough; with the products of `precise` where those of C do not get there. `start` (n, c): columns of zeros start cold.
+    `tell(iteration, nats, goal)` hears of the column furthest behind.
     """
     size = np.abs(B).max(axis=0, initial=0.0)
     unit = np.where((size > 1e10) | (size < 1e-10), size, 1.0)  # float32 products hold numbers of moderate size only
@@ -66,8 +67,12 @@ def solve(
         if not todo.size:
             quadratic = np.einsum("ij,ij->j", B + R, X)  # = 2 b.x - x.C x
             return Solution(X, now, _relative(R, B), iterations, matvecs, quadratic, lanczos)
-        if iterations >= ITERATIONS or not (now[todo] < 0.9 * before[todo]).all():
+        if iterations >= ITERATIONS:
             break
+        if not (now[todo] < 0.9 * before[todo]).all():
+            if C is precise:
+                break
+            C = precise  # float32 has no more to give
         goal = np.maximum(0.5 * nats, REACH * now)[todo]
         step, steps, ratios = _iterate(C, P, R[:, todo], H[:, todo], goal, iterations, tell)
         if turn == 0:
