@@ -6,15 +6,11 @@ cases and leaves the results of the others. The peer's kernel is ours: RBF times
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
 import time
 
 import numpy as np
 
-from measure import RESULTS, report, resident_peak
+from measure import run_cases
 
 THREADS = 2
 NEAR_OPTIMUM = {"theta1": 0.132, "theta2": 17.5, "sigma_w": 0.002, "sigma_y": 0.0563}
@@ -329,19 +325,6 @@ CASES = {
 }
 
 
-def measured(case):
-    """The case in a process of its own; one that fails is shown as such."""
-    try:
-        done = subprocess.run([sys.executable, __file__, "--case", case], capture_output=True, text=True, timeout=3600)
-    except subprocess.TimeoutExpired:
-        print(f"{case} took more than an hour")
-        return None
-    if done.returncode:
-        print(f"{case} failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-        return None
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def summary(found):
     """Rows of the table from what was measured."""
 
@@ -445,23 +428,5 @@ def summary(found):
     return rows
 
 
-def main(names):
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "large_raw.json"
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    for case in names:
-        found[case] = measured(case)
-        print(case, found[case], flush=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    report(summary(found), "large")
-
-
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CASES)}; default: all")
-    parser.add_argument("--case", choices=CASES)
-    asked = parser.parse_args()
-    if asked.case is None:
-        main(asked.names or list(CASES))
-    else:
-        print(json.dumps({**CASES[asked.case](), "memory": resident_peak()}))
+    run_cases(__file__, __doc__, CASES, summary, "large")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import statistics
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -59,3 +61,36 @@ def report(rows, name):
     for what, measured, target, met in rows:  # a run of some cases leaves the others' results
         kept[what] = {"what": what, "measured": measured, "target": target, "met": met}
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
+
+
+def run_cases(file, description, cases, summary, name, timeout=3600):
+    """The command line of a benchmark of long cases: each runs in a process of its own, for its peak memory, and leaves its
+    numbers in results/NAME_raw.json, so that a run of some cases leaves the results of the others."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(cases)}; default: all")
+    parser.add_argument("--case", choices=cases)
+    asked = parser.parse_args()
+    if asked.case is not None:
+        print(json.dumps({**cases[asked.case](), "memory": resident_peak()}))
+        return
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}_raw.json"
+    found = json.loads(path.read_text()) if path.is_file() else {}
+    for case in asked.names or list(cases):
+        found[case] = _alone(file, case, timeout)
+        print(case, found[case], flush=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+    report(summary(found), name)
+
+
+def _alone(file, case, timeout):
+    """The case in a process of its own; one that fails is shown as such."""
+    try:
+        done = subprocess.run([sys.executable, file, "--case", case], capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        print(f"{case} took more than {timeout // 60} minutes")
+        return None
+    if done.returncode:
+        print(f"{case} failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -9,7 +9,19 @@ PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
     *("errors", "runtime", "progress", "params", "jit", "features", "inputs", "kernels", "blocks", "covariance", "pairs"),
     *("preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots", "certified", "exact", "cg"),
-    *("plan", "evidence", "checkpoint", "solvers", "posterior", "explanation", "plots", "datasets", "estimator", "__init__"),
+    *(
+        "plan",
+        "evidence",
+        "checkpoint",
+        "solvers",
+        "posterior",
+        "explanation",
+        "text",
+        "plots",
+        "datasets",
+        "estimator",
+        "__init__",
+    ),
     "cli",
 ]
 

@@ -1,6 +1,6 @@
 """gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
 
-from . import blocks, datasets, kernels
+from . import blocks, datasets, kernels, text
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
 from .estimator import GPXRegressor
 from .explanation import Explanation
@@ -21,4 +21,5 @@ __all__ = [
     "datasets",
     "kernels",
     "make_plan",
+    "text",
 ]

@@ -16,13 +16,17 @@ from .errors import InputError
 
 __all__ = [
     "Dataset",
+    "TextDataset",
     "load_abalone",
     "load_boston",
     "load_diabetes",
     "load_digits",
     "load_fish",
+    "load_imdb",
     "load_kin40k",
+    "load_paper",
     "load_protein",
+    "load_vader",
     "load_wine",
     "synth10",
 ]
@@ -34,6 +38,13 @@ class Dataset(NamedTuple):
     X: np.ndarray
     y: np.ndarray
     feature_names: list[str]
+
+
+class TextDataset(NamedTuple):
+    """Documents and y (n,)."""
+
+    texts: list[str]
+    y: np.ndarray
 
 
 def load_digits() -> Dataset:
@@ -79,6 +90,22 @@ def load_wine() -> Dataset:
     return _from_folder("wine_quality.csv", target="quality", drop=("color",))
 
 
+def load_paper() -> TextDataset:
+    """Reviews of papers, mainly Spanish, and their scores from -2 to 2; those with a text;  399."""
+    return _texts("paper_reviews.csv", target="evaluation")
+
+
+def load_vader() -> TextDataset:
+    """Short texts (film and product reviews, editorials, tweets) and their mean ratings from -4 to 4;  23,703."""
+    return _texts("vader_snippets_text.csv.gz", target="rating")
+
+
+def load_imdb() -> TextDataset:
+    """Film reviews and their ratings, 1 to 4 or 7 to 10;  50,000."""
+    found = _texts("imdb_reviews.csv.gz", target="rating")
+    return TextDataset([text.replace("<br />", " ") for text in found.texts], found.y)
+
+
 def synth10(n: int, random_state: int = 0) -> Dataset:
     """Ten features with smoothly varying weights: w_l(x) = sin(x.a_l), y = sum_l w_l x_l + 0.1 e, all standardised."""
     random = np.random.RandomState(random_state)
@@ -90,12 +117,7 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
 
 
 def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> Dataset:
-    folder = os.environ.get("GPX_SCALE_DATA")
-    if not folder or not (path := Path(folder) / name).is_file():
-        raise InputError(f"{name} is read from the folder that GPX_SCALE_DATA names; it is {folder or 'not set'!r}")
-    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, newline="") as lines:
-        header, *rows = csv.reader(lines)
-    table = dict(zip(header, zip(*rows, strict=True), strict=True))
+    table = _read(name)
     y = np.array(table.pop(target), dtype=float)
     columns: dict[str, np.ndarray] = {}
     for key, values in table.items():
@@ -104,3 +126,21 @@ def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories:
         elif key not in drop:
             columns[key] = np.array(values, dtype=float)
     return Dataset(np.column_stack(list(columns.values())), y, list(columns))
+
+
+def _texts(name: str, target: str) -> TextDataset:
+    table = _read(name)
+    rows = [(text, float(value)) for text, value in zip(table["text"], table[target], strict=True) if text.strip()]
+    return TextDataset([text for text, _ in rows], np.array([value for _, value in rows]))
+
+
+def _read(name: str) -> dict[str, tuple[str, ...]]:
+    """Columns of a file in the folder that GPX_SCALE_DATA names."""
+    folder = os.environ.get("GPX_SCALE_DATA")
+    if not folder or not (path := Path(folder) / name).is_file():
+        raise InputError(f"{name} is read from the folder that GPX_SCALE_DATA names; it is {folder or 'not set'!r}")
+    with (
+        gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, newline="", encoding="utf-8") as lines
+    ):
+        header, *rows = csv.reader(lines)
+    return dict(zip(header, zip(*rows, strict=True), strict=True))

@@ -1,0 +1,81 @@
+"""Words shaded where they stand: red adds to the prediction, blue takes away, underlined where it is sure.
+
+>>> from gpx_scale.explanation import Reason
+>>> print(highlight("A warm & honest film.", [Reason("warm", 1.0, 0.8, 0.8, 0.2), Reason("film", 1.0, -0.1, -0.1, 0.3)]))
+A <mark class="gpx" style="background:rgba(213,94,0,0.75);border-bottom:2px solid currentColor" title="+0.8 ± 0.2">warm</mark>
+&amp; honest <mark class="gpx" style="background:rgba(0,114,178,0.09);border-bottom:none" title="-0.1 ± 0.3">film</mark>.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+
+from .explanation import Explanation, Reason
+
+ADDS, TAKES = (213, 94, 0), (0, 114, 178)  # vermilion and blue of Okabe and Ito: told apart by every common colour blindness
+SURE = 2.0  # deviations from 0
+STRONGEST = 0.75  # opacity
+
+
+def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
+    """The document as HTML, escaped, each word shaded by its contribution; a phrase's is shared by its words.
+
+    reasons : as `explanation.top(i, k)` gives them. Features are matched to words without regard to case.
+    strongest : the contribution of the deepest shade; the largest of these, by default.
+    A word that is more than two deviations from 0 is underlined; the title of each holds the numbers.
+    """
+    named = {reason.feature.lower(): reason for reason in reasons}
+    words = list(re.finditer(r"\w+", document))
+    longest = max((len(name.split()) for name in named), default=1)
+    found: list[list[Reason]] = [[] for _ in words]
+    for size in range(1, longest + 1):
+        for at in range(len(words) - size + 1):
+            phrase = " ".join(word.group().lower() for word in words[at : at + size])
+            if phrase in named:
+                for k in range(at, at + size):
+                    found[k].append(named[phrase])
+    sums = [sum(reason.contribution / len(reason.feature.split()) for reason in some) for some in found]
+    most = strongest or max(map(abs, sums), default=0.0) or 1.0
+    pieces, end = [], 0
+    for word, some, total in zip(words, found, sums, strict=True):
+        pieces.append(escape(document[end : word.start()]))
+        pieces.append(_mark(word.group(), some, total / most) if some else escape(word.group()))
+        end = word.end()
+    return "".join([*pieces, escape(document[end:])])
+
+
+def _mark(word: str, reasons: list[Reason], strength: float) -> str:
+    red, green, blue = ADDS if strength >= 0 else TAKES
+    opacity = STRONGEST * min(abs(strength), 1.0)
+    sure = any(reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std for reason in reasons)
+    line = "2px solid currentColor" if sure else "none"
+    title = "; ".join(
+        (f"{reason.feature}: " if " " in reason.feature else "")
+        + f"{reason.contribution:+.3g}"
+        + (f" ± {reason.contribution_std:.2g}" if reason.contribution_std is not None else "")
+        for reason in reasons
+    )
+    style = f"background:rgba({red},{green},{blue},{opacity:.2f});border-bottom:{line}"
+    return f'<mark class="gpx" style="{style}" title="{escape(title)}">{escape(word)}</mark>'
+
+
+def highlighted_page(explanation: Explanation, documents: Iterable[str], title: str = "Explained texts") -> str:
+    """A self-contained HTML page: every document with its prediction, words shaded on one common scale, and a legend."""
+    documents = list(documents)
+    reasons = [explanation.top(i, k=len(explanation.feature_names)) for i in range(len(documents))]
+    most = max((abs(reason.contribution) for some in reasons for reason in some), default=1.0)
+    items = []
+    for i, (document, some) in enumerate(zip(documents, reasons, strict=True)):
+        spread = "" if explanation.prediction_std is None else f" ± {explanation.prediction_std[i]:.2g}"
+        shaded = highlight(document, some, strongest=most)
+        items.append(f"<p><b>{explanation.prediction[i]:.3g}{spread}</b> &nbsp; {shaded}</p>")
+    kinds = ((ADDS, "adds"), (TAKES, "takes away"))
+    shades = " ".join(f'<mark style="background:rgba{(*colour, STRONGEST)}">{what}</mark>' for colour, what in kinds)
+    legend = f"<p>{shades} deepest: {most:.2g}; underlined: more than two standard deviations from 0.</p>"
+    style = "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}mark{color:inherit;padding:0 2px}"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style></head>'
+        f"<body><h1>{escape(title)}</h1>{legend}{''.join(items)}</body></html>\n"
+    )
