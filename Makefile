@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers bench-large accuracy tables check docs clean
+.PHONY: run test test-all bench bench-peers bench-large bench-text accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,9 @@ bench-peers: $(VENV)/.installed-peers
 
 bench-large: $(VENV)/.installed-peers
 	$(BIN)/python bench/large.py
+
+bench-text: $(VENV)/.installed-test
+	$(BIN)/python bench/text.py
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py
