@@ -129,14 +129,18 @@ def imdb():
     return found
 
 
+def few_texts(data):
+    """4,000 texts and 1,000 more."""
+    train, y, test, yq = split(data._replace(texts=data.texts[:5000], y=data.y[:5000]), 0.2)
+    (X, Xq), (Z, Zq) = vectors(train, test), words(train, test, min_df=4)
+    return X, y, Z, Xq, yq, Zq
+
+
 def n4000():
     """4,000 texts through a sparse and through a dense Z; the dense explanation of 8 texts, as its cost is linear in them."""
     from gpx_scale import GPXRegressor, datasets
 
-    data = datasets.load_vader()
-    train, y, test, yq = split(data._replace(texts=data.texts[:5000], y=data.y[:5000]), 0.2)
-    X, Xq = vectors(train, test)
-    Z, Zq = words(train, test, min_df=4)
+    X, y, Z, Xq, yq, Zq = few_texts(datasets.load_vader())
     compiled()
     found = {"n": len(y), "d": Z.shape[1], "queries": len(yq)}
     sparse, found["fit"] = timed(lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(X, y, Z))
@@ -155,10 +159,7 @@ def n4000_memory():
     """The sparse half of `n4000` alone, for its peak memory."""
     from gpx_scale import GPXRegressor, datasets
 
-    data = datasets.load_vader()
-    train, y, test, _ = split(data._replace(texts=data.texts[:5000], y=data.y[:5000]), 0.2)
-    X, Xq = vectors(train, test)
-    Z, Zq = words(train, test, min_df=4)
+    X, y, Z, Xq, _, Zq = few_texts(datasets.load_vader())
     GPXRegressor(random_state=0, n_jobs=THREADS).fit(X, y, Z).explain(Xq, Zq)
     return {"theirs": 4.0 * Z.shape[1] * len(y) ** 2}
 

@@ -1,6 +1,7 @@
 """The paper's block matrices: sparse forms, operators, and the oracle say the same."""
 
 import numpy as np
+import scipy.sparse as sp
 from hypothesis import assume, given
 from numpy.testing import assert_allclose
 
@@ -56,3 +57,20 @@ def test_covariance_is_the_block_product():
     Z, K = blocks.Z_bar(problem.Z), blocks.K_bar(problem.k(problem.X, problem.X), 3)
     C = (Z @ K @ Z.T).toarray() + problem.sigma_w**2 * (Z @ Z.T).toarray() + problem.sigma_y**2 * np.eye(8)
     assert_allclose(C, oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise))
+
+
+def test_sparse_z_gives_the_same_blocks():
+    random = np.random.RandomState(0)
+    Z = np.where(random.rand(6, 5) < 0.4, random.randn(6, 5), 0.0)
+    K = np.exp(-np.square(random.randn(6)[:, None] - random.randn(6)))
+    K, v = K + K.T + 6 * np.eye(6), random.randn(30)
+    sparse = blocks.Z_bar(sp.csr_array(Z))
+    assert isinstance(sparse, sp.csr_array)
+    assert sparse.nnz == np.count_nonzero(Z)
+    assert_allclose(sparse.toarray(), blocks.Z_bar(Z).toarray())
+    assert_allclose(blocks.Z_bar_operator(sp.csr_matrix(Z)).matvec(v), blocks.Z_bar_operator(Z).matvec(v))
+    y, k_star = random.randn(6), random.rand(6)
+    for one, other in zip(
+        *(blocks.predictive_weights(K, A, y, k_star, 9.0, 0.3, 0.5) for A in (Z, sp.csr_array(Z))), strict=True
+    ):
+        assert_allclose(one, other)

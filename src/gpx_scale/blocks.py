@@ -15,10 +15,12 @@ True
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
-from scipy.sparse.linalg import LinearOperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 __all__ = [
     "A_matrix",
@@ -39,9 +41,13 @@ def K_bar(K: np.ndarray, d: int) -> sp.csr_array:
     return sp.csr_array(sp.kron(sp.eye_array(d), sp.csr_array(K)))
 
 
-def Z_bar(Z: np.ndarray) -> sp.csr_array:
-    """(diag(Z_1), ..., diag(Z_d));  (n, d) -> (n, nd) with nd stored entries."""
+def Z_bar(Z: Any) -> sp.csr_array:
+    """(diag(Z_1), ..., diag(Z_d));  (n, d) -> (n, nd) with nd stored entries, or those of a sparse Z."""
     n, d = Z.shape
+    if sp.issparse(Z):
+        entries = sp.coo_array(Z)
+        rows, features = (index.astype(np.int64) for index in entries.coords)
+        return sp.csr_array((entries.data.astype(float), (rows, features * n + rows)), shape=(n, n * d))
     columns = np.arange(n)[:, None] + n * np.arange(d)[None, :]
     return sp.csr_array((np.asarray(Z, float).ravel(), columns.ravel(), np.arange(0, n * d + 1, d)), shape=(n, n * d))
 
@@ -62,9 +68,11 @@ def K_bar_operator(K: np.ndarray, d: int, shift: float = 0.0) -> LinearOperator:
     return LinearOperator((n * d, n * d), matvec=apply, rmatvec=apply, dtype=float)
 
 
-def Z_bar_operator(Z: np.ndarray) -> LinearOperator:
+def Z_bar_operator(Z: Any) -> LinearOperator:
     """Z-bar without forming it: vec(W) -> (w_i . z_i)_i, and its transpose u -> vec(diag(u) Z);  2 n d flops."""
     n, d = Z.shape
+    if sp.issparse(Z):  # as few entries as Z has
+        return aslinearoperator(Z_bar(Z))
     return LinearOperator(
         (n, n * d),
         matvec=lambda v: np.einsum("ln,nl->n", v.reshape(d, n), Z),
@@ -90,14 +98,15 @@ def A_matrix(K: np.ndarray, k_star: np.ndarray, d: int, sigma_w: float) -> sp.cs
     return sp.csr_array(k_bar_star(cho_solve(shifted, k_star), d).T)
 
 
-def S_operator(K: np.ndarray, Z: np.ndarray, sigma_w: float, sigma_y: float) -> LinearOperator:
+def S_operator(K: np.ndarray, Z: Any, sigma_w: float, sigma_y: float) -> LinearOperator:
     """The paper's S = L - L Z-bar^T C^-1 Z-bar L, L = K-bar + sigma_w^2 I, without forming it: the covariance of p(W | D).
 
     One Cholesky factorisation of C (n, n), then 4 n^2 d + 2 n^2 flops a product;  (nd, nd).
     """
     n, d = Z.shape
     L, Zb = K_bar_operator(K, d, shift=sigma_w**2), Z_bar_operator(Z)
-    C = cho_factor((K + sigma_w**2 * np.eye(n)) * (Z @ Z.T) + sigma_y**2 * np.eye(n), lower=True)
+    inner = (Z @ Z.T).toarray() if sp.issparse(Z) else Z @ Z.T
+    C = cho_factor((K + sigma_w**2 * np.eye(n)) * inner + sigma_y**2 * np.eye(n), lower=True)
 
     def apply(v: np.ndarray) -> np.ndarray:
         Lv = L.matvec(v)
@@ -107,7 +116,7 @@ def S_operator(K: np.ndarray, Z: np.ndarray, sigma_w: float, sigma_y: float) -> 
 
 
 def weights_posterior(
-    K: np.ndarray, Z: np.ndarray, y: np.ndarray, sigma_w: float, sigma_y: float
+    K: np.ndarray, Z: Any, y: np.ndarray, sigma_w: float, sigma_y: float
 ) -> tuple[np.ndarray, LinearOperator]:
     """The paper's p(W | D): mean sigma_y^-2 S Z-bar^T y as vec(W) (nd,), and its covariance S as an operator (nd, nd)."""
     S = S_operator(K, Z, sigma_w, sigma_y)
@@ -116,7 +125,7 @@ def weights_posterior(
 
 def predictive_weights(
     K: np.ndarray,
-    Z: np.ndarray,
+    Z: Any,
     y: np.ndarray,
     k_star: np.ndarray,
     k_star_star: float,

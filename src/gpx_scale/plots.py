@@ -23,10 +23,9 @@ def pyplot() -> Any:
 
 def plot_contributions(explanation: Explanation, i: int = 0, *, ax: Any = None, k: int = 20) -> Any:
     """The paper's figure 1: the k largest contributions to sample i as bars with error bars, feature values in labels."""
-    if ax is None:
-        rows = min(k, len(explanation.feature_names))
-        _, ax = pyplot().subplots(figsize=(6.0, 1.2 + 0.3 * rows), layout="constrained")
     reasons = explanation.top(i, k)[::-1]
+    if ax is None:
+        _, ax = pyplot().subplots(figsize=(6.0, 1.2 + 0.3 * max(1, len(reasons))), layout="constrained")
     values = np.array([reason.contribution for reason in reasons])
     deviations = None
     if explanation.contributions_std is not None:

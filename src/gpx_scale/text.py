@@ -75,7 +75,6 @@ def highlighted_page(explanation: Explanation, documents: Iterable[str], title: 
     shades = " ".join(f'<mark style="background:rgba{(*colour, STRONGEST)}">{what}</mark>' for colour, what in kinds)
     legend = f"<p>{shades} deepest: {most:.2g}; underlined: more than two standard deviations from 0.</p>"
     style = "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}mark{color:inherit;padding:0 2px}"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style></head>'
-        f"<body><h1>{escape(title)}</h1>{legend}{''.join(items)}</body></html>\n"
-    )
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
+    body = f"<h1>{escape(title)}</h1>{legend}{''.join(items)}"
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
