@@ -236,6 +236,16 @@ def sparse_inner(ptr, ind, val, starts, rows, values, out):
                 o[rows[t]] += z * values[t]
 
 
+@jit
+def couple(ptr, ind, val, weights, starts, rows, values, score):
+    """score_j += sum_i weights_i sum_l |z_il z'_jl| of sparse rows i and rows j that come by feature;  (a,) -> (n,)."""
+    for i in range(ptr.size - 1):
+        for e in range(ptr[i], ptr[i + 1]):
+            z = weights[i] * abs(val[e])
+            for t in range(starts[ind[e]], starts[ind[e] + 1]):
+                score[rows[t]] += z * abs(values[t])
+
+
 # Pairs of rows that share a feature are listed by tile: rows of a block, rows of another in strips of `strip`, in a strip by
 # row. `at` (strips, a + 1) points into the tile's arrays; `cols` count from the strip's first row.
 

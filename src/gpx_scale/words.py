@@ -4,8 +4,8 @@
     Var[g_l(x*)]  =  k**  -  b.(C^-1)_RR b,      b = k(x*, X_R) o z_Rl
 
 Both for the features that a query has, which is all that its prediction needs: for m queries, one kernel value for every
-feature that a query and a row share. What a solver knows of (C^-1)_RR it gives as a `Reduce`; conditioning on R alone,
-(C_RR)^-1, never knows too much: it takes less off the variance than all rows would.
+feature that a query and a row share. What a solver knows of (C^-1)_RR it gives as a `Reduce`; conditioning on R and some
+others alone never knows too much: it takes less off the variance than all rows would.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from . import jit
 from .covariance import Covariance, cross
 from .errors import NotPositiveDefinite
 from .features import SparseFeatures
@@ -24,6 +25,8 @@ from .runtime import Executor, slices
 
 AT_ONCE = 32  # features that a worker takes
 WORD_ROWS = 1_024  # that `LocalWords` conditions on: of a more frequent word, those that say most to its queries
+COMPANY = 256  # rows that it conditions on at least: those with the word, and others that share most of their other words
+COUNTED = 64  # rows with the word by which that company is chosen
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
 
 Block = tuple[np.ndarray, np.ndarray]  # rows R in their order (r,), and right-hand sides at them (c, r)
@@ -112,7 +115,10 @@ def _entries_by_feature(at: SparseFeatures) -> tuple[np.ndarray, np.ndarray, np.
 
 @dataclass(frozen=True)
 class LocalWords:
-    """`Reduce` by conditioning on the rows with the word alone: (C_RR)^-1, r^3/3 flops a word and r^2 a query."""
+    """`Reduce` by conditioning on the rows with the word and on others that tell it from the other words there: r^3/3 flops a
+    word and r^2 a query. On `vader_snippets`, deviations exceed the exact ones by 8% in the median and 28% at most with the
+    rows of the word alone, by 5% and 13% with COMPANY.
+    """
 
     covariance: Covariance
     parallel = True
@@ -126,11 +132,28 @@ class LocalWords:
             score = np.square(B).sum(axis=0) / C.diagonal[R]
             most = np.sort(np.argpartition(score, R.size - WORD_ROWS)[R.size - WORD_ROWS :])
             R, B = R[most], B[:, most]
+        if R.size < COMPANY:
+            others = self._company(R, np.abs(B).sum(axis=0))
+            R, B = np.concatenate([R, others]), np.pad(B, ((0, 0), (0, others.size)))
         Z, points = C.data.Z[R], C.points[R]
         A = Z.inner(Z)
         C.params.kernel.multiply(points, points, A)
         np.fill_diagonal(A, C.diagonal[R])
         return np.square(solve_triangular(factor(A), B.T, lower=True, check_finite=False)).sum(axis=0)
+
+    def _company(self, R: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Rows not in R that share most with those of R that count, up to COMPANY in all: any choice is valid."""
+        Z = self.covariance.data.Z
+        assert isinstance(Z, SparseFeatures)
+        some = np.sort(np.argsort(-weights, kind="stable")[:COUNTED])
+        rows, score = Z[R[some]], np.zeros(len(Z))
+        jit.couple(rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score)
+        score /= np.sqrt(self.covariance.diagonal)
+        score[R] = 0.0
+        met = np.flatnonzero(score)
+        if met.size > (room := COMPANY - R.size):
+            met = met[np.argpartition(score[met], met.size - room)[met.size - room :]]
+        return np.sort(met)
 
 
 @dataclass(frozen=True)
