@@ -24,7 +24,7 @@ from .features import SparseFeatures
 from .inputs import Inputs
 from .jit import PANEL
 from .params import Params
-from .runtime import Executor, slices
+from .runtime import Executor, aligned, slices
 
 BLOCKS = 16  # half of them can be worked on at once
 FEWEST_PAIRS = 200_000  # of a tile, in the mean: less is not worth a round
@@ -181,10 +181,9 @@ class SparseCovariance(Covariance):
         out = self.diagonal[:, None] * V
         for chunk in slices(V.shape[1], PANEL):
             width = chunk.stop - chunk.start
-            right = np.zeros((len(V), PANEL), self.dtype)
-            right[:, :width] = V[:, chunk]
+            right = aligned(np.pad(V[:, chunk], ((0, 0), (0, PANEL - width))), self.dtype)
 
-            total = np.zeros_like(right)
+            total = aligned(np.zeros(right.shape, self.dtype), self.dtype)
 
             def multiply(tile: Tile, right: np.ndarray = right, total: np.ndarray = total) -> None:
                 values = self._kept[id(tile)] if self.dtype == np.float32 else self._values(tile)
@@ -200,7 +199,7 @@ class SparseCovariance(Covariance):
         """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  two exponentials and 4 c flops a pair."""
         self._prepare()
         kernel = self.params.kernel
-        left, right = np.ascontiguousarray(U, self.dtype), np.ascontiguousarray(V, self.dtype)
+        left, right = aligned(U, self.dtype), aligned(V, self.dtype)
 
         def one(tile: Tile) -> np.ndarray:
             G = tile.inner.astype(self.dtype)
