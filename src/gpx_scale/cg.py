@@ -138,7 +138,10 @@ class CgSolver:
                     self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
                 slope += 0.5 * self._share * (P.contract_pairs(halves) / PROBES - P.trace_of_derivative())
         if information:
-            metric = self._information(C, P, alpha)
+            try:
+                metric = self._information(C, P, alpha)
+            except NotConverged:  # float32 has no more to give
+                metric = self._information(precise, P, alpha)
         return Evidence(value, slope, alpha, information=metric, deviation=deviation)
 
     def _information(self, C: Covariance, P: LowRank, alpha: np.ndarray) -> np.ndarray:
@@ -165,9 +168,7 @@ class CgSolver:
         seed = int(self._random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if params.kernel.takes == "vectors" and isinstance(
-            data.Z, DenseFeatures
-        ):  # of thousands of words, only when asked for
+        if params.kernel.takes == "vectors" and isinstance(data.Z, DenseFeatures):  # of a sparse Z, when asked for
             paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._executor)
         pilots = Pilots.draw(data, params, self._random)
         B = np.column_stack([data.y, probes, pilots.right_hand_sides(C), seen])

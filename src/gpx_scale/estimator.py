@@ -58,7 +58,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     fit_intercept : bool, default=False
         Give every sample a local intercept: a further z of 1, reported in `base_values`.
     standardize : bool, default=True
-        Centre and scale y, X and Z; a constant Z column is divided by its value instead.
+        Centre and scale y, X and Z; a constant Z column is divided by its value instead. Sparse X and Z stay as they are.
     n_inducing : int
         For solvers that this version does not have yet.
     preconditioner_rank : int or "auto"
@@ -172,7 +172,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, Z: Any = None) -> GPXRegressor:
         """Estimate the hyperparameters and condition on the data.
 
-        X : (n, p) table, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features, default X.
+        X : (n, p) table or sparse matrix, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features,
+        dense or sparse, default X.
 
         Ctrl-C while hyperparameters are searched ends the search: the model is fitted at the best ones found, and then
         KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
