@@ -220,3 +220,21 @@ def test_tiles_cover_the_lower_triangle_once():
         seen[rows, cols] += 1
     assert (np.tril(seen) == np.tril(np.ones((10, 10)))).all()
     assert [s.stop - s.start for s in slices(10, 3)] == [3, 3, 3, 1]
+
+
+def test_blas_threads_can_be_limited_from_any_thread():
+    """threadpoolctl 3.8 listens to the first thread that ever set them alone."""
+    before = blas_counts()
+    seen = []
+
+    def limit():
+        with threads(1):
+            seen.append(blas_counts())
+
+    with threads(1):
+        pass
+    worker = threading.Thread(target=limit)
+    worker.start()
+    worker.join()
+    assert set(seen[0]) == {1}
+    assert blas_counts() == before

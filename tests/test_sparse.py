@@ -377,7 +377,7 @@ def test_jacobi_or_pivots_whichever_is_faster(executor):
     easy = Inputs(random.randn(n, 3), Z, random.randn(n)), Params(kernels.RBF(1.0, 6.0), 0.5, 0.5)
     ranks = []
     for data, params in (hard, easy):
-        solver = CgSolver(150, "pairs", np.float32, executor, np.random.RandomState(0), Journal(), try_jacobi=True)
+        solver = CgSolver(600, "pairs", np.float32, executor, np.random.RandomState(0), Journal(), try_jacobi=True)
         ranks.append(solver._precondition(*solver._covariance(data, params), data.y).rank)
     assert ranks[0] > 0
     assert ranks[1] == 0
@@ -420,6 +420,7 @@ def test_samples_of_a_sparse_model(pair):
     mean, std = exact.predict(Xq, Zq, return_std=True)
     assert np.abs((draws.mean(axis=1) - mean) / std * np.sqrt(300)).max() < 5
     assert iterative.sample_weights(Xq[:3], Zq[:3], n_samples=2).shape == (3, Zq.shape[1], 2)
+    assert iterative.sample_y(Xq, Zq, n_samples=0).shape == (30, 0)
     draws = iterative.sample_y(Xq, Zq, n_samples=40, random_state=0)
     assert np.abs((draws.mean(axis=1) - mean) / std * np.sqrt(40)).max() < 5
     with pytest.raises(SolverUnavailable, match="dense Z"):
@@ -563,3 +564,109 @@ def test_pickles_and_checkpoints(tmp_path):
     Z[0, 0] += 1.0
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(solver="cg", checkpoint=tmp_path / "fit.npz").fit(X, y, CSR(Z))
+
+
+# ------------------------------------------------------------------------------------- what a hostile tester found
+
+
+@pytest.mark.parametrize("sigma_y", [0.2, 0.01, 1e-4])
+def test_exact_deviations_are_not_below_those_of_a_dense_z_when_c_is_nearly_singular(sigma_y):
+    random = np.random.RandomState(0)
+    X, Z, y = random.randint(0, 2, (200, 3)) * 1.0, random.poisson(1.5, (200, 40)) * 1.0, random.randn(200)
+    given = {**GIVEN, "theta1": 8.0, "theta2": 5.0, "sigma_w": 0.0, "sigma_y": sigma_y, "solver": "exact"}
+    dense, sparse = (GPXRegressor(**given).fit(X, y, A) for A in (Z, CSR(Z)))
+    rows, cols = Z.nonzero()
+    expected = dense.explain(X, Z, baseline="zero").weights_std[rows, cols]
+    assert (sparse.explain(X, CSR(Z)).weights_std.data / expected - 1.0).min() > -1e-8
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e6])
+def test_empty_documents_beside_large_entries_do_not_loosen_the_solve(size):
+    random = np.random.RandomState(0)
+    Z = (random.rand(600, 100) < 0.04) * size
+    Z[np.arange(600), random.randint(100, size=600)] = size
+    Z[:6] = 0.0
+    X, y = random.randn(600, 4), random.randn(600)
+    found = [
+        GPXRegressor(solver=solver, optimizer=None, random_state=0).fit(X, y, CSR(Z)).predict(X[:50], CSR(Z[100:150]))
+        for solver in ("exact", "cg")
+    ]
+    assert_allclose(found[1], found[0], atol=1e-4 * np.ptp(found[0]))
+
+
+def test_nested_kernels_on_pairs():
+    X, y, Z, Xq, Zq = text_problem(n=150, m=5)
+    kernel = kernels.RBF(0.5, 6.0) + kernels.Matern32(0.4, 3.0) + kernels.RBF(0.2, 1.0)
+    given = {"optimizer": None, "standardize": False, "sigma_y": 0.4}
+    a, b = (GPXRegressor(kernel, solver=s, **given).fit(X, y, CSR(Z)).predict(Xq, CSR(Zq)) for s in ("exact", "cg"))
+    assert_allclose(a, b, atol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [120, -1])
+def test_indices_outside_the_matrix_are_refused(wrong):
+    X, y, Z, _, _ = text_problem(n=30)
+    broken = CSR(Z)
+    broken.indices[5] = wrong
+    with pytest.raises(InputError, match="point outside"):
+        GPXRegressor().fit(X, y, broken)
+
+
+def test_all_pivots_where_jacobi_fails():
+    random = np.random.RandomState(0)
+    Z = np.repeat((random.rand(500, 120) < 0.04) * 30.0, 2, axis=0)
+    X = np.repeat(random.randn(500, 4), 2, axis=0)
+    given = {**GIVEN, "sigma_w": 0.0, "sigma_y": 0.1, "theta2": 20.0, "random_state": 0}
+    exact, iterative = (GPXRegressor(solver=s, **given).fit(X, random.randn(1000), CSR(Z)) for s in ("exact", "cg"))
+    assert iterative.posterior_.parts.pivots.size > 0
+    assert np.isfinite(exact.log_marginal_likelihood_value_)
+
+
+def test_far_queries_of_a_float32_factor():
+    X, Z = np.arange(20.0)[:, None], np.zeros((20, 3))
+    Z[:, 0], Z[0, 1] = 1.0, 1.0
+    given = {**GIVEN, "theta2": 1.0}
+    found = [
+        GPXRegressor(solver="exact", dtype=dtype, **given)
+        .fit(X, np.sin(X[:, 0]), CSR(Z))
+        .explain([[15.0]], CSR(np.ones((1, 3))))
+        for dtype in ("float64", "float32")
+    ]
+    assert_allclose(found[1].weights_std.data, found[0].weights_std.data, rtol=1e-8)
+
+
+def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypatch):
+    monkeypatch.setattr("gpx_scale.words.WORD_ROWS", 100)  # some words are in more rows than that
+    X, y, Z, Xq, Zq = text_problem(n=400, m=30)
+    found = [
+        GPXRegressor(solver="cg", random_state=0, n_jobs=jobs, **GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq))
+        for jobs in (1, 3)
+    ]
+    assert_allclose(found[1].weights_std.data, found[0].weights_std.data, rtol=1e-12)
+    model = GPXRegressor(solver="cg", random_state=0, **GIVEN).fit(X, y, CSR(Z))
+    alone = model.explain(Xq[3:4], CSR(Zq[3:4]))
+    assert_allclose(alone.weights_std.data, found[0][3].weights_std.data, rtol=1e-12)
+
+
+def test_words_named_like_columns_and_sparse_forms_in_pairs():
+    pytest.importorskip("pandas")
+    X, y, Z, Xq, Zq = text_problem(n=40, m=4)
+    explanation = GPXRegressor(**GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq), feature_names=["prediction", *"x" * 119])
+    assert explanation.to_frame(wide=True).shape == (4, 123)
+    assert len(explanation[np.array(2)]) == 1
+    for form in (sp.coo_array, sp.bsr_array, sp.dia_array):
+        assert XZ(form(X), form(Z))[[1, 2]].Z.shape == (2, 120)
+
+
+def test_signed_entries_that_cancel_count_as_shared():
+    Z = np.tile([[1.0, 1.0], [1.0, -1.0]], (60, 1))
+    assert SparseFeatures.of(CSR(Z)).density() == 1.0
+
+
+def test_samples_stay_within_the_memory_limit():
+    random = np.random.RandomState(0)
+    Z = sp.random_array((60, 5000), density=0.001, rng=0, format="csr")
+    model = GPXRegressor(solver="cg", memory_limit="20MB", **GIVEN).fit(random.randn(60, 2), random.randn(60), Z)
+    with pytest.raises(MemoryLimitError):
+        model.sample_y(random.randn(2, 2), Z[:2])
+    with pytest.raises(InputError, match="n_samples"):
+        model.sample_y(random.randn(2, 2), Z[:2], n_samples=-1)

@@ -13,6 +13,7 @@ A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measu
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,14 +21,14 @@ import numpy as np
 
 from .covariance import COLUMNS, Covariance
 from .errors import NotConverged
-from .features import DenseFeatures, Features
+from .features import DenseFeatures, Features, SparseFeatures
 from .inputs import Inputs
 from .krylov import ITERATIONS, log_quadrature, solve
 from .local import SHARED, Neighbourhood
-from .pairs import Pairs, covariances
+from .pairs import PAIR_BYTES, Pairs, covariances
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
-from .paths import PriorPath, inflation, prior_paths
+from .paths import PriorPath, inflation, path_bytes, prior_paths
 from .pilots import PILOTS, Pilots
 from .preconditioner import LowRank, choose_pivots
 from .progress import Journal
@@ -47,6 +48,7 @@ INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 TRIAL, WORTH = 1e-2, 25  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
+LESS = 4  # share of the pivots that Jacobi's preconditioner is compared with; all of them where it fails
 PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 1.6, 0.05  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
 
 
@@ -97,11 +99,12 @@ class CgSolver:
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
         """Of a sparse Z none, if solves cost less so: iterations that y takes, times ns of one. By counts, not by the clock,
         so that a fit is the same every time."""
-        none, without = np.empty(0, int), WORTH
+        none, without = np.empty(0, int), ITERATIONS
         if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
             return none
-        pivots = choose_pivots(C, self.rank, self._random, below_noise=0.5)
-        if not self._try_jacobi:
+        rank = self.rank if without == ITERATIONS else -(-self.rank // LESS)
+        pivots = choose_pivots(C, rank, self._random, below_noise=0.5)
+        if without == ITERATIONS:  # nothing to compare with
             return pivots
         n, r, product = len(y), pivots.size, len(C.pairs) * PAIR_NS  # type: ignore[attr-defined]
         each = iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS
@@ -110,8 +113,32 @@ class CgSolver:
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
         return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
+    def _with_all_pivots(self) -> bool:
+        """From now on, where fewer were tried; whether that is another preconditioner than before."""
+        if not self._try_jacobi:
+            return False
+        self._try_jacobi, self._pivots, self._normals = False, None, None
+        return True
+
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
+        try:
+            return self._evaluate(data, params, gradient, information)
+        except NotConverged:
+            if not self._with_all_pivots():
+                raise
+            return self._evaluate(data, params, gradient, information)
+
+    def condition(self, data: Inputs, params: Params) -> CgParts:
+        """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
+        try:
+            return self._condition(data, params)
+        except NotConverged:
+            if not self._with_all_pivots():
+                raise
+            return self._condition(data, params)
+
+    def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._normals is not None
@@ -159,8 +186,7 @@ class CgSolver:
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
 
-    def condition(self, data: Inputs, params: Params) -> CgParts:
-        """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
+    def _condition(self, data: Inputs, params: Params) -> CgParts:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._normals is not None
@@ -175,7 +201,7 @@ class CgSolver:
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
             [
-                [PREDICTION * _relative_size(data.y, P)],
+                [PREDICTION * _relative_size(data.y, C, P)],
                 PROBE_SHARE * energy,
                 1e-4 * pilots.noise,
                 np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
@@ -190,7 +216,7 @@ class CgSolver:
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
         shared = np.concatenate([P.pivots, self._random.permutation(rest)])[: max(self.shared, 0 if P.residual else P.rank)]
         del B, C, precise, start
-        self._pairs = None
+        count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
         near = Neighbourhood.of(data, params, shared, self._executor)
         return CgParts(
             data,
@@ -206,6 +232,7 @@ class CgSolver:
             excess=pilots.excess(near, found.quadratic[asked], self._executor),
             bank=PathBank(paths, found.X[:, asked.stop :].copy()),
             seed=seed,
+            pair_count=count,
         )
 
 
@@ -227,10 +254,19 @@ def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarr
     return np.clip(np.divide(shared, own, out=np.zeros_like(own), where=own > 0), 0.0, 1.0)
 
 
-def _relative_size(y: np.ndarray, P: LowRank) -> float:
-    """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large)."""
-    ratio = float(y @ P.solve(y[:, None])[:, 0]) / len(y)  # at least the mean of chi-square 1
-    return min(ratio, 1.0) * max(1.0, ratio / 1e4) or 1.0
+def _relative_size(y: np.ndarray, C: Covariance, P: LowRank) -> float:
+    """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large).
+
+    Rows of very different |z| are told apart: those of the largest C_ii are the ones whose y is smallest beside it, and a
+    row without z says nothing of the weights.
+    """
+    ratios = [1.0]
+    saying = np.flatnonzero(C.diagonal > C.noise)
+    if saying.size:
+        order = saying[np.argsort(C.diagonal[saying], kind="stable")]
+        ratios += [float(np.mean(y[some] ** 2 / C.diagonal[some])) for some in np.array_split(order, min(4, order.size))]
+    whole = float(y @ P.solve(y[:, None])[:, 0]) / len(y)
+    return (min(ratio for ratio in ratios if ratio > 0)) * max(1.0, whole / 1e4)
 
 
 def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
@@ -286,6 +322,7 @@ class CgParts(RowParts):
     excess: list[tuple[float, float]]
     bank: PathBank
     seed: int
+    pair_count: int
 
     jitter = 0.0
     condition = float("nan")
@@ -294,7 +331,7 @@ class CgParts(RowParts):
     @property
     def variances(self) -> str:
         kinds = zip(("y", "weights"), self.excess, strict=False)
-        words = f"; weights on the {WORD_ROWS} rows with the feature that say most" if self.form == "pairs" else ""
+        words = f"; weights on up to {WORD_ROWS} rows with the feature or near it" if self.form == "pairs" else ""
         return (
             f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most "
             f"correlated with each query{words}; never below exact; at {PILOTS} training rows above it by "
@@ -308,7 +345,7 @@ class CgParts(RowParts):
     def solve_bytes(self, columns: int) -> int:
         """What solving for that many more right-hand sides takes: tiles if kept, preconditioner, vectors."""
         n, r = len(self), self.pivots.size
-        tiles = 2 * n * n if self.form == "stored" else 0
+        tiles = 2 * n * n if self.form == "stored" else PAIR_BYTES * self.pair_count
         return tiles + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
 
     def reductions(
@@ -331,7 +368,9 @@ class CgParts(RowParts):
         pairs = Pairs.of(self.data, executor) if self.form == "pairs" else None
         C, precise = covariances(self.data, self.params, executor, self.form, self.dtype, pairs)
         P = LowRank.of(C, self.pivots, residual=self.form == "pairs")
-        X = np.hstack([solve(C, P, B[:, j], nats[j], precise=precise).X for j in slices(B.shape[1], COLUMNS)])
+        X = np.empty_like(B)
+        for j in slices(B.shape[1], COLUMNS):
+            X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
         return X, precise.matmul(X)
 
     def _paths(self, count: int, executor: Executor) -> tuple[list[PriorPath], np.ndarray]:
@@ -349,11 +388,27 @@ class CgParts(RowParts):
     def deviations(self, x: Any, which: np.ndarray, executor: Executor) -> np.ndarray:
         """g_s(x*) - E[g(x*) | y_s]: draws of g(x*) around its posterior mean;  -> (m, d, len(which))."""
         paths, solved = self._paths(int(which.max(initial=-1)) + 1, executor)
+        return self._missed(x, [paths[s] for s in which], solved[:, which], executor)
+
+    def _missed(self, x: Any, paths: Iterable[PriorPath], solved: np.ndarray, executor: Executor) -> np.ndarray:
         K, vectors = self.cross(x, executor), self.params.kernel.vectors(x)
-        drawn = np.empty((len(K), self.data.Z.shape[1], which.size))
-        for k, s in enumerate(which):
-            drawn[:, :, k] = paths[s](vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor)
+        drawn = np.empty((len(K), self.data.Z.shape[1], solved.shape[1]))
+        for s, path in enumerate(paths):
+            drawn[:, :, s] = path(vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor)
         return drawn
+
+    def _fresh_deviations(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
+        """The same from new paths, one at a time, as those of thousands of words are too large to keep."""
+        seeds = random.randint(2**31, size=n_samples)
+
+        def drawn_by(seed: int) -> tuple[list[PriorPath], np.ndarray]:
+            return prior_paths(self.data, self.params, [np.random.RandomState(seed)], executor)
+
+        seen = np.empty((len(self), n_samples))
+        for s, seed in enumerate(seeds):
+            seen[:, s : s + 1] = drawn_by(seed)[1]
+        solved, _ = self._solve(seen, np.full(n_samples, 0.5 * PATH_SHARE * len(self)), executor)
+        return self._missed(x, (drawn_by(seed)[0][0] for seed in seeds), solved, executor)
 
     def sampled_variance(self, x: Any, along: Any, executor: Executor) -> tuple[np.ndarray, list[np.ndarray]]:
         """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
@@ -366,17 +421,24 @@ class CgParts(RowParts):
     def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
         """Joint draws of w at all queries;  -> (m, d, n_samples).
 
-        They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones.
+        They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones. Of a
+        sparse Z, from paths of their own.
         """
-        which = np.concatenate([random.permutation(PATHS), np.arange(PATHS, max(PATHS, n_samples))])[:n_samples]
         mean = self.mean(self.cross(x, executor), executor)
-        draws = mean[:, :, None] + self.deviations(x, which, executor)
+        if isinstance(self.data.Z, DenseFeatures):
+            which = np.concatenate([random.permutation(PATHS), np.arange(PATHS, max(PATHS, n_samples))])[:n_samples]
+            deviations = self.deviations(x, which, executor)
+        else:
+            deviations = self._fresh_deviations(x, n_samples, random, executor)
+        draws = mean[:, :, None] + deviations
         return draws + self.params.sigma_w * random.standard_normal(draws.shape)
 
     def sample_bytes(self, m: int, n_samples: int) -> int:
         n, d = self.data.Z.shape
         more = n_samples - len(self.bank.paths)
-        return (self.solve_bytes(more) if more > 0 else 0) + 8 * (2 * m * n + 3 * m * d * n_samples + n * n_samples)
+        solving = self.solve_bytes(more) if more > 0 else 0
+        kept = 1 if isinstance(self.data.Z, SparseFeatures) else max(0, more)
+        return solving + 8 * (2 * m * n + 3 * m * d * n_samples + n * n_samples) + kept * path_bytes(d)
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_row + 24 * m * m + self.solve_bytes(m)

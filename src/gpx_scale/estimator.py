@@ -345,16 +345,17 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
         scaling, names = self._door.scaling, self._door.z_names if names is None else names
         base = baseline_vector(baseline, scaling)
-        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
-        if isinstance(features, SparseFeatures) and not ask.dense:
-            if ask.cov or base.any():
-                raise InputError(
-                    "covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True"
-                )
-            return assemble_sparse(self._answer(x, features, ask, along), features, scaling, self._params, names)
+        sparse = isinstance(features, SparseFeatures)
+        if sparse and not ask.dense and (ask.cov or base.any()):
+            raise InputError("covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True")
         m, d = features.shape
-        within(24 * m * d * (d if ask.cov else 1), parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
+        if ask.dense or not sparse:
+            needed = (72 if sparse else 24) * m * d * (d if ask.cov else 1)
+            within(needed, parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
+        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
         moments = self._answer(x, features, ask, along)
+        if isinstance(features, SparseFeatures) and not ask.dense:
+            return assemble_sparse(moments, features, scaling, self._params, names)
         return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, names)
 
     def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
@@ -366,18 +367,20 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
         the very weights that `sample_weights` draws."""
+        n_samples = whole(n_samples, "n_samples", least=0)
         x, features, _ = self._query(X, Z)
         random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
         with self._engine() as (executor, _):
-            latent = self.posterior_.sample_y(x, features, int(n_samples), random, executor, limit)
+            latent = self.posterior_.sample_y(x, features, n_samples, random, executor, limit)
         return self._door.scaling.prediction(latent)
 
     def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Joint draws of the weights at X;  (m, d, n_samples)."""
+        n_samples = whole(n_samples, "n_samples", least=0)
         x, _, _ = self._query(X, Z)
         random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
         with self._engine() as (executor, _):
-            draws = self.posterior_.sample_weights(x, int(n_samples), random, executor, limit)
+            draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
         return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
 
     # ------------------------------------------------------------------------------------------------------ evidence

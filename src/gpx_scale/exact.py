@@ -32,6 +32,7 @@ from .words import InverseWords, Reduce, SolvedWords
 
 THREADS_FROM = 800
 THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
+INVERTIBLE = 1e-10  # relative rounding of b.C^-1 b up to which the explicit inverse serves for variances
 REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
 
 
@@ -92,10 +93,14 @@ class Factor:
 
     def solve(self, B: np.ndarray) -> np.ndarray:
         """C^-1 B;  (n, c) -> (n, c). With a float32 factor: conjugate gradients in float64, preconditioned by it."""
-        X = self._apply_inverse(B)
         if not self.refined:
-            return X
-        X = X.astype(float)
+            return self._apply_inverse(B)
+        size = np.abs(B).max(axis=0, initial=0.0)
+        size[size == 0] = 1.0  # columns of size 1: float32 has neither 1e-98 nor 1e98
+        return size * self._refine(B / size)
+
+    def _refine(self, B: np.ndarray) -> np.ndarray:
+        X = self._apply_inverse(B).astype(float)
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
         R = B - self.multiply(X)
@@ -291,12 +296,15 @@ class ExactParts(RowParts):
         return symmetric_part(executor.matmul(P, Q.T))
 
     def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
-        """(C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, and fits."""
+        """(C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, fits, and has digits:
+        b.C^-1 b from an explicit inverse is off by its condition number times eps, at most trace(C) / min(D) eps."""
         n = len(self)
-        if self.buffer.dtype == np.float64 and 3 * entries > 2 * n and 9 * n * n < memory_limit:
+        covariance = self.factor(executor).covariance
+        rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
+        if self.buffer.dtype == np.float64 and 3 * entries > 2 * n and 9 * n * n < memory_limit and rounding < INVERTIBLE:
             with _worthwhile_threads(n, self.buffer.itemsize):
                 inverse = replace(self.factor(executor), buffer=self.buffer.copy()).inverse_in_place()
-            return InverseWords(inverse)
+            return InverseWords(inverse, 1.0 - rounding)
         return SolvedWords(n, partial(self._quadratic, executor=executor))
 
     def _quadratic(self, B: np.ndarray, executor: Executor) -> np.ndarray:

@@ -53,7 +53,8 @@ class Explanation:
 
     def __getitem__(self, rows: Any) -> Explanation:
         """The explanations of some samples: an index (kept as a sample of its own), a slice, or an array of either."""
-        if isinstance(rows, int | np.integer):
+        if np.ndim(rows) == 0 and not isinstance(rows, slice):
+            rows = int(rows)
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"sample {rows} of {len(self)}")
             rows = [rows]
@@ -110,10 +111,10 @@ class Explanation:
         if wide:
             make = pd.DataFrame.sparse.from_spmatrix if sp.issparse(self.contributions) else pd.DataFrame
             frame = make(self.contributions, columns=self.feature_names)
-            frame.insert(0, "base_value", self.base_values)
-            frame.insert(1, "prediction", self.prediction)
+            frame.insert(0, "base_value", self.base_values, allow_duplicates=True)  # a word may have such a name
+            frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
             if self.prediction_std is not None:
-                frame.insert(2, "prediction_std", self.prediction_std)
+                frame.insert(2, "prediction_std", self.prediction_std, allow_duplicates=True)
             return frame
         columns = self._entries()
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]

@@ -17,6 +17,7 @@ from .features import DenseFeatures, Features, SparseFeatures
 from .runtime import slices
 
 LARGEST = 1e150  # beyond it, squares overflow
+LARGEST_SPARSE = 1e70  # what is not scaled is squared once more, in norms of C
 
 
 class XZ:
@@ -28,8 +29,9 @@ class XZ:
     """
 
     def __init__(self, X: Any, Z: Any) -> None:
-        self.X = X if hasattr(X, "shape") else _as_rows(X)
-        self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
+        self.X, self.Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
+        self.X = self.X if hasattr(X, "shape") else _as_rows(X)
+        self.Z = self.Z if hasattr(Z, "shape") else np.asarray(Z)
         if _n_rows(self.X) != _n_rows(self.Z):
             raise InputError(f"XZ needs as many rows of X as of Z, got {_n_rows(self.X)} and {_n_rows(self.Z)}")
 
@@ -301,6 +303,7 @@ def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
         raise InputError(f"{name} holds text: give x_transformer= and z_transformer= that make numbers of it (docs/text.md)")
     if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
         raise InputError(f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words")
+    _must_be_whole(A, name)
     A = check_array(
         A,
         accept_sparse="csr" if like is not False else False,
@@ -318,8 +321,19 @@ def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
 
 
 def _is_text(A: Any) -> bool:
-    rows = A.to_numpy() if hasattr(A, "iloc") else A
-    return isinstance(rows, list | tuple | np.ndarray) and len(rows) > 0 and isinstance(rows[0], str)
+    if hasattr(A, "iloc"):
+        return A.ndim == 1 and len(A) > 0 and isinstance(A.iloc[0], str)
+    return isinstance(A, list | tuple | np.ndarray) and len(A) > 0 and isinstance(A[0], str)
+
+
+def _must_be_whole(A: Any, name: str) -> None:
+    """A sparse matrix whose arrays were changed by hand may point outside itself, which scipy does not see."""
+    if not sp.issparse(A) or A.format not in ("csr", "csc"):
+        return
+    width = A.shape[1] if A.format == "csr" else A.shape[0]
+    inside = not A.indices.size or (A.indices.min() >= 0 and A.indices.max() < width)
+    if not inside or A.indptr[0] != 0 or (np.diff(A.indptr) < 0).any() or A.indptr[-1] > min(A.indices.size, A.data.size):
+        raise InputError(f"{name} is not a valid sparse matrix: its indices point outside of {A.shape}")
 
 
 def _same_length(*arrays: Any) -> None:
@@ -344,7 +358,8 @@ def _target(y: Any) -> np.ndarray:
 
 def _must_be_moderate(A: Any, name: str, standardize: bool) -> None:
     numbers = A.values if isinstance(A, SparseFeatures) else A.array if isinstance(A, DenseFeatures) else A
-    if not (size := np.abs(numbers).max(initial=0.0)) < LARGEST:
+    largest = LARGEST_SPARSE if isinstance(A, SparseFeatures) else LARGEST
+    if not (size := np.abs(numbers).max(initial=0.0)) < largest:
         remedy = "rescale it" if standardize or isinstance(A, SparseFeatures) else "rescale it, or use standardize=True"
         raise InputError(f"{name} reaches {size:.1e}, whose square overflows: {remedy}")
 

@@ -144,7 +144,8 @@ def _fill(parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.
 
 
 def _distances(x: Any, rows: slice, cols: slice, strip: int, at: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
-    x = getattr(x, "first", x)  # kernels that are combined share one x
+    while hasattr(x, "first"):  # kernels that are combined share one x
+        x = x.first
     if isinstance(x, SparseFeatures):
         a, b = x[rows], x[cols]
         jit.sparse_pair_distances(strip, at, columns, a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, out)

@@ -76,6 +76,11 @@ def prior_paths(
     return paths, seen
 
 
+def path_bytes(d: int) -> int:
+    """Of one path: its amplitudes, in float64 while they are drawn and in float32 after."""
+    return 12 * 2 * FEATURES * d
+
+
 def inflation(samples: int) -> float:
     """What a variance estimated from that many draws is multiplied by, to be below the true one with 1 - CONFIDENCE only."""
     return float(samples / chi2.ppf(1.0 - CONFIDENCE, samples))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .cg import LESS
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .local import SHARED
@@ -22,8 +23,7 @@ LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
-# Of a sparse Z: a product costs less, so a rank has less to gain; so does an evaluation on all rows, so a subset has.
-PAIRS_RANK, PAIRS_RANK_MOST, PAIRS_SUBSET, PAIRS_SHARED = 4.0, 1_000, 2_500, 0
+PAIRS_SUBSET, PAIRS_SHARED = 2_500, 0  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ def make_plan(
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
-    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 0.7 GiB of 4.0 GiB
+    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 1.4 GiB of 4.0 GiB
       n > 10000: conjugate gradients cost n^2 flops a product
       pairs that share a feature: 3.0% of all, 0.4 GiB
-      preconditioner: Jacobi, or rank 565 if that is faster
+      preconditioner: Jacobi, or rank 495 if that is faster; 1979 if it must be
       hyperparameters start from 2500 rows, exactly
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
@@ -192,12 +192,11 @@ def _cg_plan(
     if sparse and needs("pairs", 0, 0) > limit:
         sparse = False
         reasons.append(f"{density:.1%} of all pairs share a feature, but they need {format_bytes(needs('pairs', 0, 0))}")
-    root, most, subset = (PAIRS_RANK, PAIRS_RANK_MOST, PAIRS_SUBSET) if sparse else (RANK_PER_ROOT, LARGEST_RANK, SUBSET_ROWS)
-    subset = min(n, subset)
-    wanted = int(min(n, most, max(SMALLEST_RANK, root * np.sqrt(n)))) if rank == "auto" else min(n, int(rank))
+    subset = min(n, PAIRS_SUBSET if sparse else SUBSET_ROWS)
+    wanted = usual_rank(n) if rank == "auto" else min(n, int(rank))
     kept = needs("stored", wanted, subset)
     form = "pairs" if sparse else "stored" if dtype != "float64" and kept <= limit else "recomputed"
-    why = f"{root:.0f} sqrt(n), no more than {most}"
+    why = f"{RANK_PER_ROOT:.0f} sqrt(n), no more than {LARGEST_RANK}"
     if rank != "auto":
         why = "as asked" if wanted == rank else f"all rows: {rank} asked for"
     while rank == "auto" and wanted > SMALLEST_RANK and needs(form, wanted, 0) > limit:
@@ -216,7 +215,7 @@ def _cg_plan(
             if dtype == "float64"
             else f"tiles recomputed for each product: stored they need {format_bytes(kept)}",
         }[form],
-        f"preconditioner: Jacobi, or rank {wanted} if that is faster"
+        f"preconditioner: Jacobi, or rank {-(-wanted // LESS)} if that is faster; {wanted} if it must be"
         if try_jacobi
         else f"preconditioner of rank {wanted} at most: {why}",
         f"hyperparameters start from {subset} rows, exactly" if subset < n else "hyperparameters from all rows, exactly",

@@ -227,4 +227,6 @@ class Posterior:
         """Joint draws of new y: those of `sample_weights` with the same random state, times A, plus noise;  (m, n_samples)."""
         W = self.sample_weights(x, n_samples, random, executor, memory_limit)
         noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
-        return np.column_stack([A.row_dot(W[:, :, s]) for s in range(n_samples)]) + noise
+        for s in range(n_samples):
+            noise[:, s] += A.row_dot(W[:, :, s])
+        return noise

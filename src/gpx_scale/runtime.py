@@ -117,7 +117,18 @@ class _BlasThreads:
         for (library, ours), before in zip(_blas_libraries(), self._before or (), strict=bool(self._before)):
             wanted = before if not self._open else min(self._open.values()) if ours else 1
             if library.get_num_threads() != wanted:
-                library.set_num_threads(wanted)
+                _set_blas_threads(library, wanted)
+
+
+def _set_blas_threads(library: Any, wanted: int) -> None:
+    """threadpoolctl 3.8 lets only the thread that set OpenBLAS first set it again, and passes over calls from others; ours
+    take turns by a lock, so each may."""
+    release = getattr(type(library), "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+    library.set_num_threads(wanted)
+    if release is not None:
+        release(force=True)
 
 
 _blas = _BlasThreads()

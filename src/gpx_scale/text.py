@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from .errors import InputError
 from .explanation import Explanation, Reason
 
 ADDS, TAKES = (213, 94, 0), (0, 114, 178)  # vermilion and blue of Okabe and Ito: told apart by every common colour blindness
@@ -22,20 +23,24 @@ STRONGEST = 0.75  # opacity
 def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
     """The document as HTML, escaped, each word shaded by its contribution; a phrase's is shared by its words.
 
-    reasons : as `explanation.top(i, k)` gives them. Features are matched to words without regard to case.
+    reasons : as `explanation.top(i, k)` gives them. Features are words, or phrases of words next to each other (not with a
+    stop word between), matched as they are written or, failing that, without regard to case.
     strongest : the contribution of the deepest shade; the largest of these, by default.
     A word that is more than two deviations from 0 is underlined; the title of each holds the numbers.
     """
-    named = {reason.feature.lower(): reason for reason in reasons}
+    named = {}
+    for reason in reasons:
+        named[reason.feature] = reason
+        named.setdefault(reason.feature.lower(), reason)
     words = list(re.finditer(r"\w+", document))
     longest = max((len(name.split()) for name in named), default=1)
     found: list[list[Reason]] = [[] for _ in words]
     for size in range(1, longest + 1):
         for at in range(len(words) - size + 1):
-            phrase = " ".join(word.group().lower() for word in words[at : at + size])
-            if phrase in named:
-                for k in range(at, at + size):
-                    found[k].append(named[phrase])
+            phrase = " ".join(word.group() for word in words[at : at + size])
+            matched = named.get(phrase) or named.get(phrase.lower())
+            for k in range(at, at + size if matched else at):
+                found[k].append(matched)  # type: ignore[arg-type]
     sums = [sum(reason.contribution / len(reason.feature.split()) for reason in some) for some in found]
     most = strongest or max(map(abs, sums), default=0.0) or 1.0
     pieces, end = [], 0
@@ -64,6 +69,8 @@ def _mark(word: str, reasons: list[Reason], strength: float) -> str:
 def highlighted_page(explanation: Explanation, documents: Iterable[str], title: str = "Explained texts") -> str:
     """A self-contained HTML page: every document with its prediction, words shaded on one common scale, and a legend."""
     documents = list(documents)
+    if len(documents) != len(explanation):
+        raise InputError(f"{len(documents)} documents for {len(explanation)} explanations")
     reasons = [explanation.top(i, k=len(explanation.feature_names)) for i in range(len(documents))]
     most = max((abs(reason.contribution) for some in reasons for reason in some), default=1.0)
     items = []

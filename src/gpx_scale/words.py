@@ -24,12 +24,13 @@ from .features import SparseFeatures
 from .runtime import Executor, slices
 
 AT_ONCE = 32  # features that a worker takes
-WORD_ROWS = 1_024  # that `LocalWords` conditions on: of a more frequent word, those that say most to its queries
+WORD_ROWS = 1_024  # that `LocalWords` conditions on at most
+OFTEN = 512  # rows of a more frequent word, those most correlated with each query
 COMPANY = 256  # rows that it conditions on at least: those with the word, and others that share most of their other words
 COUNTED = 64  # rows with the word by which that company is chosen
 JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
 
-Block = tuple[np.ndarray, np.ndarray]  # rows R in their order (r,), and right-hand sides at them (c, r)
+Block = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
 
 
 class Reduce(Protocol):
@@ -70,7 +71,7 @@ def moments_at(
             B[Q[:, None] == R] += parts.params.sigma_w**2
         B *= z
         mean[entries] = B @ alpha[R]
-        return R, B
+        return R, z, B
 
     def work(jobs: list[tuple[int, np.ndarray]]) -> None:
         blocks = [block(*job) for job in jobs]
@@ -78,14 +79,16 @@ def moments_at(
             for (_, entries), less in zip(jobs, reduce(blocks), strict=True):
                 reduced[entries] = less
 
+    parallel = reduce is None or reduce.parallel
     at_once = chunk_bytes // (64 * executor.n_jobs)
+    width = np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))  # of a right-hand side in work
     jobs = [
         (l, order[asked[l] : asked[l + 1]][some])
         for l in np.flatnonzero(np.diff(asked) * np.diff(starts))
-        for some in slices(asked[l + 1] - asked[l], max(1, at_once // (starts[l + 1] - starts[l])))
+        for some in slices(asked[l + 1] - asked[l], max(1, at_once // width[l]))
     ]
-    batches = _batches(jobs, [entries.size * (starts[l + 1] - starts[l]) for l, entries in jobs], at_once)
-    if reduce is None or reduce.parallel:
+    batches = _batches(jobs, [entries.size * width[l] for l, entries in jobs], at_once)
+    if parallel:
         executor.map(work, batches)
     else:
         for batch in batches:
@@ -126,15 +129,22 @@ class LocalWords:
     def __call__(self, blocks: list[Block]) -> list[np.ndarray]:
         return [self._one(*block) for block in blocks]
 
-    def _one(self, R: np.ndarray, B: np.ndarray) -> np.ndarray:
-        C = self.covariance
+    def _one(self, R: np.ndarray, z: np.ndarray, B: np.ndarray) -> np.ndarray:
+        """Which rows count depends on the word, or on the query alone: no answer depends on what else is asked."""
+        diagonal = self.covariance.diagonal
         if R.size > WORD_ROWS:
-            score = np.square(B).sum(axis=0) / C.diagonal[R]
-            most = np.sort(np.argpartition(score, R.size - WORD_ROWS)[R.size - WORD_ROWS :])
-            R, B = R[most], B[:, most]
+            most = np.argsort(-np.square(B) / diagonal[R], axis=1, kind="stable")[:, :OFTEN]
+            return np.concatenate(
+                [self._conditioned(R[rows], b[None, rows]) for rows, b in zip(np.sort(most), B, strict=True)]
+            )
         if R.size < COMPANY:
-            others = self._company(R, np.abs(B).sum(axis=0))
+            others = self._company(R, np.abs(z) / np.sqrt(diagonal[R]))
             R, B = np.concatenate([R, others]), np.pad(B, ((0, 0), (0, others.size)))
+        return self._conditioned(R, B)
+
+    def _conditioned(self, R: np.ndarray, B: np.ndarray) -> np.ndarray:
+        """b.(C_RR)^-1 b;  (r,), (c, r) -> (c,)."""
+        C = self.covariance
         Z, points = C.data.Z[R], C.points[R]
         A = Z.inner(Z)
         C.params.kernel.multiply(points, points, A)
@@ -158,16 +168,17 @@ class LocalWords:
 
 @dataclass(frozen=True)
 class InverseWords:
-    """`Reduce` by the lower triangle of C^-1 itself;  r^2 flops a query."""
+    """`Reduce` by the lower triangle of C^-1 itself, less its rounding: times `safe`;  r^2 flops a query."""
 
     inverse: np.ndarray
+    safe: float
     parallel = True
 
     def __call__(self, blocks: list[Block]) -> list[np.ndarray]:
         found = []
-        for R, B in blocks:
+        for R, _, B in blocks:
             lower = np.tril(self.inverse[np.ix_(R, R)])
-            found.append(2.0 * np.einsum("ij,ij->i", B @ lower, B) - np.square(B) @ lower.diagonal())
+            found.append(self.safe * (2.0 * np.einsum("ij,ij->i", B @ lower, B) - np.square(B) @ lower.diagonal()))
         return found
 
 
@@ -180,9 +191,9 @@ class SolvedWords:
     parallel = False
 
     def __call__(self, blocks: list[Block]) -> list[np.ndarray]:
-        sizes = [len(B) for _, B in blocks]
+        sizes = [len(B) for _, _, B in blocks]
         whole = np.zeros((sum(sizes), self.n))
-        for at, (R, B) in zip(np.cumsum(sizes) - sizes, blocks, strict=True):
+        for at, (R, _, B) in zip(np.cumsum(sizes) - sizes, blocks, strict=True):
             whole[at : at + len(B), R] = B
         return np.split(self.quadratic(whole), np.cumsum(sizes)[:-1])
 
