@@ -182,9 +182,8 @@ class SparseCovariance(Covariance):
         out = self.diagonal[:, None] * V
         for chunk in slices(V.shape[1], PANEL):
             width = chunk.stop - chunk.start
-            right = aligned(np.pad(V[:, chunk], ((0, 0), (0, PANEL - width))), self.dtype)
-
-            total = aligned(np.zeros(right.shape, self.dtype), self.dtype)
+            right, total = (aligned((len(V), PANEL), self.dtype) for _ in range(2))
+            right[:, :width] = V[:, chunk]
 
             def multiply(tile: Tile, right: np.ndarray = right, total: np.ndarray = total) -> None:
                 values = self._kept[id(tile)] if self.dtype == np.float32 else self._values(tile)
@@ -200,7 +199,8 @@ class SparseCovariance(Covariance):
         """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  two exponentials and 4 c flops a pair."""
         self._prepare()
         kernel = self.params.kernel
-        left, right = aligned(U, self.dtype), aligned(V, self.dtype)
+        left, right = aligned(U.shape, self.dtype), aligned(V.shape, self.dtype)
+        left[...], right[...] = U, V
 
         def one(tile: Tile) -> np.ndarray:
             G = tile.inner.astype(self.dtype)

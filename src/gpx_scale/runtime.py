@@ -230,13 +230,12 @@ def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
 CACHE_LINE = 64
 
 
-def aligned(array: np.ndarray, dtype: Any) -> np.ndarray:
-    """A contiguous copy that begins at a cache line, which numpy's own arrays do not: rows of a line each take one load."""
-    out = np.empty(array.size * np.dtype(dtype).itemsize + CACHE_LINE, np.uint8)
-    start = -out.ctypes.data % CACHE_LINE
-    out = out[start : start + array.size * np.dtype(dtype).itemsize].view(dtype).reshape(array.shape)
-    out[...] = array
-    return out
+def aligned(shape: tuple[int, int], dtype: Any) -> np.ndarray:
+    """Zeros that begin at a cache line, which numpy's own arrays do not: rows of a line each take one load."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    room = np.zeros(size + CACHE_LINE, np.uint8)
+    start = -room.ctypes.data % CACHE_LINE
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
