@@ -134,7 +134,6 @@ def test_unsorted_duplicate_and_zero_entries_and_wide_indices():
     order = np.concatenate([np.arange(*span)[::-1] for span in zip(tidy.indptr[:-1], tidy.indptr[1:], strict=True)])
     halves = np.repeat(0.5 * tidy.data[order], 2)  # every entry twice, each half of it
     messy = CSR((halves, np.repeat(tidy.indices[order], 2), 2 * tidy.indptr), shape=Z.shape)
-    messy.data[messy.indptr[0] : messy.indptr[0]] = 0.0
     wide = CSR((tidy.data, tidy.indices.astype(np.int64), tidy.indptr.astype(np.int64)), shape=Z.shape)
     zeros = tidy.copy().tolil()
     zeros[0, 0] = 7.0
@@ -170,6 +169,25 @@ def test_distances_of_sparse_rows_far_from_the_origin_keep_their_digits():
     near = CSR(1e4 + 1e-3 * random.rand(6, 3))
     for kernel in (kernels.RBF(1.0, 1e-6), kernels.Matern12(1.0, 1e-6)):
         assert_allclose(kernel(near), kernel(near.toarray() - near.toarray().mean(axis=0)), rtol=1e-6)
+
+
+def test_a_wide_sparse_x_is_planned_by_its_entries():
+    Z = sp.random_array((300, 200_000), density=5e-5, rng=0, format="csr")
+    model = GPXRegressor(memory_limit="30MB", optimizer=None).fit(Z, np.arange(300.0))
+    assert model._plan.p < 50
+    assert_array_equal(SparseFeatures.of(Z)[::2].matrix[:, :500].toarray(), Z[::2, :500].toarray())
+
+
+def test_a_prediction_does_not_pay_for_weights(monkeypatch):
+    X, y, Z, Xq, Zq = text_problem(n=60, m=4)
+    for A, B in ((Z, Zq), (CSR(Z), CSR(Zq))):
+        model = GPXRegressor(**GIVEN).fit(X, y, A)
+        kind = type(model.posterior_.parts)
+        expected = model.predict(Xq, B, return_std=True)
+        with monkeypatch.context() as patch:
+            for name in ("word_reduce", "reduction", "reduction_full"):
+                patch.setattr(kind, name, None)
+            assert_array_equal(model.predict(Xq, B, return_std=True), expected)
 
 
 def test_ard_needs_a_dense_x():
@@ -283,9 +301,9 @@ def test_strips_and_blocks_do_not_matter(executor, monkeypatch, strips):
 def test_density_is_predicted(words):
     Z = SparseFeatures.of(CSR(bag_of_words(3 * SAMPLED_ROWS, d=400, words=words)))
     true = np.count_nonzero((Z.matrix @ Z.matrix.T).toarray()) / len(Z) ** 2
-    assert true * 0.9 < Z.density() < true * 1.3
+    assert true * 0.9 < Z.density < true * 1.3
     with_ones = SparseFeatures.of(sp.hstack([Z.matrix, np.ones((len(Z), 1))]))
-    assert with_ones.density() == 1.0
+    assert with_ones.density == 1.0
 
 
 def test_rows_of_sparse_features():
@@ -332,12 +350,11 @@ def test_the_excess_is_stated_and_is_the_true_one(pair):
     report = iterative.fit_report_.variances
     assert "never below exact" in report
     assert "for weights" in report
-    # The same training rows, taken as new: the largest stated excess is one of the true ones.
-    data = exact.posterior_.parts.data
-    Z = data.Z.matrix
-    a, b = exact.explain(data.x, Z), iterative.explain(data.x, Z)
-    ratios = b.weights_std.data / a.weights_std.data - 1.0
-    assert np.abs(ratios - most).min() < 1e-3 * (1 + most)
+    # The very weights that were solved for, against the exact ones.
+    pilots = iterative.posterior_.parts.pilots
+    x = exact.posterior_.parts.data.x[pilots.rows] + exact._door.scaling.x_shift
+    a, b = (model.explain(x, pilots.matrix).weights_std.data for model in (exact, iterative))
+    assert_allclose([np.median(b / a - 1.0), (b / a - 1.0).max()], [median, most], atol=1e-4)
 
 
 def test_evidence_and_gradient_of_pairs_within_the_probes_noise(executor):
@@ -454,7 +471,7 @@ def test_the_plan_takes_pairs_below_half_and_says_why():
 def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatch):
     X, y, Z, _, _ = text_problem(n=2000)
     model = GPXRegressor(solver="cg", memory_limit="100MB", **GIVEN)
-    monkeypatch.setattr(SparseFeatures, "density", lambda self: 1e-6)
+    monkeypatch.setattr(SparseFeatures, "density", 1e-6)
     monkeypatch.setattr("gpx_scale.solvers.PAIR_BYTES", 10_000)
     with pytest.raises(MemoryLimitError, match="pairs"):
         model.fit(X, y, CSR(Z))
@@ -528,7 +545,7 @@ def test_cross_validation_and_grid_search_with_sparse_pairs():
     found = cross_val_predict(GPXRegressor(**GIVEN), data, y, cv=3)
     assert np.corrcoef(found, y)[0, 1] > 0.3
     search = GridSearchCV(GPXRegressor(**GIVEN), {"sigma_y": [0.2, 0.4]}, cv=2).fit(data, y)
-    assert search.best_params_["sigma_y"] in (0.2, 0.4)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 def test_slices_frames_and_tops_of_a_sparse_explanation():
@@ -616,9 +633,10 @@ def test_all_pivots_where_jacobi_fails():
     Z = np.repeat((random.rand(500, 120) < 0.04) * 30.0, 2, axis=0)
     X = np.repeat(random.randn(500, 4), 2, axis=0)
     given = {**GIVEN, "sigma_w": 0.0, "sigma_y": 0.1, "theta2": 20.0, "random_state": 0}
-    exact, iterative = (GPXRegressor(solver=s, **given).fit(X, random.randn(1000), CSR(Z)) for s in ("exact", "cg"))
-    assert iterative.posterior_.parts.pivots.size > 0
-    assert np.isfinite(exact.log_marginal_likelihood_value_)
+    y = random.randn(1000)
+    exact, iterative = (GPXRegressor(solver=s, **given).fit(X, y, CSR(Z)) for s in ("exact", "cg"))
+    assert iterative.posterior_.parts.pivots.size > iterative._plan.rank / cg.LESS
+    assert_allclose(iterative.predict(X[:50], CSR(Z[:50])), exact.predict(X[:50], CSR(Z[:50])), atol=1e-3)
 
 
 def test_far_queries_of_a_float32_factor():
@@ -659,7 +677,7 @@ def test_words_named_like_columns_and_sparse_forms_in_pairs():
 
 def test_signed_entries_that_cancel_count_as_shared():
     Z = np.tile([[1.0, 1.0], [1.0, -1.0]], (60, 1))
-    assert SparseFeatures.of(CSR(Z)).density() == 1.0
+    assert SparseFeatures.of(CSR(Z)).density == 1.0
 
 
 def test_samples_stay_within_the_memory_limit():

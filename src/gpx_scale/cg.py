@@ -29,7 +29,7 @@ from .pairs import PAIR_BYTES, Pairs, covariances
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
 from .paths import PriorPath, inflation, path_bytes, prior_paths
-from .pilots import PILOTS, Pilots
+from .pilots import PILOTS, Asked, Pilots
 from .preconditioner import LowRank, choose_pivots
 from .progress import Journal
 from .runtime import Executor, slices
@@ -72,7 +72,7 @@ class CgSolver:
         self._try_jacobi, self._allow = try_jacobi, allow
         self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
-        self._normals: tuple[np.ndarray, np.ndarray] | None = None
+        self._draws: tuple[np.ndarray, np.ndarray] | None = None
         self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
@@ -91,9 +91,9 @@ class CgSolver:
                 self._pivots = self._choose_pivots(C, precise, y)
             self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
         P = LowRank.of(C, self._pivots, residual)
-        if self._normals is None:
+        if self._draws is None:
             draw = self._signs if residual else self._random.standard_normal
-            self._normals = draw((P.rank, PROBES)), draw((len(y), PROBES))
+            self._draws = draw((P.rank, PROBES)), draw((len(y), PROBES))
         return P
 
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ class CgSolver:
         """From now on, where fewer were tried; whether that is another preconditioner than before."""
         if not self._try_jacobi:
             return False
-        self._try_jacobi, self._pivots, self._normals = False, None, None
+        self._try_jacobi, self._pivots, self._draws = False, None, None
         return True
 
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
@@ -141,8 +141,8 @@ class CgSolver:
     def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
-        assert self._normals is not None
-        probes = P.draw(*self._normals)
+        assert self._draws is not None
+        probes = P.draw(*self._draws)
         halves = P.solve(probes)
         energy = np.einsum("ij,ij->j", probes, halves)
         found = solve(
@@ -189,8 +189,8 @@ class CgSolver:
     def _condition(self, data: Inputs, params: Params) -> CgParts:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
-        assert self._normals is not None
-        probes = P.draw(*self._normals)
+        assert self._draws is not None
+        probes = P.draw(*self._draws)
         seed = int(self._random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
@@ -203,7 +203,7 @@ class CgSolver:
             [
                 [PREDICTION * _relative_size(data.y, C, P)],
                 PROBE_SHARE * energy,
-                1e-4 * pilots.noise,
+                1e-4 * pilots.scale,
                 np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
             ]
         )
@@ -229,6 +229,7 @@ class CgSolver:
             evidence_deviation=deviation,
             solution=_summary(found),
             near=near,
+            pilots=pilots.asked,
             excess=pilots.excess(near, found.quadratic[asked], self._executor),
             bank=PathBank(paths, found.X[:, asked.stop :].copy()),
             seed=seed,
@@ -320,6 +321,7 @@ class CgParts(RowParts):
     solution: str
     near: Neighbourhood
     excess: list[tuple[float, float]]
+    pilots: Asked
     bank: PathBank
     seed: int
     pair_count: int
@@ -331,7 +333,11 @@ class CgParts(RowParts):
     @property
     def variances(self) -> str:
         kinds = zip(("y", "weights"), self.excess, strict=False)
-        words = f"; weights on up to {WORD_ROWS} rows with the feature or near it" if self.form == "pairs" else ""
+        words = (
+            f"; weights on up to {WORD_ROWS} rows with the feature or near it"
+            if isinstance(self.data.Z, SparseFeatures)
+            else ""
+        )
         return (
             f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most "
             f"correlated with each query{words}; never below exact; at {PILOTS} training rows above it by "

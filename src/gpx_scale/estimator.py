@@ -43,7 +43,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ard : bool, default=False
         One theta2 for each column of X.
     solver : str, default="auto"
-        "auto" (exact up to 10,000 rows, then "cg"), "exact", "cg".
+        "auto" (exact up to 10,000 rows, then "cg": of a sparse Z on the pairs of rows that share a feature, if fewer than half
+        do), "exact", "cg".
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
@@ -62,7 +63,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     n_inducing : int
         For solvers that this version does not have yet.
     preconditioner_rank : int or "auto"
-        Of `cg`: pivots of the low-rank preconditioner, which also carry its variances. More: fewer iterations.
+        Of `cg`: pivots of the low-rank preconditioner (of a dense Z they carry its variances too; of a sparse one, "auto" may
+        take none). More: fewer iterations.
     checkpoint : path, optional
         A file that holds the best parameters of a running fit. A fit that finds one of the same data goes on from there.
     dtype : "auto", "float64" or "float32"
@@ -184,7 +186,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             remember_columns(self, X, reset=True)
             kernel = as_kernel(self.kernel, self.theta1, self.theta2)
             door, x, features, target = self._open(X, y, Z, kernel)
-            plan = self._plan_for(door, features, kernel)
+            plan = self._plan_for(door, x, features, kernel)
             journal.say(str(plan))
             with threads(self.n_jobs), Executor(self.n_jobs) as executor:
                 data = Inputs(kernel.training(x), features, target)
@@ -214,21 +216,18 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             fit_intercept=self.fit_intercept,
         )
 
-    def _plan_for(self, door: Door, features: Features, kernel: Any) -> Plan:
-        n, d, density = *features.shape, None
-        if isinstance(features, SparseFeatures):
-            d, density = int(features.counts.mean()) + 1, features.density()
+    def _plan_for(self, door: Door, x: Any, features: Features, kernel: Any) -> Plan:
         return make_plan(
-            n,
-            door.scaling.x_shift.size,
-            d,
+            len(features),
+            x.width if isinstance(x, SparseFeatures) else door.scaling.x_shift.size,
+            features.width,
             solver=self.solver,
             dtype=self.dtype,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             gram=kernel.takes != "vectors",
             rank=self.preconditioner_rank,
-            density=density,
+            density=features.density if isinstance(features, SparseFeatures) else None,
             radial=kernel.radial and not self.ard,
         )
 
@@ -287,7 +286,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
-        moments = self._answer(x, features, Ask(return_std), [features] if return_std else [])
+        moments = self._answer(x, features, Ask(return_std, weights=False), [features] if return_std else [])
         mean = self._door.scaling.prediction(features.row_dot(moments.mean))
         if return_cov:
             with self._engine() as (executor, _):
@@ -313,8 +312,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ) -> Explanation:
         """Weights and contributions of every feature for every row of X, each taken as new.
 
-        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries) or, with `cg`,
-        "samples" (from posterior samples, inflated so that they do not under-report).
+        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries; of a sparse Z the
+        same as True) or, with `cg` and a dense Z, "samples" (from posterior samples, inflated so as not to under-report).
         cov : the full (d, d) covariance of each row's weights as well.
         baseline : "mean" (of a sparse Z: zero), "zero" or (d,): contributions are weight times (z - baseline).
         dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.

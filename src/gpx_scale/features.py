@@ -70,6 +70,11 @@ class Features(abc.ABC):
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def width(self) -> int:
+        """Numbers that a row takes: d, or the mean of the entries of sparse rows;  what memory is planned by."""
+        return self.shape[1]
+
 
 @dataclass(frozen=True)
 class DenseFeatures(Features):
@@ -142,6 +147,13 @@ class SparseFeatures(Features):
         """Where this one's entries are in `indices` and `values`."""
         return slice(int(self.pointers[0]), int(self.pointers[-1]))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")}  # not what can be computed again
+
+    @property
+    def width(self) -> int:
+        return int(self.counts.mean()) + 1
+
     @property
     def counts(self) -> np.ndarray:
         """Entries of each row;  (n,)."""
@@ -163,7 +175,7 @@ class SparseFeatures(Features):
         return [self.pointers, self.indices[self.span], self.values[self.span]]
 
     def __getitem__(self, rows: slice | np.ndarray) -> SparseFeatures:
-        if isinstance(rows, slice):
+        if isinstance(rows, slice) and rows.step in (None, 1):
             start, stop, _ = rows.indices(len(self))
             return SparseFeatures(self.pointers[start : max(start, stop) + 1], self.indices, self.values, self.d)
         index = np.arange(len(self))[rows]
@@ -216,6 +228,7 @@ class SparseFeatures(Features):
     def spread(self, K: np.ndarray) -> np.ndarray:
         return K[:, None, :] * self.matrix.T.toarray()
 
+    @cached_property
     def density(self) -> float:
         """Share of the pairs of rows that share a feature, predicted: 1 - prod_l (1 - p_l^2), p_l the share of rows with l;
         confirmed on SAMPLED_ROWS rows (and two standard errors), as uneven lengths make it less;  in [0, 1]."""

@@ -29,9 +29,9 @@ class XZ:
     """
 
     def __init__(self, X: Any, Z: Any) -> None:
-        self.X, self.Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
-        self.X = self.X if hasattr(X, "shape") else _as_rows(X)
-        self.Z = self.Z if hasattr(Z, "shape") else np.asarray(Z)
+        X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
+        self.X = X if hasattr(X, "shape") else _as_rows(X)
+        self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
         if _n_rows(self.X) != _n_rows(self.Z):
             raise InputError(f"XZ needs as many rows of X as of Z, got {_n_rows(self.X)} and {_n_rows(self.Z)}")
 

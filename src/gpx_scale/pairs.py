@@ -71,7 +71,7 @@ class Pairs:
         """Count, then `allow` the count or raise, then list;  an addition for every feature that two rows share, twice, and
         3 p flops a pair."""
         assert isinstance(data.Z, SparseFeatures)
-        density = data.Z.density()
+        density = data.Z.density
         strip = next(size for least, size in STRIPS if density >= least)
         blocks = _blocks(len(data), strip, density)
         parts = [data.Z[block] for block in blocks]

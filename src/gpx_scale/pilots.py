@@ -4,8 +4,10 @@ along with y, of their y and (of a sparse Z) of the weight of a feature that the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from .covariance import Covariance, cross
 from .features import SparseFeatures
@@ -17,6 +19,13 @@ from .runtime import Executor
 from .words import LocalWords, Queries, moments_at
 
 PILOTS = 4  # of each kind
+
+
+class Asked(NamedTuple):
+    """The weights among the pilots: training rows, and of each the feature (one entry of 1 a row)."""
+
+    rows: np.ndarray
+    matrix: sp.csr_array
 
 
 @dataclass(frozen=True)
@@ -46,13 +55,20 @@ class Pilots:
         return self.rows.size + (0 if self.words is None else self.words.indices.size)
 
     @property
-    def noise(self) -> np.ndarray:
-        """What of a variance is noise, whatever the data say: of y, then of weights;  (c,)."""
+    def scale(self) -> np.ndarray:
+        """What the solves' tolerance is relative to: the noise of y, then sigma_w^2 and a thousandth of k(x, x);  (c,)."""
         noise = self.params.noise(self.data.Z.squared())[self.rows]
         if self.words is None:
             return noise
         weights = self.params.sigma_w**2 + 1e-3 * self.params.kernel.diagonal(self.params.kernel.points(self.data.x))
         return np.concatenate([noise, weights[self.words.entry_rows]])
+
+    @property
+    def asked(self) -> Asked:
+        if self.words is None:
+            return Asked(self.rows[:0], sp.csr_array((0, 1)))
+        rows = self.words.entry_rows
+        return Asked(rows, self.words[rows].matrix)
 
     def right_hand_sides(self, C: Covariance) -> np.ndarray:
         """b of each: S's column of the row, or k(x_i, X) o z_l;  (n, c)."""

@@ -23,7 +23,7 @@ LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
-PAIRS_SUBSET, PAIRS_SHARED = 2_500, 0  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
+PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class Plan:
     shared: int = 0
 
     def __str__(self) -> str:
+        wide = f"d = {self.d}{' a row' if self.form == 'pairs' else ''}"
         head = (
-            f"n = {self.n}, p = {self.p}, d = {self.d}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
+            f"n = {self.n}, p = {self.p}, {wide}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
             f"{self.n_jobs} threads, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
         )
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
@@ -108,14 +109,14 @@ def make_plan(
       float64: 67.9 MiB fit
     >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))
     n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 9.0 GiB of 16.0 GiB
-      n > 10000: conjugate gradients cost n^2 flops a product
+      n > 10000: conjugate gradients, a product at a time
       tiles stored in float32: 9.0 GiB fit
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
-    n = 20000, p = 256, d = 9: solver 'cg', float32, 2 threads, 1.4 GiB of 4.0 GiB
-      n > 10000: conjugate gradients cost n^2 flops a product
-      pairs that share a feature: 3.0% of all, 0.4 GiB
+    n = 20000, p = 256, d = 9 a row: solver 'cg', float32, 2 threads, 1.4 GiB of 4.0 GiB
+      n > 10000: conjugate gradients, a product at a time
+      pairs that share a feature: 3.0%, 0.1 GiB
       preconditioner: Jacobi, or rank 495 if that is faster; 1979 if it must be
       hyperparameters start from 2500 rows, exactly
     """
@@ -135,7 +136,7 @@ def make_plan(
                 raise
             reason = f"n <= {EXACT_ROWS}, but {str(too_much).split(':')[0]}"
     else:
-        reason = "solver as asked" if solver == "cg" else f"n > {EXACT_ROWS}: conjugate gradients cost n^2 flops a product"
+        reason = "solver as asked" if solver == "cg" else f"n > {EXACT_ROWS}: conjugate gradients, a product at a time"
     return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank, density if radial else None)
 
 
@@ -189,9 +190,10 @@ def _cg_plan(
     sparse = density is not None and density < DENSE
     if density is not None and not sparse:
         reasons.append(f"{density:.0%} of all pairs of rows share a feature: tiles, not pairs")
-    if sparse and needs("pairs", 0, 0) > limit:
+    least = SMALLEST_RANK if rank == "auto" else min(n, int(rank))
+    if sparse and needs("pairs", least, 0) > limit:
         sparse = False
-        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {format_bytes(needs('pairs', 0, 0))}")
+        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {format_bytes(needs('pairs', least, 0))}")
     subset = min(n, PAIRS_SUBSET if sparse else SUBSET_ROWS)
     wanted = usual_rank(n) if rank == "auto" else min(n, int(rank))
     kept = needs("stored", wanted, subset)
@@ -209,7 +211,7 @@ def _cg_plan(
     try_jacobi = sparse and rank == "auto"
     reasons += [
         {
-            "pairs": f"pairs that share a feature: {density or 0:.1%} of all, {format_bytes(needs('pairs', 0, 0))}",
+            "pairs": f"pairs that share a feature: {density or 0:.1%}, {format_bytes(pair_bytes(n, density or 0, jobs))}",
             "stored": f"tiles stored in float32: {format_bytes(needed)} fit",
             "recomputed": "tiles recomputed: float64 as asked"
             if dtype == "float64"
@@ -221,10 +223,8 @@ def _cg_plan(
         f"hyperparameters start from {subset} rows, exactly" if subset < n else "hyperparameters from all rows, exactly",
     ]
     kind = np.float64 if dtype == "float64" else np.float32
-    largest = PAIRS_SHARED if sparse else max(wanted, SHARED)
-    shared = min(
-        n, largest, max(0 if sparse else wanted, limit // (4 * 12 * n))
-    )  # n float64 and, for a moment, n float32 each
+    affordable = limit // (4 * 12 * n)  # n numbers in float64 and, for a moment, in float32 each
+    shared = 0 if sparse else min(n, max(wanted, min(SHARED, affordable)))
     return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, form, wanted, try_jacobi, subset, shared)
 
 

@@ -37,13 +37,14 @@ class Moments:
 
 @dataclass(frozen=True)
 class Ask:
-    """What of the weights is asked for. std: "certified" and "samples" are ways to it; `own`: of the training rows' own w_i;
-    `dense`: of a sparse Z, all d weights."""
+    """What is asked for. std: "certified" and "samples" are ways to it, of the sums `along` and, with `weights`, of each one;
+    `own`: of the training rows' own w_i; `dense`: of a sparse Z, all d weights."""
 
     std: bool | str = False
     cov: bool = False
     own: bool = False
     dense: bool = False
+    weights: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class Posterior:
         memory_limit: int,
     ) -> Moments:
         """Moments as asked; of a sparse z, at its entries unless all d weights are asked for."""
-        sparse, var = isinstance(z, SparseFeatures), bool(ask.std)
+        var = bool(ask.std) and ask.weights
         if ask.std == "samples":
-            if sparse or not hasattr(self.parts, "sampled_variance"):
+            if isinstance(z, SparseFeatures) or not hasattr(self.parts, "sampled_variance"):
                 raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")
             return self.sampled_moments(x, executor, chunk_bytes, memory_limit, var=var, along=along)
         if isinstance(z, SparseFeatures) and not ask.cov:

@@ -39,8 +39,9 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
         for at in range(len(words) - size + 1):
             phrase = " ".join(word.group() for word in words[at : at + size])
             matched = named.get(phrase) or named.get(phrase.lower())
-            for k in range(at, at + size if matched else at):
-                found[k].append(matched)  # type: ignore[arg-type]
+            if matched is not None:
+                for k in range(at, at + size):
+                    found[k].append(matched)
     sums = [sum(reason.contribution / len(reason.feature.split()) for reason in some) for some in found]
     most = strongest or max(map(abs, sums), default=0.0) or 1.0
     pieces, end = [], 0
