@@ -611,6 +611,16 @@ def test_empty_documents_beside_large_entries_do_not_loosen_the_solve(size):
     assert_allclose(found[1], found[0], atol=1e-4 * np.ptp(found[0]))
 
 
+@pytest.mark.parametrize("tiny", [0.0, 1e-17, 1e-9])
+def test_a_y_that_is_rounding_in_the_largest_rows_is_solved(tiny):
+    X, y, Z, Xq, Zq = text_problem(n=300, m=10)
+    size = (Z**2).sum(axis=1)
+    y = np.where(size >= np.quantile(size, 0.75), tiny, 1.0) * (y - y.mean())
+    for A, B in ((Z, Zq), (CSR(Z), CSR(Zq))):
+        found = [GPXRegressor(solver=s, random_state=0, **GIVEN).fit(X, y, A).predict(Xq, B) for s in ("exact", "cg")]
+        assert_allclose(found[1], found[0], atol=1e-4)
+
+
 def test_nested_kernels_on_pairs():
     X, y, Z, Xq, Zq = text_problem(n=150, m=5)
     kernel = kernels.RBF(0.5, 6.0) + kernels.Matern32(0.4, 3.0) + kernels.RBF(0.2, 1.0)

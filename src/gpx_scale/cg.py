@@ -43,6 +43,7 @@ PROBES = 15  # and y: up to 16 columns, a product costs the same
 # searches start cold.
 TRAINING, PROBE_SHARE = 1e-4, 1e-2
 PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's own size
+APART = 1e-8  # of the largest, the least mean of y^2 / C_ii over a quarter of the rows that a solve is held to
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
 INFORMATION_SHARE = 1e-2
 PATHS = 16  # posterior paths solved along with y
@@ -259,15 +260,14 @@ def _relative_size(y: np.ndarray, C: Covariance, P: LowRank) -> float:
     """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large).
 
     Rows of very different |z| are told apart: those of the largest C_ii are the ones whose y is smallest beside it, and a
-    row without z says nothing of the weights.
+    row without z says nothing of the weights. A y that is 0 but for rounding in some of them asks for nothing.
     """
-    ratios = [1.0]
-    saying = np.flatnonzero(C.diagonal > C.noise)
-    if saying.size:
-        order = saying[np.argsort(C.diagonal[saying], kind="stable")]
-        ratios += [float(np.mean(y[some] ** 2 / C.diagonal[some])) for some in np.array_split(order, min(4, order.size))]
+    order = np.argsort(C.diagonal, kind="stable")
+    groups = np.array_split(order[(C.diagonal > C.noise)[order]], 4)
+    ratios = [float(np.mean(y[some] ** 2 / C.diagonal[some])) for some in groups if some.size]
+    smallest = max(min(ratios, default=0.0), APART * max(ratios, default=0.0)) or 1.0
     whole = float(y @ P.solve(y[:, None])[:, 0]) / len(y)
-    return (min(ratio for ratio in ratios if ratio > 0)) * max(1.0, whole / 1e4)
+    return min(smallest, 1.0) * max(1.0, whole / 1e4)
 
 
 def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
