@@ -50,7 +50,7 @@ PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 TRIAL, WORTH = 1e-2, 25  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
 LESS = 4  # share of the pivots that Jacobi's preconditioner is compared with; all of them where it fails
-PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 1.6, 0.05  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
+PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 3.5, 0.06  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
 
 
 class CgSolver:
