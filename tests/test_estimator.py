@@ -45,7 +45,7 @@ def same_words(a, b):
 # ------------------------------------------------------------------------------------------------------ conventions
 
 
-@pytest.mark.parametrize("solver", ["auto", "cg"])
+@pytest.mark.parametrize("solver", ["auto", "cg", "inducing"])
 def test_scikit_learn_s_own_checks_pass(solver):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the checks warn of those that do not apply
@@ -335,7 +335,7 @@ def test_transformers_make_x_and_z_of_a_frame(diabetes):
     reduced = GPXRegressor(optimizer=None, x_transformer=PCA(2, random_state=0)).fit(X, y)
     assert reduced.explain(X[:3]).feature_names == list(X.columns)
     scaler = FunctionTransformer(np.sqrt)
-    assert GPXRegressor(optimizer=None, z_transformer=scaler).fit(X, y)._door.z_transformer is not scaler
+    assert GPXRegressor(optimizer=None, z_transformer=scaler).fit(X, y)._door.gate.z_transformer is not scaler
 
 
 def test_documents_are_explained_by_words():

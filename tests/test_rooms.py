@@ -7,22 +7,10 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
-    *("errors", "runtime", "progress", "params", "jit", "features", "inputs", "kernels", "blocks", "covariance", "pairs"),
-    *("preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots", "certified", "exact", "cg"),
-    *(
-        "plan",
-        "evidence",
-        "checkpoint",
-        "solvers",
-        "posterior",
-        "explanation",
-        "text",
-        "plots",
-        "datasets",
-        "estimator",
-        "__init__",
-    ),
-    "cli",
+    *("errors", "runtime", "progress", "params", "jit", "features", "scaling", "inputs", "kernels", "blocks", "rows"),
+    *("covariance", "pairs", "preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots"),
+    *("certified", "exact", "cg", "bound", "placing", "inducing", "settling", "plan", "stream", "evidence", "checkpoint"),
+    *("solvers", "posterior", "explanation", "text", "plots", "datasets", "answers", "estimator", "__init__", "cli"),
 ]
 
 

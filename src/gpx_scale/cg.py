@@ -170,7 +170,7 @@ class CgSolver:
                 metric = self._information(C, P, alpha)
             except NotConverged:  # float32 has no more to give
                 metric = self._information(precise, P, alpha)
-        return Evidence(value, slope, alpha, information=metric, deviation=deviation)
+        return Evidence(value, slope, alpha, len(data), information=metric, deviation=deviation)
 
     def _information(self, C: Covariance, P: LowRank, alpha: np.ndarray) -> np.ndarray:
         """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .errors import GPXWarning, InputError
-from .features import SparseFeatures
 from .inputs import Inputs
 from .params import Params
+from .rows import MemoryRows, Rows
 
 VERSION = 1
 
@@ -36,12 +36,13 @@ class Checkpoint:
     fingerprint: str
 
     @classmethod
-    def at(cls, path: Any, data: Inputs, start: Params) -> Checkpoint:
+    def at(cls, path: Any, data: Inputs | Rows, start: Params) -> Checkpoint:
         path = Path(os.fspath(path))
         if not path.parent.is_dir():
             raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
         seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names)).encode(), digest_size=16)
-        for array in (start.theta, *data.Z.arrays, data.y, *_arrays(data.x)):
+        rows = data if isinstance(data, Rows) else MemoryRows(data)
+        for array in (start.theta, *rows.arrays):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
         return cls(path, seen.hexdigest())
@@ -83,12 +84,3 @@ def _kinds(kernel: Any) -> Any:
     """The kernel's class, and those of the kernels it combines."""
     parts = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
     return type(kernel).__name__, *(_kinds(part) for part in parts)
-
-
-def _arrays(x: Any) -> list[np.ndarray]:
-    """The numbers in what a kernel made of the training x: vectors, a Gram matrix, or those of several kernels."""
-    if isinstance(x, np.ndarray):
-        return [x]
-    if isinstance(x, SparseFeatures):
-        return x.arrays
-    return [array for name in ("first", "second", "rows", "gram") if hasattr(x, name) for array in _arrays(getattr(x, name))]

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .answers import Answers
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
-from .explanation import Explanation, assemble, assemble_sparse, baseline_vector
-from .features import Features, SparseFeatures, repeated
-from .inputs import Door, Inputs, open_door, remember_columns
+from .features import Features, SparseFeatures
+from .inputs import Door, Inputs, Places, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, positive, whole
-from .plan import Plan, chunk_bytes, make_plan, within
-from .posterior import Ask, Moments, Posterior
+from .placing import WAYS, Choice
+from .plan import INDUCING, Plan, make_plan, sample_rows, within
+from .posterior import Posterior
 from .progress import FitReport, Journal
-from .runtime import Executor, parse_memory, threads
+from .rows import MemoryRows, Rows
+from .runtime import Executor, parse_memory
 from .solution import Evidence
 from .solvers import Search, make_solver
+from .stream import StreamRows, chunks_through, gate_for, source_of
 
 
-class GPXRegressor(RegressorMixin, BaseEstimator):
+class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     """Gaussian process regression with local explanation: y = w(x) . z + noise, every w_l(x) drawn from a GP over x.
 
     One locally linear model gives the prediction and its explanation, both with uncertainty. Hyperparameters maximise
@@ -43,8 +46,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
     ard : bool, default=False
         One theta2 for each column of X.
     solver : str, default="auto"
-        "auto" (exact up to 10,000 rows, then "cg": of a sparse Z on the pairs of rows that share a feature, if fewer than half
-        do), "exact", "cg".
+        "auto" (exact up to 10,000 rows, "cg" up to 100,000 and of a sparse Z on the pairs of rows that share a feature, if
+        fewer than half do; then, and for streams, "inducing"), "exact", "cg", "inducing" (or "nystrom").
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
@@ -60,8 +63,14 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         Give every sample a local intercept: a further z of 1, reported in `base_values`.
     standardize : bool, default=True
         Centre and scale y, X and Z; a constant Z column is divided by its value instead. Sparse X and Z stay as they are.
-    n_inducing : int
-        For solvers that this version does not have yet.
+    n_inducing : int, default=1000
+        Points of `inducing`, which stand for all rows. Time grows with its square; more: closer to exact.
+    inducing_points : "rpcholesky", "kmeans", array or `XZ`
+        Where they start: rows that explain most of the prior covariance, centres of clusters, or given points in the units
+        of X and Z.
+    optimize_inducing : bool or "auto"
+        Move them to where the bound is largest, on a sample of the rows; "auto" does so unless they are given, for dense X
+        and Z.
     preconditioner_rank : int or "auto"
         Of `cg`: pivots of the low-rank preconditioner (of a dense Z they carry its variances too; of a sparse one, "auto" may
         take none). More: fewer iterations.
@@ -133,6 +142,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         fit_intercept: bool = False,
         standardize: bool = True,
         n_inducing: int = 1000,
+        inducing_points: Any = "rpcholesky",
+        optimize_inducing: bool | str = "auto",
         preconditioner_rank: int | str = "auto",
         dtype: Any = "auto",
         memory_limit: int | float | str | None = None,
@@ -159,6 +170,8 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.standardize = standardize
         self.n_inducing = n_inducing
+        self.inducing_points = inducing_points
+        self.optimize_inducing = optimize_inducing
         self.preconditioner_rank = preconditioner_rank
         self.dtype = dtype
         self.memory_limit = memory_limit
@@ -169,67 +182,154 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
+    fit_report_: FitReport
+    _rows: Rows | None = None
+
     # ---------------------------------------------------------------------------------------------------------- fit
 
-    def fit(self, X: Any, y: Any, Z: Any = None) -> GPXRegressor:
+    def fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Estimate the hyperparameters and condition on the data.
 
         X : (n, p) table or sparse matrix, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features,
-        dense or sparse, default X.
+        dense or sparse, default X. Or a stream, which never is in memory as a whole: a memory map, a function that yields
+        (X, y) or (X, y, Z) chunks at every call, or a folder of npz (arrays X, y, Z), CSV or Parquet files (y: the target's
+        name).
 
         Ctrl-C while hyperparameters are searched ends the search: the model is fitted at the best ones found, and then
         KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
         """
-        self._check_arguments(X)
+        return self._fit(X, y, Z, self.solver)
+
+    @available_if(lambda self: self.solver in ("auto", *INDUCING))
+    def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
+        """Add rows to a model of inducing points, at its hyperparameters, points and scaling; the first call fits one. A model
+        that `auto` fitted otherwise is made one of inducing points first, out of the rows that it keeps."""
+        if not hasattr(self, "posterior_"):
+            return self._fit(X, y, Z, "inducing")
+        if self._params.kernel.takes == "gram":
+            raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
+        source = source_of(X, y, Z, "inducing")
+        with _undone_on_failure(self), self._engine() as (executor, _):
+            kernel, door, parts = self._params.kernel, self._door, self.posterior_.parts
+            if parts.keeps_rows:
+                rows = MemoryRows(parts.data)
+                self._plan = self._plan_for(door, rows.data, kernel, "inducing")
+                choice = self._choice(self._plan, door, kernel)
+                parts = make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
+                self.solver_ = "inducing"
+            if source is None:
+                remember_columns(self, X, reset=False)
+                x, features, _ = door.enter(X, Z)
+                chunks = iter([Inputs(x, features, door.scaled_target(y, len(features)))])
+            else:
+                chunks = chunks_through(door, source)
+            parts = parts.with_rows((replace(c, x=kernel.rows(c.x)) for c in chunks), executor)
+            self._plan = replace(self._plan, n=parts.statistics.rows)
+            self._rows = None
+            self.posterior_ = Posterior(parts, self._params)
+            self.log_marginal_likelihood_value_ = parts.evidence - self._plan.n * np.log(door.scaling.y_scale)
+            self.fit_report_ = self.fit_report_.after_more_rows(self._plan.n, self.log_marginal_likelihood_value_, parts)
+        return self
+
+    def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
+        self._check_arguments()
         journal = Journal(self.verbose, self.callbacks)
-        with _undone_on_failure(self):
-            remember_columns(self, X, reset=True)
+        with _undone_on_failure(self), self._engine() as (executor, _):
             kernel = as_kernel(self.kernel, self.theta1, self.theta2)
-            door, x, features, target = self._open(X, y, Z, kernel)
-            plan = self._plan_for(door, x, features, kernel)
+            random = check_random_state(self.random_state)
+            door, data, plan = self._receive(X, y, Z, kernel, solver, random, journal)
             journal.say(str(plan))
-            with threads(self.n_jobs), Executor(self.n_jobs) as executor:
-                data = Inputs(kernel.training(x), features, target)
-                start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-                random = check_random_state(self.random_state)
-                solver = make_solver(plan, executor, random, journal)
-                optimum = Optimum(start, None, None, "hyperparameters as given", [])
-                if self.optimizer is not None:
-                    optimum = self._search(random).run(solver, plan, data, start, executor, journal)
-                    self._found = optimum.params  # for a warm start, should the rest be interrupted
-                with journal.phase("posterior"):
-                    parts = solver.condition(data, optimum.params)
-            self._remember(door, plan, optimum, parts, journal)
+            self._learn(door, data, plan, kernel, random, executor, journal)
         if journal.was_interrupted:
             raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
         return self
 
-    def _open(self, X: Any, y: Any, Z: Any, kernel: Any) -> tuple[Door, Any, Features, np.ndarray]:
-        return open_door(
-            X,
-            y,
-            Z,
-            takes=kernel.takes,
-            x_transformer=self.x_transformer,
-            z_transformer=self.z_transformer,
-            standardize=self.standardize,
-            fit_intercept=self.fit_intercept,
-        )
+    def _receive(
+        self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
+    ) -> tuple[Door, Any, Plan]:
+        """Data behind the door: Inputs, or for inducing points Rows, which a stream stays."""
+        source = source_of(X, y, Z, solver)
+        if source is None:
+            remember_columns(self, X, reset=True)
+            how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
+            scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
+            door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
+            plan = self._plan_for(door, data, kernel, solver)
+            if plan.solver == "inducing":
+                return door, MemoryRows(replace(data, x=kernel.rows(data.x)), random.randint(2**31)), plan
+            return door, data, plan
+        gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
+        with journal.phase("survey of the stream"):
+            rows = StreamRows.open(
+                source,
+                gate,
+                keep=sample_rows(whole(self.n_inducing, "n_inducing", least=1)),
+                seed=random.randint(2**31),
+                standardize=self.standardize,
+                fit_intercept=self.fit_intercept,
+                tell=journal.passed,
+            )
+        remember_columns(self, rows.survey.first.X, reset=True)
+        return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
 
-    def _plan_for(self, door: Door, x: Any, features: Features, kernel: Any) -> Plan:
+    def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
+        some = data.sample(1024) if isinstance(data, Rows) else data
         return make_plan(
-            len(features),
-            x.width if isinstance(x, SparseFeatures) else door.scaling.x_shift.size,
-            features.width,
-            solver=self.solver,
+            len(data),
+            some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
+            some.Z.width,
+            solver=solver,
             dtype=self.dtype,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
             gram=kernel.takes != "vectors",
             rank=self.preconditioner_rank,
-            density=features.density if isinstance(features, SparseFeatures) else None,
+            density=_density(some.Z, solver) if data is some else None,
             radial=kernel.radial and not self.ard,
+            n_inducing=self.n_inducing,
+            stream=data is not some,
         )
+
+    def _learn(
+        self,
+        door: Door,
+        data: Any,
+        plan: Plan,
+        kernel: Any,
+        random: np.random.RandomState,
+        executor: Executor,
+        journal: Journal,
+    ) -> None:
+        """Hyperparameters, then the posterior."""
+        if isinstance(data, Rows):
+            x, choice = data.sample(plan.subset).x, self._choice(plan, door, kernel)
+        else:
+            x, choice = data.x, None
+            data = replace(data, x=kernel.training(x))
+        start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
+        solver = make_solver(plan, executor, random, journal, choice)
+        optimum = Optimum(start, None, None, "hyperparameters as given", [])
+        if self.optimizer is not None:
+            optimum = self._search(random).run(solver, plan, data, start, executor, journal)
+            self._found = optimum.params  # for a warm start, should the rest be interrupted
+        with journal.phase("posterior"):
+            parts = solver.condition(data, optimum.params)
+        self._rows = data if isinstance(data, Rows) else None
+        self._remember(door, plan, optimum, parts, journal)
+
+    def _choice(self, plan: Plan, door: Door, kernel: Any) -> Choice:
+        """How the inducing points are found."""
+        way = self.inducing_points
+        given, move = not isinstance(way, str), self.optimize_inducing
+        if not given and way not in WAYS:
+            raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
+        if move not in (True, False, "auto"):
+            raise InputError(f'optimize_inducing={move!r}: give True, False or "auto"')
+        places = None
+        if given:
+            x, features, _ = door.enter(way, None)
+            places = Places(kernel.rows(x), features)
+        return Choice(plan.points, "given" if given else way, plan.sample, places, not given if move == "auto" else bool(move))
 
     def _remember(self, door: Door, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
         self._door, self._params, self._plan = door, optimum.params, plan
@@ -241,9 +341,7 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
         self.fit_report_ = self._report(journal, plan, optimum)
 
-    def _check_arguments(self, X: Any) -> None:
-        if callable(X):
-            raise SolverUnavailable("fit on a stream of chunks is not in this version")
+    def _check_arguments(self) -> None:
         if self.optimizer not in ("lbfgs", None):
             raise InputError(f'optimizer={self.optimizer!r}: give "lbfgs" or None')
         positive(self.sigma_w, "sigma_w", zero=True)
@@ -273,125 +371,19 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
             report.leave_one_out_rmse = float(np.sqrt(np.mean(residuals**2)))
         return report
 
-    # ------------------------------------------------------------------------------------------------------ predict
-
-    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
-        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
-
-        return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
-        """
-        if return_std not in (True, False, "samples"):
-            raise InputError(f'return_std={return_std!r}: give True, False or "samples"')
-        if return_std and return_cov:
-            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
-        x, features, _ = self._query(X, Z)
-        scale = self._door.scaling.y_scale
-        moments = self._answer(x, features, Ask(return_std, weights=False), [features] if return_std else [])
-        mean = self._door.scaling.prediction(features.row_dot(moments.mean))
-        if return_cov:
-            with self._engine() as (executor, _):
-                joint = self.posterior_.joint(x, features, executor, parse_memory(self.memory_limit))
-            return mean, scale * (scale * joint)
-        if return_std:
-            return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
-        return mean
-
-    def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
-        """R^2 of the predictions."""
-        return float(r2_score(y, self.predict(X, Z), sample_weight=sample_weight))
-
-    def explain(
-        self,
-        X: Any,
-        Z: Any = None,
-        std: bool | str = True,
-        cov: bool = False,
-        baseline: Any = "mean",
-        feature_names: Sequence[str] | None = None,
-        dense: bool = False,
-    ) -> Explanation:
-        """Weights and contributions of every feature for every row of X, each taken as new.
-
-        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries; of a sparse Z the
-        same as True) or, with `cg` and a dense Z, "samples" (from posterior samples, inflated so as not to under-report).
-        cov : the full (d, d) covariance of each row's weights as well.
-        baseline : "mean" (of a sparse Z: zero), "zero" or (d,): contributions are weight times (z - baseline).
-        dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.
-        """
-        x, features, raw = self._query(X, Z)
-        return self._explain(x, features, raw, Ask(std, cov, dense=dense), baseline, feature_names)
-
-    def training_explanation(
-        self,
-        std: bool = True,
-        cov: bool = False,
-        baseline: Any = "mean",
-        feature_names: Sequence[str] | None = None,
-        dense: bool = False,
-    ) -> Explanation:
-        """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
-        check_is_fitted(self)
-        data = self.posterior_.parts.data
-        raw = self._door.scaling.raw_z(data.Z)
-        return self._explain(data.x, data.Z, raw, Ask(std, cov, own=True, dense=dense), baseline, feature_names)
-
-    def _explain(
-        self, x: Any, features: Features, raw: Any, ask: Ask, baseline: Any, names: Sequence[str] | None
-    ) -> Explanation:
-        if ask.std not in (True, False, "certified", "samples"):
-            raise InputError(f'std={ask.std!r}: give True, False, "certified" or "samples"')
-        if isinstance(ask.std, str) and (ask.cov or ask.own):
-            raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
-        scaling, names = self._door.scaling, self._door.z_names if names is None else names
-        base = baseline_vector(baseline, scaling)
-        sparse = isinstance(features, SparseFeatures)
-        if sparse and not ask.dense and (ask.cov or base.any()):
-            raise InputError("covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True")
-        m, d = features.shape
-        if ask.dense or not sparse:
-            needed = (72 if sparse else 24) * m * d * (d if ask.cov else 1)
-            within(needed, parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
-        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
-        moments = self._answer(x, features, ask, along)
-        if isinstance(features, SparseFeatures) and not ask.dense:
-            return assemble_sparse(moments, features, scaling, self._params, names)
-        return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, names)
-
-    def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
-        with self._engine() as (executor, chunk):
-            return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
-
-    # ------------------------------------------------------------------------------------------------------- samples
-
-    def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
-        the very weights that `sample_weights` draws."""
-        n_samples = whole(n_samples, "n_samples", least=0)
-        x, features, _ = self._query(X, Z)
-        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
-        with self._engine() as (executor, _):
-            latent = self.posterior_.sample_y(x, features, n_samples, random, executor, limit)
-        return self._door.scaling.prediction(latent)
-
-    def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
-        """Joint draws of the weights at X;  (m, d, n_samples)."""
-        n_samples = whole(n_samples, "n_samples", least=0)
-        x, _, _ = self._query(X, Z)
-        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
-        with self._engine() as (executor, _):
-            draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
-        return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
-
     # ------------------------------------------------------------------------------------------------------ evidence
 
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
-        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient."""
+        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient.
+
+        Of inducing points: the bound on it, for which the rows of `fit` are read again (a copy or a saved model has none).
+        """
         check_is_fitted(self)
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_value_
         params = self._params if theta is None else self._params.with_theta(theta)
         found = self._evaluate(params, eval_gradient)
-        value = found.value - len(found.alpha) * np.log(self._door.scaling.y_scale)
+        value = found.value - found.rows * np.log(self._door.scaling.y_scale)
         return (value, found.gradient) if eval_gradient else value
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -403,26 +395,21 @@ class GPXRegressor(RegressorMixin, BaseEstimator):
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
     def _evaluate(self, params: Params, gradient: bool) -> Evidence:
-        data, plan = self.posterior_.parts.data, self._plan
+        parts, plan = self.posterior_.parts, self._plan
+        data = parts.data if parts.keeps_rows else self._rows
+        if data is None:
+            raise SolverUnavailable(
+                "the evidence at other parameters needs the rows, which this model does not have: fit again"
+            )
         within(plan.bytes_needed, parse_memory(self.memory_limit), "evaluating the evidence")
         with self._engine() as (executor, _):
-            solver = make_solver(plan, executor, check_random_state(self.random_state), Journal())
+            choice = None if parts.keeps_rows else Choice(plan.points, "given", plan.sample, parts.data)
+            solver = make_solver(plan, executor, check_random_state(self.random_state), Journal(), choice)
             return solver.evaluate(data, params, gradient=gradient)
 
-    # ------------------------------------------------------------------------------------------------------ plumbing
-
-    def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
-        check_is_fitted(self)
-        if self._params.kernel.takes == "vectors":
-            remember_columns(self, X, reset=False)
-        x, features, raw = self._door.enter(X, Z)
-        return self._params.kernel.queries(x, len(self.posterior_.parts)), features, raw
-
-    @contextmanager
-    def _engine(self) -> Iterator[tuple[Executor, int]]:
-        """Threads, workers, and the memory for one chunk of queries."""
-        with threads(self.n_jobs), Executor(self.n_jobs) as executor:
-            yield executor, chunk_bytes(parse_memory(self.memory_limit))
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows, which stay with the fit."""
+        return {**super().__getstate__(), "_rows": None} if "_rows" in self.__dict__ else super().__getstate__()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -445,3 +432,7 @@ def _undone_on_failure(estimator: GPXRegressor) -> Iterator[None]:
         estimator.__dict__.clear()
         estimator.__dict__.update(before | found)
         raise
+
+
+def _density(Z: Features, solver: str) -> float | None:
+    return Z.density if isinstance(Z, SparseFeatures) and solver in ("auto", "cg") else None

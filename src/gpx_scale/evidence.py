@@ -63,10 +63,10 @@ class _Objective:
             evidence = self.evaluate(params, information=information)
         except (NotPositiveDefinite, NotConverged):
             return HOPELESS, np.zeros_like(free)
-        n = len(evidence.alpha)
+        n = evidence.rows
         log_prior, slope = self.prior.value_and_gradient(theta)
         loss = -(evidence.value + log_prior) / n
-        if information:
+        if information and evidence.information is not None:
             own = evidence.information[np.ix_(self.free, self.free)]
             self.information = (own + np.diag(self.prior.sd[self.free] ** -2)) / n
         if self.best is None or loss < self.best[0]:

@@ -20,12 +20,12 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from .certified import latent_variance_bound
-from .covariance import Covariance, cross
+from .covariance import Covariance
 from .errors import JitterWarning, NotConverged, NotPositiveDefinite
 from .features import Features
 from .inputs import Inputs
 from .params import Params
-from .parts import Reductions, RowParts, symmetric_part
+from .parts import JointPrior, Reductions, RowParts, symmetric_part
 from .runtime import Executor, slices, threads
 from .solution import Evidence
 from .words import InverseWords, Reduce, SolvedWords
@@ -190,7 +190,7 @@ class ExactSolver:
             slope = 0.5 * factor.covariance.contract(alpha, inverse)
             if information:
                 metric = _average_information(factor.covariance, alpha, inverse)
-        return Evidence(value, slope, alpha, inverse_diagonal, factor.jitter, condition, metric)
+        return Evidence(value, slope, alpha, len(data), inverse_diagonal, factor.jitter, condition, metric)
 
     def condition(self, data: Inputs, params: Params) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
@@ -332,33 +332,15 @@ class ExactParts(RowParts):
         Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
         """
         n, m, d = len(self), len(x), self.data.Z.shape[1]
-        kernel, sigma_w = self.params.kernel, self.params.sigma_w
-        train, query = kernel.points(self.data.x), kernel.points(x)
-        K_query = cross(kernel, query, train, executor)
-        joint = np.empty((n + m, n + m))
-        joint[:n, :n] = cross(kernel, train, train, executor)
-        joint[n:, :n] = K_query
-        joint[n:, n:] = cross(kernel, query, query, executor)
-        own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
-        (potrf,) = get_lapack_funcs(("potrf",), (joint,))
-        lower = np.tril(joint, -1)
-        for jitter in (0.0, 1e-12, 1e-10, 1e-8):  # sigma_w = 0 leaves a K that is singular to rounding
-            joint[...] = lower
-            joint[np.diag_indices(n + m)] = own * (1 + jitter) + sigma_w**2
-            _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
-            if info == 0:
-                break
-        else:
-            raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
-        (trmm,) = get_blas_funcs(("trmm",), (joint,))
+        prior = JointPrior.of(self.params.kernel, self.data.x, x, self.params.sigma_w**2, executor)
         draws, missed = np.empty((m, d, n_samples)), np.empty((n, n_samples))
         for s in range(n_samples):
-            W = trmm(1.0, joint.T, random.standard_normal((d, n + m)).T, lower=0, trans_a=1, overwrite_b=1)
+            W = prior.draw(d, random)
             noise = self.params.sigma_y * random.standard_normal(n)
             missed[:, s] = self.data.y - self.data.Z.row_dot(W[:n]) - noise
             draws[:, :, s] = W[n:]
         for s, correction in enumerate(self.factor(executor).solve(missed).T):
-            draws[:, :, s] += self.data.Z.scaled(correction).combine(K_query, executor)
+            draws[:, :, s] += self.data.Z.scaled(correction).combine(prior.K_query, executor)
         return draws
 
     def joint_bytes(self, m: int) -> int:

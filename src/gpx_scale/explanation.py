@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 from .errors import InputError
 from .features import SparseFeatures
-from .inputs import Scaling
 from .params import Params
 from .posterior import Moments
+from .scaling import Scaling
 
 
 class Reason(NamedTuple):

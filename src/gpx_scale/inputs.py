@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from .errors import InputError
 from .features import DenseFeatures, Features, SparseFeatures
 from .runtime import slices
+from .scaling import Scaling
 
 LARGEST = 1e150  # beyond it, squares overflow
 LARGEST_SPARSE = 1e70  # what is not scaled is squared once more, in norms of C
@@ -78,108 +79,61 @@ def _take(A: Any, rows: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """Training data behind the door, in the engine's units: x for the kernel, Z (n, d), y (n,)."""
+class Places:
+    """Rows behind the door, in the engine's units: x for the kernel, Z (n, d)."""
 
     x: Any
     Z: Features
-    y: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(self.Z)
 
-    def __getitem__(self, rows: np.ndarray) -> Inputs:
-        return Inputs(self.x[rows], self.Z[rows], self.y[rows])
-
-
-# --------------------------------------------------------------------------------------------------------- scaling
+    def __getitem__(self, rows: Any) -> Any:
+        return Places(self.x[rows], self.Z[rows])
 
 
 @dataclass(frozen=True)
-class Scaling:
-    """Between the user's units and the engine's: x~ = (x - shift)/scale, z~ likewise (then a 1 for the intercept), y~.
+class Inputs(Places):
+    """Training data: such rows and their y (n,)."""
 
-    x is always centred (kernels see differences only; centring keeps their digits). A constant z column that is not 0 is
-    divided by its value and never centred: it is an intercept. Sparse x and z stay as they are. `z_baseline`: the z to which
-    contributions are relative.
-    """
+    y: np.ndarray
 
-    x_shift: np.ndarray
-    x_scale: np.ndarray
-    z_shift: np.ndarray
-    z_scale: np.ndarray
-    z_baseline: np.ndarray
-    y_shift: float
-    y_scale: float
-    intercept: bool
-
-    @classmethod
-    def of(cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
-        x_shift, x_scale, _ = _moments(x if x is not None else np.empty((1, 0)))
-        z_baseline, z_scale, constant = _moments(Z)
-        z_scale = np.where(constant & (z_baseline != 0), z_baseline, z_scale)
-        z_shift = np.where(constant, 0.0, z_baseline)
-        (y_shift,), (y_scale,), _ = _moments(y[:, None])
-        if not standardize:
-            x_scale, z_shift, z_scale = np.ones_like(x_scale), np.zeros_like(z_shift), np.ones_like(z_scale)
-            z_baseline, y_shift, y_scale = z_shift, 0.0, 1.0
-        return cls(x_shift, x_scale, z_shift, z_scale, z_baseline, float(y_shift), float(y_scale), fit_intercept)
-
-    def x(self, x: Any) -> Any:
-        return SparseFeatures.of(x) if sp.issparse(x) else np.ascontiguousarray((x - self.x_shift) / self.x_scale)
-
-    def z(self, Z: Any) -> Features:
-        if sp.issparse(Z):
-            return SparseFeatures.of(sp.hstack([Z, np.ones((Z.shape[0], 1))]) if self.intercept else Z)
-        scaled = (Z - self.z_shift) / self.z_scale
-        return DenseFeatures(np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled)
-
-    def z_row(self, z: np.ndarray) -> np.ndarray:
-        """One z in the engine's units;  (d,) -> (d~,)."""
-        return np.append((z - self.z_shift) / self.z_scale, np.ones(int(self.intercept)))
-
-    def raw_z(self, scaled: Features) -> Any:
-        """Back from the engine's Z to the user's."""
-        if isinstance(scaled, DenseFeatures):
-            return scaled.array[:, : self.z_scale.size] * self.z_scale + self.z_shift
-        return scaled.matrix[:, : self.z_scale.size]  # type: ignore[attr-defined]
-
-    def y(self, y: np.ndarray) -> np.ndarray:
-        return (y - self.y_shift) / self.y_scale
-
-    def prediction(self, latent: np.ndarray) -> np.ndarray:
-        """The user's y from the engine's sum of contributions."""
-        return self.y_shift + self.y_scale * latent
-
-    def weights(self, W: np.ndarray) -> np.ndarray:
-        """The user's weights, per unit of z, without the intercept's;  (..., d~) -> (..., d);  also of deviations."""
-        return W[..., : self.z_scale.size] * (self.y_scale / self.z_scale)
-
-
-def _moments(A: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Column means, deviations (1 where constant) and which are constant, safe for any finite scale;  (n, p) -> (p,) x 3.
-
-    Of a sparse A, which stays as it is: 0, 1, and none."""
-    if sp.issparse(A):
-        return np.zeros(A.shape[1]), np.ones(A.shape[1]), np.zeros(A.shape[1], bool)
-    size = np.abs(A).max(axis=0, initial=0.0)
-    unit = np.where(size > 0, size, 1.0)
-    relative = A / unit
-    constant = np.ptp(relative, axis=0) <= 8 * np.finfo(float).eps
-    mean = np.where(constant, A[0], unit * relative.mean(axis=0))
-    return mean, np.where(constant, 1.0, unit * relative.std(axis=0)), constant
+    def __getitem__(self, rows: Any) -> Inputs:
+        return Inputs(self.x[rows], self.Z[rows], self.y[rows])
 
 
 # ------------------------------------------------------------------------------------------------------- the door
 
 
 @dataclass(frozen=True)
-class Door:
-    """What `fit` learned of the inputs, and the way for queries: `enter`."""
+class Gate:
+    """The transformers, fitted, and what the kernel takes: checks of everything but scale."""
 
     takes: str
     x_transformer: Any
     z_transformer: Any
+
+    def __call__(self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
+        """x as the kernel takes it and Z, both in the user's units, and Z with its names. `sparse`: whether they must be."""
+        x = _transform(self.x_transformer, X)
+        z = _transform(self.z_transformer, X if Z is None else Z)
+        return self.check(x, z, "X" if Z is None else "Z", sparse)
+
+    def check(self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
+        raw, is_z = _matrix(z, name, like=sparse[1]), x is z
+        if self.takes == "vectors":
+            x = raw if is_z else _matrix(x, "X", like=sparse[0])
+        else:
+            x = _matrix(x, "X", like=False) if self.takes == "gram" else _objects(x)
+        _same_length(x, raw)
+        return x, raw, z
+
+
+@dataclass(frozen=True)
+class Door:
+    """What `fit` learned of the inputs, and the way for queries: `enter`."""
+
+    gate: Gate
     separate: bool
     z_columns: list[Any] | None
     n_z: int
@@ -191,31 +145,48 @@ class Door:
     def enter(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
         """Checked queries: x for the kernel, Z for the engine, and Z as the user knows it."""
         X, Z = unpack(X, Z)
+        self._must_be_separate(Z)
+        x, raw, _ = self.gate(X, Z, (self.sparse_x, self.sparse_z))
+        self.must_match(x, raw, Z)
+        return *self.scaled(x, raw), raw
+
+    def _must_be_separate(self, Z: Any) -> None:
         if self.separate and Z is None:
             raise InputError("this model was fitted with a separate Z: give Z= (or an XZ pair) here too")
         if not self.separate and Z is not None:
             raise InputError("this model was fitted without a separate Z: give X alone, or fit with Z=")
+
+    def must_match(self, x: Any, raw: Any, Z: Any) -> None:
+        """Columns as at fit."""
+        self._must_be_separate(Z)
         if self.z_columns is not None and (given := _column_names(Z)) is not None and given != self.z_columns:
             raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
-        x = _transform(self.x_transformer, X)
-        z = _transform(self.z_transformer, X if Z is None else Z)
-        raw = _matrix(z, "Z" if self.separate else "X", like=self.sparse_z)
         if raw.shape[1] != self.n_z:
             raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
-        if self.takes == "vectors":
-            vectors = raw if x is z else _matrix(x, "X", like=self.sparse_x)
-            if vectors.shape[1] != self.scaling.x_shift.size:
-                raise InputError(f"X has {vectors.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
-            x = self.scaling.x(vectors)
-            _must_be_moderate(x, "X", standardize=True)
-        elif self.takes == "gram":
-            x = _matrix(x, "X", like=False)
-        else:
-            x = _objects(x)
-        scaled = self.scaling.z(raw)
-        _same_length(x, scaled)
-        _must_be_moderate(scaled, "Z", standardize=True)
-        return x, scaled, raw
+        if self.gate.takes == "vectors" and x.shape[1] != self.scaling.x_shift.size:
+            raise InputError(f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
+
+    def scaled_target(self, y: Any, n: int) -> np.ndarray:
+        y = self.scaling.y(target_of(y))
+        if len(y) != n:
+            raise InputError(f"inconsistent numbers of samples: {n} rows of X, {len(y)} of y")
+        _must_be_moderate(y, "y", standardize=True)
+        return y
+
+    def scaled(self, x: Any, raw: Any, standardize: bool = True) -> tuple[Any, Features]:
+        """What came through the gate, in the engine's units."""
+        if self.gate.takes == "vectors":
+            x = self.scaling.x(x)
+            _must_be_moderate(x, "X", standardize)
+        Z = self.scaling.z(raw)
+        _must_be_moderate(Z, "Z", standardize)
+        return x, Z
+
+    def training(self, x: Any, raw: Any, y: np.ndarray, standardize: bool = True) -> Inputs:
+        """The same of rows to fit on."""
+        y = self.scaling.y(y)
+        _must_be_moderate(y, "y", standardize)
+        return Inputs(*self.scaled(x, raw, standardize), y)
 
 
 def open_door(
@@ -228,37 +199,31 @@ def open_door(
     z_transformer: Any = None,
     standardize: bool = True,
     fit_intercept: bool = False,
-) -> tuple[Door, Any, Features, np.ndarray]:
-    """Fit the transformers, check everything, learn the scaling; returns the door, x, Z and y in the engine's units."""
+) -> tuple[Door, Inputs]:
+    """Fit the transformers, check everything, learn the scaling; returns the door, and the data in the engine's units."""
     X, Z = unpack(X, Z)
     if Z is None and z_transformer is None and takes != "vectors":
         raise InputError(f"this kernel takes {takes}: give the readable features as Z= (or a z_transformer)")
     x_transformer, x = _fit_transform(x_transformer, X, y)
     z_transformer, z = _fit_transform(z_transformer, X if Z is None else Z, y)
-    raw = _matrix(z, "X" if Z is None else "Z")
-    y = _target(y)
-    vectors = None
-    if takes == "vectors":
-        vectors = raw if x is z else _matrix(x, "X")
-    elif takes == "gram":
-        x = _matrix(x, "X", like=False)
+    gate = Gate(takes, x_transformer, z_transformer)
+    x, raw, z = gate.check(x, z, "X" if Z is None else "Z")
+    y = target_of(y)
+    if takes == "gram":
         if x.shape[0] != x.shape[1] or not symmetric(x):
             raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
         x = x.copy()  # it is kept, and the caller may write to it
-    else:
-        x = _objects(x)
-    _same_length(x if vectors is None else vectors, raw, y)
+    _same_length(x, raw, y)
+    vectors = x if takes == "vectors" else None
     scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
-    if vectors is not None:
-        x = scaling.x(vectors)
-        _must_be_moderate(x, "X", standardize)
-    scaled_z, scaled_y = scaling.z(raw), scaling.y(y)
-    _must_be_moderate(scaled_z, "Z", standardize)
-    _must_be_moderate(scaled_y, "y", standardize)
-    names = _feature_names(z, z_transformer, raw.shape[1])
-    sparse = isinstance(x, SparseFeatures), isinstance(scaled_z, SparseFeatures)
-    door = Door(takes, x_transformer, z_transformer, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
-    return door, x, scaled_z, scaled_y
+    door = door_for(gate, Z, x, raw, z, scaling)
+    return door, door.training(x, raw, y, standardize)
+
+
+def door_for(gate: Gate, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Door:
+    names = _feature_names(z, gate.z_transformer, raw.shape[1])
+    sparse = gate.takes == "vectors" and sp.issparse(x), sp.issparse(raw)
+    return Door(gate, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -348,7 +313,7 @@ def symmetric(A: np.ndarray) -> bool:
     return all((np.abs(A[rows] - A[:, rows].T) <= 1e-8 * size).all() for rows in slices(len(A), 256))
 
 
-def _target(y: Any) -> np.ndarray:
+def target_of(y: Any) -> np.ndarray:
     if y is None:
         raise InputError("GPXRegressor requires y to be passed, but the target y is None")
     _unmasked(y, "y")

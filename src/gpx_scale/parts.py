@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from .covariance import cross
+from .errors import NotPositiveDefinite
 from .features import Features
-from .inputs import Inputs
 from .params import Params
 from .runtime import Executor
 from .words import Queries, Reduce, moments_at
@@ -30,9 +31,11 @@ class RowParts:
     """Queries come as x, with the executor of the call. `own`: the queries are training rows, these ones, and ask for
     their own w_i = g(x_i) + e_i."""
 
-    data: Inputs
+    data: Any
     params: Params
     alpha: np.ndarray
+
+    keeps_rows = True  # `data` are the training rows, not points that stand for them
 
     def __len__(self) -> int:
         return len(self.data)
@@ -72,6 +75,40 @@ class RowParts:
         joint = cross(kernel, points, points, executor, (A, A))
         joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * A.squared()
         return joint
+
+
+@dataclass(frozen=True)
+class JointPrior:
+    """k of training points and queries together, factorised to draw from, and k(x*, X) (q, m) of it."""
+
+    L: np.ndarray
+    K_query: np.ndarray
+
+    @classmethod
+    def of(cls, kernel: Any, x_train: Any, x_query: Any, nugget: float, executor: Executor) -> JointPrior:
+        """With `nugget` on the diagonal, and the least jitter that helps: without one, K is singular to rounding."""
+        train, query = kernel.points(x_train), kernel.points(x_query)
+        n = len(train)
+        K_query = cross(kernel, query, train, executor)
+        joint = np.empty((n + len(query), n + len(query)))
+        joint[:n, :n] = cross(kernel, train, train, executor)
+        joint[n:, :n] = K_query
+        joint[n:, n:] = cross(kernel, query, query, executor)
+        own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
+        (potrf,) = get_lapack_funcs(("potrf",), (joint,))
+        lower = np.tril(joint, -1)
+        for jitter in (0.0, 1e-12, 1e-10, 1e-8):
+            joint[...] = lower
+            joint[np.diag_indices(len(joint))] = own * (1 + jitter) + nugget
+            _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
+            if info == 0:
+                return cls(joint, K_query)
+        raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
+
+    def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:
+        """d functions at all points;  (m + q, d)."""
+        (trmm,) = get_blas_funcs(("trmm",), (self.L,))
+        return trmm(1.0, self.L.T, random.standard_normal((d, len(self.L))).T, lower=0, trans_a=1, overwrite_b=1)
 
 
 def symmetric_part(A: np.ndarray) -> np.ndarray:

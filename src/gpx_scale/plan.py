@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .local import SHARED
 from .pairs import PAIR_BYTES
 from .params import whole
+from .rows import BLOCK
 from .runtime import effective_jobs, format_bytes, parse_memory
 
-AVAILABLE = ("exact", "cg")
+INDUCING = ("inducing", "nystrom")  # two names for one
+AVAILABLE = ("exact", "cg", *INDUCING)
 SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
 EXACT_ROWS = 10_000  # up to which `auto` is exact: minutes, and variances that are exact too (docs/scaling.md)
 FLOAT64_ROWS = 15_000  # of the exact solver: beyond, half the time and memory by a float32 factor
@@ -23,6 +25,9 @@ LAPACK_ROWS = 46_340
 SUBSET_ROWS = 5_000  # of the exact search that `cg` starts from
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
+CG_ROWS = 100_000  # up to which `auto` takes `cg` of a dense Z: beyond, n^2 kernel values a product are minutes
+INDUCING_SUBSET = 2_000  # of the exact search that `inducing` starts from
+SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
 PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
 
 
@@ -32,7 +37,8 @@ class Plan:
 
     `form`, `rank`, `try_jacobi`, `subset` and `shared` are of the iterative solver: how it holds C ("stored" or "recomputed"
     tiles, or "pairs" of a sparse Z), the preconditioner's rank at most, whether none may do better, the rows that its
-    hyperparameters start from, and those that all its variances condition on.
+    hyperparameters start from, and those that all its variances condition on. `points` and `sample` are of the inducing
+    solver: its points, and the rows that they are chosen from and moved on.
     """
 
     n: int
@@ -49,6 +55,8 @@ class Plan:
     try_jacobi: bool = False
     subset: int = 0
     shared: int = 0
+    points: int = 0
+    sample: int = 0
 
     def __str__(self) -> str:
         wide = f"d = {self.d}{' a row' if self.form == 'pairs' else ''}"
@@ -99,9 +107,12 @@ def make_plan(
     rank: int | str = "auto",
     density: float | None = None,
     radial: bool = True,
+    n_inducing: int = 1000,
+    stream: bool = False,
 ) -> Plan:
     """Choose solver, precision, form of C and rank for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is
-    kept; `density` of ZZ^T for a sparse Z (d is then the entries a row); `radial`: k is a function of distance alone.
+    kept; `density` of ZZ^T for a sparse Z (d is then the entries a row); `radial`: k is a function of distance alone;
+    `stream`: rows come in chunks, and are not kept.
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
@@ -119,6 +130,11 @@ def make_plan(
       pairs that share a feature: 3.0%, 0.1 GiB
       preconditioner: Jacobi, or rank 495 if that is faster; 1979 if it must be
       hyperparameters start from 2500 rows, exactly
+    >>> print(make_plan(1_000_000, 10, 10, memory_limit="4GiB", n_jobs=2, stream=True))
+    n = 1000000, p = 10, d = 10: solver 'inducing', float64, 2 threads, 0.2 GiB of 4.0 GiB
+      rows come in chunks: sums over them are all that is kept
+      1000 inducing points: 4 n m^2 flops an evaluation, over two passes
+      chosen from, and moved on, a sample of 10000 rows; hyperparameters start from 2000 of them, exactly
     """
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:
@@ -127,7 +143,16 @@ def make_plan(
         raise SolverUnavailable(f"solver={solver!r} is not in this version; available: auto, {', '.join(AVAILABLE)}")
     if rank != "auto":
         whole(rank, "preconditioner_rank", least=1)
+    points = whole(n_inducing, "n_inducing", least=1)
     asked = "auto" if dtype == "auto" else _dtype_name(dtype)
+    inducing = solver in INDUCING
+    if stream and not inducing and solver != "auto":
+        raise InputError(
+            f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or gather its rows"
+        )
+    if stream or inducing:
+        reason = "rows come in chunks: sums over them are all that is kept" if stream else "solver as asked"
+        return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
     if solver == "exact" or (solver == "auto" and n <= EXACT_ROWS):
         try:
             return _exact_plan(n, p, d, solver, asked, limit, jobs, gram)
@@ -137,7 +162,47 @@ def make_plan(
             reason = f"n <= {EXACT_ROWS}, but {str(too_much).split(':')[0]}"
     else:
         reason = "solver as asked" if solver == "cg" else f"n > {EXACT_ROWS}: conjugate gradients, a product at a time"
-    return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank, density if radial else None)
+    density = density if radial else None
+    if solver == "auto" and n > CG_ROWS and (density is None or density >= DENSE):
+        reason = f"n > {CG_ROWS}: inducing points, whose cost grows with n only"
+        return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
+    try:
+        return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank, density)
+    except MemoryLimitError as too_much:
+        if solver == "cg" or rank != "auto":
+            raise
+        reason = str(too_much).split(":")[0]
+    return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
+
+
+def inducing_bytes(n: int, p: int, d: int, *, points: int, sample: int, subset: int, n_jobs: int, stream: bool) -> int:
+    """Rows unless they stream, the sample with its factor, m^2 matrices (two partial sums a worker), blocks in work."""
+    held = 8 * (p + 2 * d + 4) * (0 if stream else n)
+    choosing = 8 * sample * (points + 4 * (p + d + 2))
+    passing = 8 * (points**2 * (2 * n_jobs + 8) + n_jobs * 5 * BLOCK * (points + p + d))
+    return held + max(choosing, passing, exact_bytes(subset, p, d, 8, n_jobs))
+
+
+def sample_rows(n_inducing: int) -> int:
+    """Rows that inducing points are chosen from, and moved on."""
+    return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
+
+
+def _inducing_plan(n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: int, asked: int, stream: bool) -> Plan:
+    if dtype == "float32":
+        raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
+    points = min(n, asked)
+    sample, subset = min(n, sample_rows(asked)), min(n, INDUCING_SUBSET)
+    needed = inducing_bytes(n, p, d, points=points, sample=sample, subset=subset, n_jobs=jobs, stream=stream)
+    within(needed, limit, f"the inducing solver (m = {points})", "a smaller n_inducing")
+    reasons = [
+        reason,
+        f"{points} inducing points{f', all rows: {asked} asked for' if asked > n else ''}: 4 n m^2 flops an evaluation, "
+        "over two passes",
+        f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
+    ]
+    plan = Plan(n, p, d, "inducing", np.float64, jobs, needed, limit, reasons)
+    return replace(plan, subset=subset, points=points, sample=sample)
 
 
 def usual_rank(n: int) -> int:

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,10 @@ class FitReport:
         ]
         return "\n".join(lines)
 
+    def after_more_rows(self, rows: int, evidence: float, parts: Any) -> FitReport:
+        """The same of a model that rows were added to."""
+        return replace(self, n_samples=rows, evidence=evidence, variances=parts.variances, leave_one_out_rmse=float("nan"))
+
 
 def _short(value: Any) -> str:
     try:
@@ -117,6 +121,11 @@ class Journal:
         answers = [callback(state) for callback in self._callbacks]  # every one is told
         self.stopped = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
 
+    def passed(self, done: int, rows: int) -> None:
+        """Tell of a pass over rows."""
+        if self._bar is not None:
+            self._bar.show_rows(self._phase, done, rows)
+
     def iterated(self, iteration: int, left: float, goal: float) -> None:
         """An iteration of a solve: what is left of the column furthest behind, and where it may stop, in nats."""
         logger.debug("%s: iteration %d, %.1e nats left of %.1e", self._phase, iteration, left, goal)
@@ -150,21 +159,32 @@ class Bar:
         self._drawn = False
         self._began = self._shown = time.perf_counter()
         self._first: tuple[str, float] = ("", 0.0)
+        self._done = 0
 
     def line(self, message: str) -> None:
         print(f"{self._clear()}[gpx_scale] {message}", file=sys.stderr, flush=True)
 
     def show(self, phase: str, iteration: int, left: float, goal: float) -> None:
-        now = time.perf_counter()
+        """An iteration of a solve."""
         if iteration <= 1 or self._first[0] != phase:
-            self._began, self._first = now, (phase, left)
+            self._began, self._first = time.perf_counter(), (phase, left)
+        self._draw(phase, self._share(left, goal), f"iteration {iteration}, {left:.1e} nats to {goal:.0e}")
+
+    def show_rows(self, phase: str, done: int, rows: int) -> None:
+        """A pass over rows."""
+        if self._first != (phase, float(rows)) or done < self._done:
+            self._began, self._first = time.perf_counter(), (phase, float(rows))
+        self._done = done
+        self._draw(phase, done / rows if rows else 0.0, f"{done:,} of {rows:,} rows" if rows else f"{done:,} rows")
+
+    def _draw(self, phase: str, share: float, state: str) -> None:
+        now = time.perf_counter()
         if now - self._shown < self._every:
             return
         self._shown = now
-        share = self._share(left, goal)
         bar = "#" * round(share * self.WIDTH)
         to_go = f"{(now - self._began) * (1 - share) / share:.0f} s left" if share > 0.02 else "time left unknown"
-        text = f"[gpx_scale] {phase} |{bar:<{self.WIDTH}}| iteration {iteration}, {left:.1e} nats to {goal:.0e}, {to_go}"
+        text = f"[gpx_scale] {phase} |{bar:<{self.WIDTH}}| {state}, {to_go}"
         if self._terminal:
             print(f"{self._clear()}{text}", end="", file=sys.stderr, flush=True)
             self._drawn = True

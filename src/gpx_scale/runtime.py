@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -195,13 +196,41 @@ class Executor:
             futures = [self._pool.submit(function, item) for item in items]
             try:
                 return [future.result() for future in futures]
-            except BaseException:  # Ctrl-C too: nothing of this map is left running when the caller goes on
-                for future in futures:
-                    future.cancel()
-                for future in futures:
-                    if not future.cancelled():
-                        future.exception()
+            except BaseException:
+                _drop(futures)
                 raise
+
+    def add_up(self, function: Callable[[T], Any], items: Iterable[T]) -> Any:
+        """sum of function(item), with `+=` on the first result, in the order of the items, so that it does not depend on the
+        number of workers; None without items. Items are taken as workers come free: two a worker are in memory."""
+        total = None
+
+        def add(result: Any) -> None:
+            nonlocal total
+            if total is None:
+                total = result
+            else:
+                total += result
+
+        if self.n_jobs == 1:
+            for item in items:
+                add(function(item))
+            return total
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
+        waiting: deque[Any] = deque()
+        with threads(1):
+            try:
+                for item in items:
+                    waiting.append(self._pool.submit(function, item))
+                    if len(waiting) > 2 * self.n_jobs:
+                        add(waiting.popleft().result())
+                while waiting:
+                    add(waiting.popleft().result())
+            except BaseException:
+                _drop(waiting)
+                raise
+        return total
 
     def matmul(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
         """A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c)."""
@@ -212,6 +241,16 @@ class Executor:
 
         self.map(one, slices(len(A), max(64, -(-len(A) // self.n_jobs))))
         return out
+
+
+def _drop(futures: Iterable[Any]) -> None:
+    """After an error, or Ctrl-C: nothing of a map is left running when the caller goes on."""
+    futures = list(futures)
+    for future in futures:
+        future.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.exception()
 
 
 def slices(n: int, size: int) -> list[slice]:

@@ -17,6 +17,7 @@ class Evidence:
     value: float
     gradient: np.ndarray | None
     alpha: np.ndarray
+    rows: int
     inverse_diagonal: np.ndarray | None = None
     jitter: float = 0.0
     condition: float = float("nan")

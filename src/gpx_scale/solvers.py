@@ -11,21 +11,28 @@ from .cg import CgSolver
 from .checkpoint import Checkpoint, State
 from .evidence import Keep, Optimum, climb, maximise_evidence
 from .exact import ExactSolver
-from .inputs import Inputs
+from .inducing import InducingSolver
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
+from .placing import Choice
 from .plan import Plan, usual_rank, within
 from .progress import Journal
+from .rows import MemoryRows
 from .runtime import Executor
+from .settling import movable, settle
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
+BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
 
-def make_solver(plan: Plan, executor: Executor, random: np.random.RandomState, journal: Journal) -> Any:
+def make_solver(plan: Plan, executor: Executor, random: Any, journal: Journal, choice: Choice | None = None) -> Any:
     """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`."""
     if plan.solver == "exact":
         return ExactSolver(plan.n, plan.dtype, executor)
+    if plan.solver == "inducing":
+        assert choice is not None
+        return InducingSolver(choice, executor, journal)
     return _cg_solver(plan, plan.rank, executor, random, journal)
 
 
@@ -41,9 +48,9 @@ def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.Rand
 
 @dataclass(frozen=True)
 class Task:
-    """What every search works on: the data, the prior, who is told, and who keeps the best point so far."""
+    """What every search works on: the data (Inputs, or Rows), the prior, who is told, and who keeps the best point so far."""
 
-    data: Inputs
+    data: Any
     prior: Prior
     executor: Executor
     journal: Journal
@@ -64,7 +71,7 @@ class Search:
     known: Params | None = None
     checkpoint: Any = None
 
-    def run(self, solver: Any, plan: Plan, data: Inputs, start: Params, executor: Executor, journal: Journal) -> Optimum:
+    def run(self, solver: Any, plan: Plan, data: Any, start: Params, executor: Executor, journal: Journal) -> Optimum:
         """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
         prior, first, warm = Prior.around(start), start, False
         if self.known is not None and self.known.labels == start.labels:
@@ -74,7 +81,7 @@ class Search:
         if file is not None and (state := file.read()) is not None:
             first, warm = start.with_theta(state.theta), True
             journal.say(f"resumed from {file.path}")
-            if state.finished:
+            if state.finished and plan.solver != "inducing":  # whose points are not in the file
                 return Optimum(first, None, True, "as the checkpoint left it", [])
 
         def keep(params: Params, finished: bool = False) -> None:
@@ -84,6 +91,8 @@ class Search:
         task = Task(data, prior, executor, journal, keep)
         if plan.solver == "exact":
             optimum = self._exact(task, solver, first, warm)
+        elif plan.solver == "inducing":
+            optimum = self._inducing(task, solver, plan, first, warm)
         else:
             if not warm:
                 optimum = self._subset(task, plan, first)
@@ -99,6 +108,27 @@ class Search:
         """L-BFGS on some rows, quasi-Newton on all."""
         more = {"n_restarts": self.n_restarts, "random": self.random, "whole": whole, "warm": warm}
         return self._search(maximise_evidence, task, solver, first, tol, **more)
+
+    def _inducing(self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool) -> Optimum:
+        """The exact optimum of a subset, points placed there and moved on a sample, then the bound of all rows."""
+        rows = task.data
+        some = rows.sample(plan.subset)
+        exact = ExactSolver(len(some), np.float64, task.executor)
+        if not warm:
+            on_some = replace(task, data=some, keep=lambda params: None)
+            found = self._exact(on_some, exact, first, whole=f"{len(some)} rows", tol=SUBSET_TOL)
+            first = found.params
+            if task.journal.stopped:
+                return replace(found, evidence=None)
+        information = exact.evaluate(some, first, information=True).information
+        assert information is not None
+        solver.metric = information / len(some)
+        places = solver.place(rows, first)
+        if solver.choice.move and len(places) < len(rows) and movable(places, first.kernel):
+            first = settle(solver, MemoryRows(rows.sample(plan.sample)), first, task.prior, task.journal)
+            if task.journal.stopped:
+                return Optimum(first, None, False, "stopped while points moved", [])
+        return replace(self._exact(task, solver, first, warm=True, tol=BOUND_TOL), evidence=None)
 
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
         """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""

@@ -38,9 +38,13 @@ class Kernel(abc.ABC):
         return self
 
     # points
-    def training(self, x: Any) -> Any:
-        """What can be computed of the training x once for a whole fit, whatever the parameters; slices by rows."""
+    def rows(self, x: Any) -> Any:
+        """x as `points` takes it, sliced by rows."""
         return x
+
+    def training(self, x: Any) -> Any:
+        """The same with what can be computed of the training x once for a whole fit, whatever the parameters."""
+        return self.rows(x)
 
     def queries(self, x: Any, n_train: int) -> Any:
         """Query x in the form that `points` takes."""
@@ -53,6 +57,10 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def diagonal(self, points: Any) -> np.ndarray:
         """k(x_i, x_i), (n,): analytic, never from a product."""
+
+    @abc.abstractmethod
+    def diagonal_slopes(self, points: Any) -> np.ndarray:
+        """dk(x_i, x_i)/dtheta, (n, t)."""
 
     def vectors(self, x: Any) -> np.ndarray:
         """The rows of x themselves, (n, p), of what `training` or `queries` made of them."""
@@ -78,6 +86,10 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         """sum_j G_ij dk(a_i, b_j)/dtheta for each row;  (len(a), len(b)) -> (len(a), t). G is overwritten."""
+
+    def pull(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+        """sum_j G_ij dk(a_i, b_j)/dx_i for each row;  (len(a), len(b)) -> (len(a), p). G is overwritten."""
+        raise SolverUnavailable(f"{type(self).__name__} has no derivative by x: give optimize_inducing=False")
 
     # pairs
     @property
@@ -158,6 +170,11 @@ class Pair(Kernel):
     def started(self, x: Any, ard: bool = False) -> Kernel:
         return replace(self, first=self.first.started(x, ard), second=self.second.started(x, ard))
 
+    def rows(self, x: Any) -> Any:
+        if self.takes == "vectors" or isinstance(x, PairPoints):
+            return x
+        return PairPoints(self.first.rows(x), self.second.rows(x))
+
     def training(self, x: Any) -> PairPoints:
         return PairPoints(self.first.training(x), self.second.training(x))
 
@@ -190,6 +207,12 @@ class Sum(Pair):
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) + self.second.diagonal(points.second)
 
+    def diagonal_slopes(self, points: PairPoints) -> np.ndarray:
+        return np.hstack([self.first.diagonal_slopes(points.first), self.second.diagonal_slopes(points.second)])
+
+    def pull(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        return self.first.pull(a.first, b.first, G.copy()) + self.second.pull(a.second, b.second, G)
+
     def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
         K = self.first.tile(a.first, b.first, out.dtype)
         K += self.second.tile(a.second, b.second, out.dtype)
@@ -221,15 +244,33 @@ class Product(Pair):
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) * self.second.diagonal(points.second)
 
+    def diagonal_slopes(self, points: PairPoints) -> np.ndarray:
+        first, second = points.first, points.second
+        return np.hstack(
+            [
+                self.first.diagonal_slopes(first) * self.second.diagonal(second)[:, None],
+                self.second.diagonal_slopes(second) * self.first.diagonal(first)[:, None],
+            ]
+        )
+
     def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
         self.first.multiply(a.first, b.first, out)
         self.second.multiply(a.second, b.second, out)
 
     def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        first, second = self._weighed(a, b, G)
+        return np.hstack([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])
+
+    def pull(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        first, second = self._weighed(a, b, G)
+        return self.first.pull(a.first, b.first, first) + self.second.pull(a.second, b.second, second)
+
+    def _weighed(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """G k2 and G k1, by which the derivatives of k1 and of k2 count."""
         first, second = G.copy(), G
         self.second.multiply(a.second, b.second, first)
         self.first.multiply(a.first, b.first, second)
-        return np.hstack([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])
+        return first, second
 
     def at(self, squared: np.ndarray, out: np.ndarray) -> None:
         self.first.at(squared, out)

@@ -68,6 +68,9 @@ class Scaled(Kernel):
     def as_dict(self) -> dict[str, Any]:
         return {"theta1": self.theta1}
 
+    def diagonal_slopes(self, points: Any) -> np.ndarray:
+        return self.diagonal(points)[:, None]
+
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
         out *= self.theta1
         out *= self.block(a, b)
@@ -83,7 +86,7 @@ class Precomputed(Scaled):
 
     takes: ClassVar[str] = "gram"
 
-    def training(self, x: np.ndarray) -> GramPoints:
+    def rows(self, x: np.ndarray) -> GramPoints:
         return GramPoints(x, np.arange(len(x)), x.diagonal().copy())
 
     def queries(self, x: np.ndarray, n_train: int) -> GramPoints:
@@ -101,7 +104,7 @@ class Precomputed(Scaled):
         )
 
     def points(self, x: Any, dtype: Any = np.float64) -> GramPoints:
-        return x if isinstance(x, GramPoints) else self.training(np.asarray(x, dtype=float))
+        return x if isinstance(x, GramPoints) else self.rows(np.asarray(x, dtype=float))
 
     def diagonal(self, points: GramPoints) -> np.ndarray:
         if points.own.size != len(points):
@@ -148,8 +151,11 @@ class Function(Scaled):
         if not callable(self.function):
             raise InputError(f"Function kernel needs a callable on two lists of objects, got {self.function!r}")
 
-    def points(self, x: Any, dtype: Any = np.float64) -> Objects:
+    def rows(self, x: Any) -> Objects:
         return x if isinstance(x, Objects) else Objects(list(x))
+
+    def points(self, x: Any, dtype: Any = np.float64) -> Objects:
+        return self.rows(x)
 
     def training(self, x: Any) -> Objects:
         """The objects with k of all pairs, (n, n)."""

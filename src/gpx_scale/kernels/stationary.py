@@ -185,6 +185,11 @@ class Stationary(Kernel):
     def diagonal(self, points: Any) -> np.ndarray:
         return np.full(len(points), self.theta1)
 
+    def diagonal_slopes(self, points: Any) -> np.ndarray:
+        slopes = np.zeros((len(points), self.theta.size))
+        slopes[:, 0] = self.theta1
+        return slopes
+
     def _minus_s(self, a: Any, b: Any) -> np.ndarray:
         # The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square
         # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
@@ -206,6 +211,13 @@ class Stationary(Kernel):
             xa, xb = a.directions, b.directions
             along = 0.5 * (xa**2 * G.sum(axis=1)[:, None] + G @ xb**2) - xa * (G @ xb)
         return self.theta1 * np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
+
+    def pull(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+        if isinstance(a, SparsePoints):
+            return super().pull(a, b, G)
+        jit.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, np.empty((3, len(a)), G.dtype))
+        apart = a.directions * G.sum(axis=1)[:, None] - G @ b.directions  # sum_j G_ij (x_i - x_j), by G = -G f'
+        return -self.theta1 * np.sqrt(2.0 / self.scales) * apart
 
     @property
     def radial(self) -> bool:

@@ -1,0 +1,159 @@
+"""What a fitted model answers, in the user's units: predictions, explanations, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.metrics import r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from .errors import InputError, SolverUnavailable
+from .explanation import Explanation, assemble, assemble_sparse, baseline_vector
+from .features import Features, SparseFeatures, repeated
+from .inputs import Door, remember_columns
+from .params import Params, whole
+from .plan import Plan, chunk_bytes, within
+from .posterior import Ask, Moments, Posterior
+from .runtime import Executor, parse_memory, threads
+
+
+class Answers:
+    """Of an estimator that has a door, parameters, a plan and a posterior."""
+
+    _door: Door
+    _params: Params
+    _plan: Plan
+    posterior_: Posterior
+    memory_limit: Any
+    n_jobs: int | None
+
+    # ------------------------------------------------------------------------------------------------------ predict
+
+    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
+        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
+
+        return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
+        """
+        if return_std not in (True, False, "samples"):
+            raise InputError(f'return_std={return_std!r}: give True, False or "samples"')
+        if return_std and return_cov:
+            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
+        x, features, _ = self._query(X, Z)
+        scale = self._door.scaling.y_scale
+        moments = self._answer(x, features, Ask(return_std, weights=False), [features] if return_std else [])
+        mean = self._door.scaling.prediction(features.row_dot(moments.mean))
+        if return_cov:
+            with self._engine() as (executor, _):
+                joint = self.posterior_.joint(x, features, executor, parse_memory(self.memory_limit))
+            return mean, scale * (scale * joint)
+        if return_std:
+            return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
+        return mean
+
+    def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
+        """R^2 of the predictions."""
+        return float(r2_score(y, self.predict(X, Z), sample_weight=sample_weight))
+
+    def explain(
+        self,
+        X: Any,
+        Z: Any = None,
+        std: bool | str = True,
+        cov: bool = False,
+        baseline: Any = "mean",
+        feature_names: Sequence[str] | None = None,
+        dense: bool = False,
+    ) -> Explanation:
+        """Weights and contributions of every feature for every row of X, each taken as new.
+
+        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries; of a sparse Z the
+        same as True) or, with `cg` and a dense Z, "samples" (from posterior samples, inflated so as not to under-report).
+        cov : the full (d, d) covariance of each row's weights as well.
+        baseline : "mean" (of a sparse Z: zero), "zero" or (d,): contributions are weight times (z - baseline).
+        dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.
+        """
+        x, features, raw = self._query(X, Z)
+        return self._explain(x, features, raw, Ask(std, cov, dense=dense), baseline, feature_names)
+
+    def training_explanation(
+        self,
+        std: bool = True,
+        cov: bool = False,
+        baseline: Any = "mean",
+        feature_names: Sequence[str] | None = None,
+        dense: bool = False,
+    ) -> Explanation:
+        """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
+        check_is_fitted(self)
+        if not self.posterior_.parts.keeps_rows:
+            raise SolverUnavailable(
+                "a model of inducing points keeps no training rows: explain(X) treats them as new, solver='cg' keeps them"
+            )
+        data = self.posterior_.parts.data
+        raw = self._door.scaling.raw_z(data.Z)
+        return self._explain(data.x, data.Z, raw, Ask(std, cov, own=True, dense=dense), baseline, feature_names)
+
+    def _explain(
+        self, x: Any, features: Features, raw: Any, ask: Ask, baseline: Any, names: Sequence[str] | None
+    ) -> Explanation:
+        if ask.std not in (True, False, "certified", "samples"):
+            raise InputError(f'std={ask.std!r}: give True, False, "certified" or "samples"')
+        if isinstance(ask.std, str) and (ask.cov or ask.own):
+            raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
+        scaling, names = self._door.scaling, self._door.z_names if names is None else names
+        base = baseline_vector(baseline, scaling)
+        sparse = isinstance(features, SparseFeatures)
+        if sparse and not ask.dense and (ask.cov or base.any()):
+            raise InputError("covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True")
+        m, d = features.shape
+        if ask.dense or not sparse:
+            needed = (72 if sparse else 24) * m * d * (d if ask.cov else 1)
+            within(needed, parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
+        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
+        moments = self._answer(x, features, ask, along)
+        if isinstance(features, SparseFeatures) and not ask.dense:
+            return assemble_sparse(moments, features, scaling, self._params, names)
+        return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, names)
+
+    def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
+        with self._engine() as (executor, chunk):
+            return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
+
+    # ------------------------------------------------------------------------------------------------------- samples
+
+    def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
+        the very weights that `sample_weights` draws."""
+        n_samples = whole(n_samples, "n_samples", least=0)
+        x, features, _ = self._query(X, Z)
+        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
+        with self._engine() as (executor, _):
+            latent = self.posterior_.sample_y(x, features, n_samples, random, executor, limit)
+        return self._door.scaling.prediction(latent)
+
+    def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Joint draws of the weights at X;  (m, d, n_samples)."""
+        n_samples = whole(n_samples, "n_samples", least=0)
+        x, _, _ = self._query(X, Z)
+        random, limit = check_random_state(random_state), parse_memory(self.memory_limit)
+        with self._engine() as (executor, _):
+            draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
+        return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
+
+    def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
+        check_is_fitted(self)
+        if self._params.kernel.takes == "vectors":
+            remember_columns(self, X, reset=False)
+        x, features, raw = self._door.enter(X, Z)
+        return self._params.kernel.queries(x, self._plan.n), features, raw
+
+    @contextmanager
+    def _engine(self) -> Iterator[tuple[Executor, int]]:
+        """Threads, workers, and the memory for one chunk of queries."""
+        with threads(self.n_jobs), Executor(self.n_jobs) as executor:
+            yield executor, chunk_bytes(parse_memory(self.memory_limit))

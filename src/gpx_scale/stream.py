@@ -1,0 +1,364 @@
+"""Rows that come in chunks: from a function, from files, from a memory map. One chunk at a time is in memory.
+
+A first pass surveys them (sizes, scales, a sample, checksums); every later one is checked to bring the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from .errors import InputError
+from .inputs import Door, Gate, Inputs, door_for, target_of, unpack
+from .plan import CG_ROWS, INDUCING
+from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
+from .runtime import Executor, slices
+from .scaling import Columns, Scaling
+
+CHUNK = 65_536  # rows read at once of a file or a memory map
+READERS: dict[str, str] = {".npz": "npz", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet"}
+
+
+class Chunk(NamedTuple):
+    """Some rows as the user gave them, and where they are from."""
+
+    name: str
+    X: Any
+    y: Any
+    Z: Any
+
+
+Source = Callable[[], Iterator[Chunk]]
+
+
+def source_of(X: Any, y: Any, Z: Any, solver: str) -> Source | None:
+    """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams to
+    the inducing solver only, or where `auto` would take it."""
+    if callable(X) or isinstance(X, str | Path):
+        if Z is not None:
+            raise InputError("a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns")
+        if not callable(X):
+            return _files(Path(X), y)
+        if y is not None:
+            raise InputError("a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)")
+        return lambda: _yielded(X)
+    inner, z = unpack(X, Z)
+    streams = solver in INDUCING or (
+        solver == "auto" and any(isinstance(A, np.memmap) and len(A) > CG_ROWS for A in (inner, z))
+    )
+    if streams and any(isinstance(A, np.memmap) for A in (inner, z)):
+        if np.ndim(y) != 1 or len(y) != len(inner) or (z is not None and len(z) != len(inner)):
+            raise InputError(f"a memory map of {len(inner)} rows needs y (and Z) of as many")
+        return lambda: _mapped(inner, y, z)
+    return None
+
+
+def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
+    chunks = factory()
+    if not hasattr(chunks, "__iter__"):
+        raise InputError(f"a stream is a function that yields (X, y) or (X, y, Z) chunks at every call, got {type(chunks)}")
+    for k, item in enumerate(chunks):
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            raise InputError(f"chunk {k + 1} is not (X, y) or (X, y, Z), but {type(item).__name__}")
+        yield Chunk(f"chunk {k + 1}", item[0], item[1], item[2] if len(item) == 3 else None)
+
+
+def _mapped(X: Any, y: Any, Z: Any) -> Iterator[Chunk]:
+    for k, rows in enumerate(slices(len(X), CHUNK)):
+        yield Chunk(f"chunk {k + 1}", np.asarray(X[rows]), np.asarray(y[rows]), None if Z is None else np.asarray(Z[rows]))
+
+
+def _files(path: Path, target: Any) -> Source:
+    if not path.exists():
+        raise InputError(f"X={str(path)!r}: there is no such folder or file")
+    files = sorted(p for p in (path.iterdir() if path.is_dir() else [path]) if _kind(p) is not None)
+    if not files:
+        raise InputError(f"{str(path)!r} holds no {', '.join(READERS)} file")
+    for name in {kind for p in files if (kind := _kind(p)) != "npz"}:
+        if not isinstance(target, str):
+            raise InputError(f"{name} files need the name of the target column: fit(folder, 'name')")
+
+    def chunks() -> Iterator[Chunk]:
+        for file in files:
+            for k, (X, y, Z) in enumerate(_READ[_kind(file) or ""](file, target)):
+                yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
+
+    return chunks
+
+
+def _kind(path: Path) -> str | None:
+    return next((kind for suffix, kind in READERS.items() if path.name.endswith(suffix)), None)
+
+
+def _read_npz(path: Path, target: Any) -> Iterator[tuple[Any, Any, Any]]:
+    with np.load(path, allow_pickle=False) as file:
+        if missing := {"X", "y"} - set(file.files):
+            raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
+        X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
+    for rows in slices(len(X), CHUNK):
+        yield X[rows], y[rows], None if Z is None else Z[rows]
+
+
+def _read_csv(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
+    pandas = _needed("pandas")
+    with pandas.read_csv(path, chunksize=CHUNK, sep="\t" if path.name.endswith(".tsv") else ",") as frames:
+        for frame in frames:
+            yield _split(frame, target, path)
+
+
+def _read_parquet(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
+    file = _needed("pyarrow.parquet").ParquetFile(path)
+    for batch in file.iter_batches(batch_size=CHUNK):
+        yield _split(batch.to_pandas(), target, path)
+
+
+_READ: dict[str, Callable[[Path, Any], Iterator[tuple[Any, Any, Any]]]] = {
+    "npz": _read_npz,
+    "csv": _read_csv,
+    "parquet": _read_parquet,
+}
+
+
+def _split(frame: Any, target: str, path: Path) -> tuple[Any, Any, Any]:
+    if target not in frame.columns:
+        raise InputError(f"{path.name} has no column {target!r}, only {', '.join(map(str, frame.columns))}")
+    return frame.drop(columns=target), frame[target], None
+
+
+def _needed(module: str) -> Any:
+    try:
+        return __import__(module, fromlist=["*"])
+    except ImportError:
+        raise InputError(f"this file needs {module.split('.')[0]}: pip install 'gpx-scale[files]'") from None
+
+
+# ------------------------------------------------------------------------------------------------------------ survey
+
+
+class Raw(NamedTuple):
+    """A chunk through the gate: finite numbers in the user's units; X and z have names."""
+
+    X: Any
+    x: Any
+    Z: Any
+    y: np.ndarray
+    z: Any
+    separate: Any
+
+
+def through(gate: Gate, chunk: Chunk, start: int, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
+    """Checked; an error names the chunk, and the row where a number is missing."""
+    try:
+        X, Z = unpack(chunk.X, chunk.Z)
+        x, raw, z = gate(X, Z, sparse)
+        y = target_of(chunk.y)
+        if len(y) != raw.shape[0]:
+            raise InputError(f"{raw.shape[0]} rows of X, {len(y)} of y")
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{chunk.name}{_where(chunk, start)}: {error}") from error
+    return Raw(X, x, raw, y, z, Z)
+
+
+def _where(chunk: Chunk, start: int) -> str:
+    """The first row with something that is not a finite number."""
+    rows = []
+    for A in (*unpack(chunk.X, chunk.Z), chunk.y):
+        try:
+            numbers = A.toarray() if sp.issparse(A) else np.asarray(A, dtype=float)
+        except (TypeError, ValueError):
+            continue
+        bad = ~np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1) if np.ndim(numbers) else np.zeros(0, bool)
+        rows += [int(bad.argmax())] if bad.any() else []
+    return f", its row {min(rows) + 1} (row {start + min(rows) + 1:,} of all)" if rows else ""
+
+
+@dataclass
+class Survey:
+    """What one pass learns of some rows; those of parts add up to that of all. The sample: the rows of the least keys."""
+
+    rows: int
+    x: Columns
+    z: Columns
+    y: Columns
+    keys: np.ndarray
+    sample: tuple[Any, Any, np.ndarray]
+    first: Raw
+    keep: int
+
+    @classmethod
+    def of(cls, raw: Raw, start: int, keep: int, seed: int) -> Survey:
+        row_keys = keys(start, len(raw.y), seed)
+        at = least(row_keys, keep)
+        columns = Columns.of(raw.x), Columns.of(raw.Z), Columns.of(raw.y[:, None])
+        return cls(len(raw.y), *columns, row_keys[at], (raw.x[at], raw.Z[at], raw.y[at]), _head(raw), keep)
+
+    def __iadd__(self, other: Survey) -> Survey:
+        same_columns(self.first, other.first)
+        self.rows += other.rows
+        self.x, self.z, self.y = self.x + other.x, self.z + other.z, self.y + other.y
+        both = np.concatenate([self.keys, other.keys])
+        at = least(both, self.keep)
+        mine, theirs = at[at < self.keys.size], at[at >= self.keys.size] - self.keys.size
+        if theirs.size:
+            pairs = zip(self.sample, other.sample, strict=True)
+            x, Z, y = (_below(a[mine], b[theirs]) for a, b in pairs)
+            self.keys, self.sample = both[at], (x, Z, y)
+        return self
+
+    def door(self, gate: Gate, standardize: bool, fit_intercept: bool) -> Door:
+        scaling = Scaling.from_columns(self.x, self.z, self.y, standardize, fit_intercept)
+        head = self.first
+        return door_for(gate, head.separate, head.x, head.Z, head.z, scaling)
+
+
+def _head(raw: Raw) -> Raw:
+    """One row, to know names and forms by."""
+    return Raw(raw.X[:1], raw.x[:1], raw.Z[:1], raw.y[:1], raw.z[:1], None if raw.separate is None else raw.separate[:1])
+
+
+def _below(a: Any, b: Any) -> Any:
+    return sp.vstack([a, b], format="csr") if sp.issparse(a) else np.concatenate([a, b])
+
+
+def same_columns(first: Raw, other: Raw) -> None:
+    for name, a, b in (("X", first.x, other.x), ("Z", first.Z, other.Z)):
+        if a.shape[1] != b.shape[1]:
+            raise InputError(f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk")
+        if sp.issparse(a) != sp.issparse(b):
+            raise InputError(f"{name} is {'sparse' if sp.issparse(b) else 'dense'} here and not in the first chunk")
+    if (first.separate is None) != (other.separate is None):
+        raise InputError("some chunks bring a Z of their own, and some do not")
+    names = [getattr(A, "columns", None) for A in (first.z, other.z)]
+    if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
+        raise InputError(f"columns are {list(names[1])} here and {list(names[0])} in the first chunk")
+
+
+def gate_for(takes: str, x_transformer: Any, z_transformer: Any) -> Gate:
+    """Transformers that need no fitting, or are fitted: what fits to all rows would need them all."""
+    if takes != "vectors":
+        raise InputError(f"a stream needs vectors, and this kernel takes {takes}")
+    for name, transformer in (("x_transformer", x_transformer), ("z_transformer", z_transformer)):
+        if hasattr(transformer, "transform"):
+            try:
+                check_is_fitted(transformer)
+            except NotFittedError:
+                raise InputError(f"{name} is not fitted: fit it to a sample of the stream's rows before") from None
+    return Gate(takes, x_transformer, z_transformer)
+
+
+def chunks_through(door: Door, source: Source) -> Iterator[Inputs]:
+    """Behind a door that is known."""
+    start = 0
+    for chunk in source():
+        if not _empty(chunk):
+            raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
+            try:
+                door.must_match(raw.x, raw.Z, raw.separate)
+            except InputError as error:
+                raise InputError(f"{chunk.name}: {error}") from None
+            start += len(raw.y)
+            yield door.training(raw.x, raw.Z, raw.y)
+
+
+# -------------------------------------------------------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class Print:
+    """By which a chunk is known again."""
+
+    name: str
+    rows: int
+    checksum: bytes
+
+    @classmethod
+    def of(cls, name: str, raw: Raw) -> Print:
+        seen = hashlib.blake2b(digest_size=8)
+        A: Any
+        for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
+            for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
+                seen.update(np.ascontiguousarray(array).data)
+        return cls(name, len(raw.y), seen.digest())
+
+
+@dataclass(frozen=True)
+class StreamRows(Rows):
+    """Rows behind the door, read anew for every pass."""
+
+    source: Source
+    door: Door
+    standardize: bool
+    prints: list[Print]
+    survey: Survey
+
+    @classmethod
+    def open(
+        cls, source: Source, gate: Gate, *, keep: int, seed: int, standardize: bool, fit_intercept: bool, tell: Tell = nobody
+    ) -> StreamRows:
+        """After one pass that surveys all chunks."""
+        survey: Survey | None = None
+        prints, start = [], 0
+        for chunk in source():
+            if _empty(chunk):
+                continue
+            raw = through(gate, chunk, start)
+            found = Survey.of(raw, start, keep, seed)
+            prints.append(Print.of(chunk.name, raw))
+            try:
+                survey = found if survey is None else survey.__iadd__(found)
+            except InputError as error:
+                raise InputError(f"{chunk.name}: {error}") from None
+            start += len(raw.y)
+            tell(start, 0)
+        if survey is None:
+            raise InputError("the stream has no rows")
+        return cls(source, survey.door(gate, standardize, fit_intercept), standardize, prints, survey)
+
+    def __len__(self) -> int:
+        return self.survey.rows
+
+    def sample(self, count: int) -> Inputs:
+        at = least(self.survey.keys, count)
+        x, Z, y = self.survey.sample
+        return self.door.training(x[at], Z[at], y[at], self.standardize)
+
+    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
+        return executor.add_up(task, told(blocks_of(self._chunks()), len(self), tell))
+
+    def _chunks(self) -> Iterator[Inputs]:
+        expected, start = iter(self.prints), 0
+        for chunk in self.source():
+            if _empty(chunk):
+                continue
+            raw = through(self.door.gate, chunk, start, (self.door.sparse_x, self.door.sparse_z))
+            seen, before = Print.of(chunk.name, raw), next(expected, None)
+            if before is None:
+                raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
+            if (seen.rows, seen.checksum) != (before.rows, before.checksum):
+                what = f"{seen.rows} rows, {before.rows} before" if seen.rows != before.rows else "other numbers"
+                raise InputError(
+                    f"{chunk.name} differs from the first pass ({what}): a stream must bring the same rows every time"
+                )
+            start += len(raw.y)
+            yield self.door.training(raw.x, raw.Z, raw.y, self.standardize)
+        if (missing := next(expected, None)) is not None:
+            raise InputError(
+                f"the stream ended before {missing.name}, after {start:,} of {len(self):,} rows: "
+                "it must bring the same rows every time (a generator is used up: give the function that makes it)"
+            )
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [np.frombuffer(b"".join(p.checksum for p in self.prints), np.uint8)]
+
+
+def _empty(chunk: Chunk) -> bool:
+    return hasattr(chunk.y, "__len__") and len(chunk.y) == 0
