@@ -11,6 +11,7 @@ bound. A pass for the statistics takes 2 n m^2 flops, one for the slopes as many
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -213,7 +214,7 @@ class Bound:
         )
         return cls(frame, found, root, frame.down(solved), float(value))
 
-    @property
+    @cached_property
     def E(self) -> np.ndarray:
         """I - B^-1, which the data have taken off the prior of L^-1 u;  (m, m)."""
         return np.eye(len(self.root)) - self._b_inverse()

@@ -37,7 +37,7 @@ class InducingSolver:
     def __init__(self, choice: Choice, executor: Executor, journal: Journal) -> None:
         self.choice, self._executor, self._journal = choice, executor, journal
         self.places: Places | None = None
-        self.metric: np.ndarray | None = None  # average information a row, from where the search began
+        self.metric: np.ndarray | None = None  # second derivatives a row, where the last search begins
 
     def place(self, rows: Rows, params: Params) -> Places:
         """Choose the points at these parameters, from now on."""

@@ -20,7 +20,8 @@ from .params import Params, Prior
 from .progress import Journal
 from .rows import Rows
 
-HELD, TOGETHER = 20, 40  # evaluations with the kernel held, then with everything free
+HELD, TOGETHER = 15, 30  # evaluations with the kernel held, then with everything free
+STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # sigma_y to begin with, at least: a smaller one sees only what the points leave out
 
 
@@ -46,6 +47,22 @@ def settle(solver: InducingSolver, rows: Rows, params: Params, prior: Prior, jou
             journal.interrupted()
     solver.places = objective.places
     return objective.params
+
+
+def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarray) -> np.ndarray:
+    """Second derivatives of the bound of these rows at the solver's points, by the free logs, in nats a row and made positive;
+    (t, t), 1 where not free. One evaluation for each parameter."""
+    here, slope = params.theta, solver.evaluate(rows, params).gradient
+    H = np.eye(here.size)
+    for k in np.flatnonzero(free):
+        there = here.copy()
+        there[k] += STEP
+        moved = solver.evaluate(rows, params.with_theta(there)).gradient
+        assert moved is not None
+        H[k, free] = (slope - moved)[free] / (STEP * len(rows))
+    values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
+    H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), 1e-4 * np.abs(values).max())) @ vectors.T
+    return H
 
 
 class _Objective:

@@ -19,7 +19,7 @@ from .plan import Plan, usual_rank, within
 from .progress import Journal
 from .rows import MemoryRows
 from .runtime import Executor
-from .settling import movable, settle
+from .settling import curvature, movable, settle
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
@@ -112,22 +112,21 @@ class Search:
     def _inducing(self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool) -> Optimum:
         """The exact optimum of a subset, points placed there and moved on a sample, then the bound of all rows."""
         rows = task.data
-        some = rows.sample(plan.subset)
-        exact = ExactSolver(len(some), np.float64, task.executor)
         if not warm:
+            some = rows.sample(plan.subset)
+            exact = ExactSolver(len(some), np.float64, task.executor)
             on_some = replace(task, data=some, keep=lambda params: None)
             found = self._exact(on_some, exact, first, whole=f"{len(some)} rows", tol=SUBSET_TOL)
             first = found.params
             if task.journal.stopped:
                 return replace(found, evidence=None)
-        information = exact.evaluate(some, first, information=True).information
-        assert information is not None
-        solver.metric = information / len(some)
-        places = solver.place(rows, first)
+        places, sample = solver.place(rows, first), MemoryRows(rows.sample(plan.sample))
         if solver.choice.move and len(places) < len(rows) and movable(places, first.kernel):
-            first = settle(solver, MemoryRows(rows.sample(plan.sample)), first, task.prior, task.journal)
+            first = settle(solver, sample, first, task.prior, task.journal)
             if task.journal.stopped:
                 return Optimum(first, None, False, "stopped while points moved", [])
+        with task.journal.phase("curvature on a sample"):
+            solver.metric = curvature(solver, sample, first, task.prior.free)
         return replace(self._exact(task, solver, first, warm=True, tol=BOUND_TOL), evidence=None)
 
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
