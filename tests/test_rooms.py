@@ -10,7 +10,8 @@ ORDER = [
     *("errors", "runtime", "progress", "params", "jit", "features", "scaling", "inputs", "kernels", "blocks", "rows"),
     *("covariance", "pairs", "preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots"),
     *("certified", "exact", "cg", "bound", "placing", "inducing", "settling", "plan", "stream", "evidence", "checkpoint"),
-    *("solvers", "posterior", "explanation", "text", "plots", "datasets", "answers", "estimator", "__init__", "cli"),
+    *("solvers", "posterior", "explanation", "text", "plots", "datasets", "answers", "estimator", "distributed"),
+    *("__init__", "cli"),
 ]
 
 

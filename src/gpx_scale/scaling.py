@@ -10,6 +10,8 @@ import scipy.sparse as sp
 
 from .features import DenseFeatures, Features, SparseFeatures
 
+DIGITS = 40  # binary ones, of shifts and scales
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -52,13 +54,17 @@ class Columns:
 
     @property
     def mean(self) -> np.ndarray:
-        """The value itself where constant."""
-        return np.where(self.constant, self.low, self.centre)
+        """To about 12 digits of the deviation, so that it does not depend on how parts were added up; the value itself where
+        constant."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            unit = np.ldexp(1.0, np.frexp(self.deviation)[1] - DIGITS)
+            return np.where(self.constant, self.low, np.round(self.centre / unit) * unit)
 
     @property
     def scale(self) -> np.ndarray:
-        """Deviations, 1 where constant."""
-        return np.where(self.constant, 1.0, self.deviation)
+        """Deviations, to as many digits; 1 where constant."""
+        fraction, exponent = np.frexp(self.deviation)
+        return np.where(self.constant, 1.0, np.ldexp(np.round(np.ldexp(fraction, DIGITS)), exponent - DIGITS))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .params import Params, Prior
 from .progress import Journal
 from .rows import Rows
 
-HELD, TOGETHER = 15, 30  # evaluations with the kernel held, then with everything free
+HELD, TOGETHER = 12, 34  # evaluations with the kernel held, then with everything free
 STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # sigma_y to begin with, at least: a smaller one sees only what the points leave out
 

@@ -290,14 +290,28 @@ class Print:
 
 
 @dataclass(frozen=True)
-class StreamRows(Rows):
+class SurveyedRows(Rows):
+    """Rows that are elsewhere: of which one pass has learned the door and a sample."""
+
+    survey: Survey
+    door: Door
+    standardize: bool
+
+    def __len__(self) -> int:
+        return self.survey.rows
+
+    def sample(self, count: int) -> Inputs:
+        at = least(self.survey.keys, count)
+        x, Z, y = self.survey.sample
+        return self.door.training(x[at], Z[at], y[at], self.standardize)
+
+
+@dataclass(frozen=True)
+class StreamRows(SurveyedRows):
     """Rows behind the door, read anew for every pass."""
 
     source: Source
-    door: Door
-    standardize: bool
     prints: list[Print]
-    survey: Survey
 
     @classmethod
     def open(
@@ -320,15 +334,7 @@ class StreamRows(Rows):
             tell(start, 0)
         if survey is None:
             raise InputError("the stream has no rows")
-        return cls(source, survey.door(gate, standardize, fit_intercept), standardize, prints, survey)
-
-    def __len__(self) -> int:
-        return self.survey.rows
-
-    def sample(self, count: int) -> Inputs:
-        at = least(self.survey.keys, count)
-        x, Z, y = self.survey.sample
-        return self.door.training(x[at], Z[at], y[at], self.standardize)
+        return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source, prints)
 
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         return executor.add_up(task, told(blocks_of(self._chunks()), len(self), tell))

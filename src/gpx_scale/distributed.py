@@ -1,0 +1,272 @@
+"""Rows on a Dask cluster: partitions stay on their workers, sums of them come back by a tree of additions.
+
+The driver has a sample of the rows and m x m numbers; the search, the points and the posterior are those of `GPXRegressor`.
+A partition that is lost with its worker is made again from where Dask had it, and so is what was being computed with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import GPXError, InputError
+from .estimator import GPXRegressor
+from .inputs import Door, Gate, Inputs, remember_columns
+from .plan import sample_rows
+from .progress import Journal
+from .rows import MemoryRows, Tell, nobody
+from .runtime import Executor, threads
+from .stream import Chunk, Survey, SurveyedRows, gate_for, through
+
+try:
+    import dask
+    import distributed
+except ImportError:  # pragma: no cover - said where it is needed
+    raise ImportError("gpx_scale.distributed needs Dask: pip install 'gpx-scale[dask]'") from None
+
+FAN_IN = 4  # sums that are added at once
+WAIT, POLL = 10.0, 2.0  # seconds for a worker to come, and between looks
+PATIENCE = 60.0  # seconds without any worker before a running fit gives up
+LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}  # m x m numbers go with every pass, and are meant to
+
+
+class DaskGPXRegressor(GPXRegressor):
+    """GPXRegressor on a cluster, with `solver="inducing"`.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        None: the client that is in use.
+    **parameters
+        Those of `GPXRegressor`.
+
+    `fit` takes Dask arrays, or dataframes (y: a series, or the target's name), or a list of futures of (X, y) or (X, y, Z)
+    partitions. `predict` of a Dask array or dataframe is a Dask array; everything else answers here, from the inducing points.
+    `to_local()` is an ordinary fitted `GPXRegressor`.
+    """
+
+    def __init__(self, client: Any = None, **parameters: Any) -> None:
+        super().__init__(**{"solver": "inducing", **parameters})
+        self.client = client
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted(["client", *GPXRegressor._get_param_names()])
+
+    def to_local(self) -> GPXRegressor:
+        """The same model, without a cluster."""
+        local = GPXRegressor(**{name: value for name, value in self.get_params(deep=False).items() if name != "client"})
+        local.__dict__.update({name: value for name, value in self.__getstate__().items() if name not in ("client", "_rows")})
+        return local
+
+    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
+        """As of `GPXRegressor`; of a Dask array or dataframe, the means as a Dask array, computed where the partitions are."""
+        if not dask.is_dask_collection(X):
+            return super().predict(X, Z, return_std, return_cov)
+        if Z is not None or return_std or return_cov:
+            raise InputError("of a Dask collection, means only: use to_local() on its partitions for more")
+        local = self.to_local()
+        if hasattr(X, "map_partitions"):
+            return X.map_partitions(local.predict, meta=np.empty(0)).to_dask_array()
+        return X.rechunk({1: -1}).map_blocks(local.predict, drop_axis=1, dtype=float)
+
+    def _receive(
+        self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
+    ) -> tuple[Door, Any, Any]:
+        if not (dask.is_dask_collection(X) or _are_futures(X)):
+            return super()._receive(X, y, Z, kernel, solver, random, journal)
+        gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
+        client = client_of(self.client)
+        partitions = partitions_of(X, y, Z)
+        with journal.phase("survey of the partitions"):
+            rows = DaskRows.open(
+                client,
+                partitions,
+                gate,
+                keep=sample_rows(self.n_inducing),
+                seed=random.randint(2**31),
+                standardize=self.standardize,
+                fit_intercept=self.fit_intercept,
+            )
+        remember_columns(self, rows.survey.first.X, reset=True)
+        return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "client": None}
+
+
+def client_of(client: Any) -> Any:
+    """The client, with a worker."""
+    if client is None:
+        try:
+            client = distributed.default_client()
+        except ValueError:
+            raise InputError("there is no Dask client: give client=distributed.Client(...)") from None
+    try:
+        client.wait_for_workers(1, timeout=WAIT)
+    except TimeoutError:
+        raise GPXError(
+            f"the cluster has no workers (none came in {WAIT:.0f} s): start some, or fit with GPXRegressor"
+        ) from None
+    return client
+
+
+def _are_futures(X: Any) -> bool:
+    return isinstance(X, list | tuple) and bool(X) and all(isinstance(item, distributed.Future) for item in X)
+
+
+def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
+    """(X, y, Z) of each row partition, not yet computed."""
+    if _are_futures(X):
+        if y is not None or Z is not None:
+            raise InputError("futures are of whole (X, y) or (X, y, Z) partitions: give fit(futures) alone")
+        return [dask.delayed(_triple)(future) for future in X]
+    if isinstance(y, str):
+        if not hasattr(X, "columns"):
+            raise InputError("the name of a target needs a dataframe that has it")
+        X, y = X.drop(columns=y), X[y]
+    parts = [_rows_of(A, X, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
+    if len({len(part) for part in parts}) > 1:
+        raise InputError(f"X, y and Z differ in partitions: {', '.join(str(len(part)) for part in parts)}")
+    return [dask.delayed(_triple)(row) for row in zip(*parts, strict=True)]
+
+
+def _rows_of(A: Any, X: Any, name: str) -> list[Any]:
+    """Partitions of one collection; an array is cut as X is."""
+    if not dask.is_dask_collection(A):
+        raise InputError(f"{name} is not a Dask collection, as X is: give dask.array.from_array({name}, ...)")
+    if hasattr(A, "chunks"):
+        rows = X.chunks[0] if hasattr(X, "chunks") else A.chunks[0]
+        known = not any(np.isnan(size) for size in (*rows, *A.chunks[0]))
+        if known and sum(rows) != sum(A.chunks[0]):
+            raise InputError(f"{name} has {sum(A.chunks[0])} rows, X has {sum(rows)}")
+        A = A.rechunk({0: rows if known else A.chunks[0], **({1: -1} if A.ndim > 1 else {})})
+    return list(np.ravel(A.to_delayed()))
+
+
+# Where partitions are.
+
+
+def _triple(parts: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
+        raise InputError(f"a partition is (X, y) or (X, y, Z), got {type(parts).__name__}")
+    return parts[0], parts[1], parts[2] if len(parts) == 3 else None
+
+
+def _count(parts: Any) -> int:
+    return len(parts[1])
+
+
+def _survey(parts: Any, gate: Gate, name: str, start: int, keep: int, seed: int) -> Survey | None:
+    chunk = Chunk(name, *parts)
+    return Survey.of(through(gate, chunk, start), start, keep, seed) if len(chunk.y) else None
+
+
+def _inputs(parts: Any, door: Door, name: str, start: int, standardize: bool) -> Inputs | None:
+    chunk = Chunk(name, *parts)
+    if not len(chunk.y):
+        return None
+    raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
+    return door.training(raw.x, raw.Z, raw.y, standardize)
+
+
+def _add_up(task: Callable[[Inputs], Any], data: Inputs | None) -> Any:
+    if data is None:
+        return None
+    with threads(1), Executor(1) as executor:
+        return MemoryRows(data).add_up(task, executor)
+
+
+def _sum(parts: list[Any]) -> Any:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    total = copy.deepcopy(found[0])  # a result that Dask keeps is not to be written to
+    for part in found[1:]:
+        total += part
+    return total
+
+
+def _itself(task: Any) -> Any:
+    return task
+
+
+@dataclass(frozen=True)
+class DaskRows(SurveyedRows):
+    """Rows behind the door, on the workers that made them."""
+
+    client: Any
+    inputs: list[Any]
+
+    @classmethod
+    def open(
+        cls, client: Any, partitions: list[Any], gate: Gate, *, keep: int, seed: int, standardize: bool, fit_intercept: bool
+    ) -> DaskRows:
+        """After one pass that surveys all partitions; another brings them behind the door, where they stay."""
+        counts = [result_of(client, future) for future in client.compute([dask.delayed(_count)(p) for p in partitions])]
+        starts = [int(start) for start in np.cumsum([0, *counts[:-1]])]
+        names = [f"partition {k + 1}" for k in range(len(partitions))]
+        with dask.config.set(LARGE):
+            surveys = client.compute(
+                [
+                    dask.delayed(_survey)(part, gate, name, start, keep, seed)
+                    for part, name, start in zip(partitions, names, starts, strict=True)
+                ]
+            )
+            survey = result_of(client, tree(client, surveys))
+            if survey is None:
+                raise InputError("the partitions have no rows")
+            door = survey.door(gate, standardize, fit_intercept)
+            workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+            homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
+            inputs = [
+                client.compute(
+                    dask.delayed(_inputs)(part, door, name, start, standardize), workers=home, allow_other_workers=True
+                )
+                for part, name, start, home in zip(partitions, names, starts, homes, strict=True)
+            ]
+        return cls(survey, door, standardize, client, inputs)
+
+    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
+        with dask.config.set(LARGE):
+            sent = self.client.submit(_itself, task, pure=False)
+            parts = [self.client.submit(_add_up, sent, data, pure=False) for data in self.inputs]
+            found = result_of(self.client, tree(self.client, parts))
+        tell(len(self), len(self))
+        return found
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [self.survey.keys, self.survey.sample[2], self.survey.x.centre, self.survey.y.centre]
+
+
+def tree(client: Any, parts: list[Any]) -> Any:
+    """A future of the sum, added FAN_IN at a time where the parts are."""
+    while len(parts) > 1:
+        parts = [client.submit(_sum, parts[k : k + FAN_IN], pure=False) for k in range(0, len(parts), FAN_IN)]
+    return parts[0]
+
+
+def result_of(client: Any, future: Any) -> Any:
+    """Its result; a cluster that has lost all workers for good is an error, not a wait without end."""
+    alone = None
+    while True:
+        try:
+            return future.result(timeout=POLL)
+        except TimeoutError:
+            if client.scheduler_info()["workers"]:
+                alone = None
+            elif alone is None:
+                alone = time.monotonic()
+            elif time.monotonic() - alone > PATIENCE:
+                future.cancel()
+                raise GPXError(f"the cluster has had no workers for {PATIENCE:.0f} s: the fit was given up") from None
+        except distributed.client.FutureCancelledError as error:
+            raise GPXError(
+                f"a partition was lost with its worker and cannot be made again ({error}): give Dask collections"
+            ) from None
