@@ -7,9 +7,12 @@ A partition that is lost with its worker is made again from where Dask had it, a
 from __future__ import annotations
 
 import copy
+import ctypes
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -175,9 +178,20 @@ def _inputs(parts: Any, door: Door, name: str, start: int, standardize: bool) ->
     return door.training(raw.x, raw.Z, raw.y, standardize)
 
 
+@lru_cache(maxsize=1)
+def _keep_freed_memory() -> None:
+    """Dask's nannies have malloc give back what is freed at once, and every block of rows then waits for the same pages again:
+    1.7 times the time. This process keeps them from now on."""
+    with suppress(OSError, AttributeError):  # not glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, the most there is
+        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
+
+
 def _add_up(task: Callable[[Inputs], Any], data: Inputs | None) -> Any:
     if data is None:
         return None
+    _keep_freed_memory()
     with threads(1), Executor(1) as executor:
         return MemoryRows(data).add_up(task, executor)
 
@@ -202,6 +216,7 @@ class DaskRows(SurveyedRows):
 
     client: Any
     inputs: list[Any]
+    homes: list[str]
 
     @classmethod
     def open(
@@ -230,12 +245,15 @@ class DaskRows(SurveyedRows):
                 )
                 for part, name, start, home in zip(partitions, names, starts, homes, strict=True)
             ]
-        return cls(survey, door, standardize, client, inputs)
+        return cls(survey, door, standardize, client, inputs, homes)
 
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         with dask.config.set(LARGE):
             sent = self.client.submit(_itself, task, pure=False)
-            parts = [self.client.submit(_add_up, sent, data, pure=False) for data in self.inputs]
+            parts = [
+                self.client.submit(_add_up, sent, data, workers=home, allow_other_workers=True, pure=False)
+                for data, home in zip(self.inputs, self.homes, strict=True)
+            ]
             found = result_of(self.client, tree(self.client, parts))
         tell(len(self), len(self))
         return found
