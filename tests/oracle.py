@@ -66,6 +66,29 @@ def own_weights(k, X, y, Z, i, sigma_w, sigma_y):
     return B.T @ np.linalg.solve(C, y), cross[i] * np.eye(Z.shape[1]) - B.T @ np.linalg.solve(C, B)
 
 
+def _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y):
+    D = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1)
+    return D, k(X, Xu) * (Z @ Zu.T), k(Xu, Xu) * (Zu @ Zu.T)
+
+
+def bound(k, X, y, Z, Xu, Zu, sigma_w, sigma_y):
+    """Titsias' bound with inducing points (Xu, Zu)."""
+    D, S_nu, S_uu = _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y)
+    Q = S_nu @ np.linalg.solve(S_uu, S_nu.T)
+    left_out = np.diag(k(X, X) * (Z @ Z.T) - Q)
+    log_determinant = np.linalg.slogdet(Q + np.diag(D))[1] + len(y) * np.log(2 * np.pi)
+    return -0.5 * y @ np.linalg.solve(Q + np.diag(D), y) - 0.5 * log_determinant - 0.5 * (left_out / D).sum()
+
+
+def inducing_weights(k, X, y, Z, Xu, Zu, x, sigma_w, sigma_y):
+    """Mean (d,) and covariance (d, d) of w at one new x (p,) from the inducing points' posterior."""
+    D, S_nu, S_uu = _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y)
+    A = S_uu + S_nu.T @ (S_nu / D[:, None])
+    B = k(x[None], Xu)[0][:, None] * Zu
+    prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
+    return B.T @ np.linalg.solve(A, S_nu.T @ (y / D)), prior - B.T @ (np.linalg.solve(S_uu, B) - np.linalg.solve(A, B))
+
+
 def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
     """y_i minus its prediction from the other rows, and that prediction's deviation."""
     residuals, deviations = np.empty(len(y)), np.empty(len(y))

@@ -75,7 +75,7 @@ class DaskGPXRegressor(GPXRegressor):
             raise InputError("of a Dask collection, means only: use to_local() on its partitions for more")
         local = self.to_local()
         if hasattr(X, "map_partitions"):
-            return X.map_partitions(local.predict, meta=np.empty(0)).to_dask_array()
+            return X.map_partitions(local.predict, meta=np.empty(0))
         return X.rechunk({1: -1}).map_blocks(local.predict, drop_axis=1, dtype=float)
 
     def _receive(

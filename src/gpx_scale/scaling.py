@@ -57,7 +57,7 @@ class Columns:
         """To about 12 digits of the deviation, so that it does not depend on how parts were added up; the value itself where
         constant."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            unit = np.ldexp(1.0, np.frexp(self.deviation)[1] - DIGITS)
+            unit = np.ldexp(1.0, np.frexp(np.maximum(self.deviation, np.abs(self.centre) / 16))[1] - DIGITS)
             return np.where(self.constant, self.low, np.round(self.centre / unit) * unit)
 
     @property

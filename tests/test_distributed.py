@@ -1,0 +1,123 @@
+"""Dask: a real cluster of two worker processes gives what threads give, also when one of them is killed."""
+
+import os
+import pickle
+import signal
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from gpx_scale import GPXError, GPXRegressor, InputError
+from gpx_scale.datasets import synth10
+
+dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
+da = pytest.importorskip("dask.array")
+distributed = pytest.importorskip("distributed")
+
+from gpx_scale.distributed import DaskGPXRegressor  # noqa: E402
+
+pytestmark = [pytest.mark.filterwarnings("default")]  # Dask's own, of files and sockets that close later
+ARGUMENTS = {"n_inducing": 25, "random_state": 0}
+X, y, NAMES = synth10(1200)
+X = 3.0 + 2.0 * X
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def local():
+    return GPXRegressor(solver="inducing", **ARGUMENTS).fit(X, y)
+
+
+def arrays(rows=300):
+    return da.from_array(X, chunks=(rows, 4)), da.from_array(y, chunks=350)
+
+
+def test_two_workers_find_what_threads_find(client, local):
+    model = DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())
+    assert_allclose(model.theta_, local.theta_, atol=1e-10)
+    assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
+    assert_allclose(model.log_marginal_likelihood_value_, local.log_marginal_likelihood_value_, rtol=1e-10)
+    assert_allclose(model.predict(arrays(500)[0]).compute(), local.predict(X), atol=1e-10)
+    assert len(set(model._rows.homes)) == 2
+
+
+def test_to_local_is_an_ordinary_model(client, local):
+    model = DaskGPXRegressor(**ARGUMENTS).fit(*arrays()).to_local()  # client=None: the one in use
+    assert type(model) is GPXRegressor
+    assert_allclose(model.explain(X[:5]).weights_std, local.explain(X[:5]).weights_std, atol=1e-10)
+    copy = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copy.predict(X[:5]), model.predict(X[:5]))
+    before = model.predict(X[:5])
+    model.partial_fit(X[:50], y[:50])
+    assert np.abs(model.predict(X[:5]) - before).max() > 0
+
+
+def test_frames_names_and_futures(client, local):
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=NAMES).assign(target=y)
+    parts = dd.from_pandas(frame, npartitions=5)
+    for model in (
+        DaskGPXRegressor(client, **ARGUMENTS).fit(parts, "target"),
+        DaskGPXRegressor(client, **ARGUMENTS).fit(parts[NAMES], parts["target"]),
+    ):
+        assert list(model.feature_names_in_) == NAMES
+        assert_allclose(model.predict(frame[NAMES]), local.predict(X), atol=1e-10)
+        assert_allclose(model.predict(parts[NAMES]).compute(), local.predict(X), atol=1e-10)
+    futures = client.scatter([(X[:700], y[:700]), (X[700:700], y[700:700]), (X[700:], y[700:])])
+    model = DaskGPXRegressor(client, **ARGUMENTS).fit(futures)
+    assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
+
+
+def test_a_worker_that_is_killed_is_survived(client, local):
+    killed = []
+
+    def kill(state):
+        if state["phase"] == "all rows" and not killed:
+            killed.extend(list(client.run(os.getpid).values())[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    model = DaskGPXRegressor(client, **ARGUMENTS, callbacks=[kill]).fit(*arrays())
+    assert killed
+    assert_allclose(model.theta_, local.theta_, atol=1e-10)
+    assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
+
+
+def test_bad_partitions_are_named(client):
+    bad = X.copy()
+    bad[950, 2] = np.nan
+    with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(da.from_array(bad, chunks=(300, -1)), arrays()[1])
+    with pytest.raises(InputError, match="y is not a Dask collection"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(arrays()[0], y)
+    with pytest.raises(InputError, match="y has 1199 rows, X has 1200"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(arrays()[0], da.from_array(y[:-1]))
+    with pytest.raises(InputError, match="futures are of whole"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(client.scatter([(X, y)]), y)
+
+
+def test_it_is_an_estimator(client):
+    model = DaskGPXRegressor(n_inducing=7, sigma_w=0.2)
+    assert model.get_params()["n_inducing"] == 7
+    assert clone(model.set_params(sigma_w=0.3)).sigma_w == 0.3
+    assert DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"  # arrays too
+
+
+def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
+    monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        pytest.raises(GPXError, match="no workers"),
+    ):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())

@@ -1,0 +1,365 @@
+"""The inducing solver: the bound and its slopes, the posterior of m points, choosing and moving them, adding rows."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from numpy.testing import assert_allclose, assert_array_equal
+
+import oracle
+from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, MemoryLimitError, kernels, make_plan
+from gpx_scale.datasets import synth10
+from gpx_scale.errors import SolverUnavailable
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inducing import InducingSolver
+from gpx_scale.inputs import Places
+from gpx_scale.placing import Choice
+from gpx_scale.progress import Journal
+from gpx_scale.rows import MemoryRows
+from gpx_scale.runtime import Executor
+from problems import make_problem, problems
+
+KERNELS = {
+    "rbf": kernels.RBF(1.3, 2.5),
+    "ard": kernels.RBF(1.3, (2.0, 3.0, 4.0)),
+    "matern12": kernels.Matern12(1.1, 3.0),
+    "matern52": kernels.Matern52(1.1, 3.0),
+    "rq": kernels.RationalQuadratic(1.2, 2.0, shape=1.5),
+    "sum": kernels.RBF(0.7, 2.0) + kernels.Matern32(0.5, 4.0),
+    "product": kernels.RBF(0.7, 2.0) * kernels.Matern32(1.5, 4.0),
+}
+
+
+def some_points(problem, m):
+    """The first m rows, a little off, as points in the user's units."""
+    return XZ(problem.X[:m] + 0.1, problem.Z[:m] - 0.1)
+
+
+def solver_at(places):
+    return InducingSolver(Choice(len(places), "given", 0, places), Executor(1), Journal())
+
+
+# ------------------------------------------------------------------------------------------------------------- bound
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(largest=25))
+def test_the_bound_is_the_oracle_s_and_below_the_evidence(problem):
+    points = some_points(problem, max(1, len(problem.y) // 3))
+    model = problem.model(solver="inducing", inducing_points=points).fit(*problem.data[:2], problem.Z)
+    expected = oracle.bound(problem.k, *problem.data, points.X, points.Z, *problem.noise)
+    found = model.log_marginal_likelihood_value_
+    singular = oracle.tolerance(problem.k, points.X, points.Z, 0.0, 1e-7)  # of S_uu, which the oracle solves as it is
+    assert abs(found - expected) <= max(1e-9, singular) * (1 + abs(expected))
+    evidence = oracle.log_evidence(problem.k, *problem.data, *problem.noise)
+    assert found <= evidence + 1e-8 * (1 + abs(evidence))
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+def test_points_at_the_data_give_the_exact_model(kernel):
+    problem = make_problem(n=50, sigma_y=0.2)
+    exact, inducing = (problem.fitted(kernel=kernel, solver=solver, n_inducing=200) for solver in ("exact", "nystrom"))
+    assert inducing.solver_ == "inducing"
+    assert_allclose(inducing.log_marginal_likelihood_value_, exact.log_marginal_likelihood_value_, rtol=1e-9)
+    queries = problem.X_query, problem.Z_query
+    for mine, theirs in zip(*(m.predict(*queries, return_cov=True) for m in (inducing, exact)), strict=True):
+        assert_allclose(mine, theirs, atol=1e-9)
+    mine, theirs = (m.explain(*queries, cov=True) for m in (inducing, exact))
+    for name in ("weights", "weights_std", "weights_cov", "prediction_std", "base_values"):
+        assert_allclose(getattr(mine, name), getattr(theirs, name), atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_gradient_is_that_of_finite_differences(kernel, sparse):
+    problem = make_problem(n=60, share=0.5 if sparse else 1.0)
+    Z = sp.csr_array(problem.Z) if sparse else problem.Z
+    model = problem.model(kernel=kernel, solver="inducing", n_inducing=15, random_state=0).fit(problem.X, problem.y, Z)
+    theta = model.theta_ + 0.1
+    value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+    assert value == model.log_marginal_likelihood(theta)
+    steps = 1e-5 * np.eye(theta.size)
+    numeric = [(model.log_marginal_likelihood(theta + h) - model.log_marginal_likelihood(theta - h)) / 2e-5 for h in steps]
+    assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [KERNELS["rbf"], KERNELS["ard"], KERNELS["sum"], KERNELS["product"], KERNELS["matern52"]])
+def test_slopes_by_the_points_are_those_of_finite_differences(kernel):
+    problem = make_problem(n=60)
+    params = problem.params.__class__(kernel, *problem.noise)
+    x, z = problem.X[:12] + 0.2, problem.Z[:12].copy()
+    rows = MemoryRows(problem.inputs)
+
+    def bound(x, z):
+        return solver_at(Places(x, DenseFeatures(z))).bound(rows, params)
+
+    solver = solver_at(Places(x, DenseFeatures(z)))
+    slopes = solver.slopes(rows, solver.bound(rows, params), places=True)
+    for i, j in ((0, 0), (5, 2), (11, 1)):
+        step = np.zeros_like(x)
+        step[i, j] = 1e-5
+        assert_allclose(slopes.x[i, j], (bound(x + step, z).value - bound(x - step, z).value) / 2e-5, rtol=1e-4, atol=1e-5)
+        step = np.zeros_like(z)
+        step[i, j] = 1e-5
+        assert_allclose(slopes.z[i, j], (bound(x, z + step).value - bound(x, z - step).value) / 2e-5, rtol=1e-4, atol=1e-5)
+
+
+def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
+    problem = make_problem(n=40, theta2=200.0)
+    points = XZ(np.vstack([problem.X[:10], problem.X[:10] + 1e-9]), np.vstack([problem.Z[:10]] * 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of jitter
+        model = problem.model(solver="inducing", inducing_points=points).fit(problem.X, problem.y, problem.Z)
+    expected = oracle.bound(problem.k, *problem.data, problem.X[:10], problem.Z[:10], *problem.noise)
+    assert model.log_marginal_likelihood_value_ <= oracle.log_evidence(problem.k, *problem.data, *problem.noise)
+    assert_allclose(model.log_marginal_likelihood_value_, expected, rtol=1e-3)
+
+
+# --------------------------------------------------------------------------------------------------------- posterior
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(largest=25, shares=(1.0, 0.6)))
+def test_weights_are_the_oracle_s(problem):
+    points = some_points(problem, max(1, len(problem.y) // 2))
+    model = problem.model(solver="inducing", inducing_points=points).fit(problem.X, problem.y, problem.Z)
+    found = model.explain(problem.X_query, problem.Z_query, cov=True)
+    tol = max(1e-7, oracle.tolerance(problem.k, points.X, points.Z, 0.0, 1e-6))
+    for i, x in enumerate(problem.X_query):
+        mean, cov = oracle.inducing_weights(problem.k, *problem.data, points.X, points.Z, x, *problem.noise)
+        assert_allclose(found.weights[i], mean, atol=tol * (1 + np.abs(problem.y).max()))
+        assert_allclose(found.weights_cov[i], cov, atol=tol * (1 + problem.theta1))
+    assert_allclose(found.base_values + found.contributions.sum(axis=1), found.prediction, rtol=1e-12, atol=1e-12)
+    assert (found.weights_std >= problem.sigma_w).all()
+
+
+def test_a_sparse_z_answers_on_its_pattern_as_a_dense_one_does():
+    problem = make_problem(n=80, d=9, share=0.3)
+    points = {"solver": "inducing", "n_inducing": 25, "random_state": 0}
+    dense = problem.model(**points).fit(problem.X, problem.y, problem.Z)
+    sparse = problem.model(**points).fit(problem.X, problem.y, sp.csr_array(problem.Z))
+    query = sp.csr_array(problem.Z_query)
+    a, b = dense.explain(problem.X_query, problem.Z_query), sparse.explain(problem.X_query, query)
+    at = problem.Z_query != 0
+    assert_allclose(b.weights.toarray()[at], a.weights[at], atol=1e-10)
+    assert_allclose(b.weights_std.toarray()[at], a.weights_std[at], atol=1e-10)
+    assert_allclose(b.prediction_std, a.prediction_std, atol=1e-10)
+    assert b.weights.nnz == query.nnz
+
+
+def test_samples_have_the_posterior_s_moments():
+    problem = make_problem(n=60)
+    model = problem.fitted(solver="inducing", n_inducing=20, random_state=0)
+    mean, cov = model.predict(problem.X_query, problem.Z_query, return_cov=True)
+    draws = model.sample_y(problem.X_query, problem.Z_query, 20_000, random_state=1)
+    assert_allclose(draws.mean(axis=1), mean, atol=5 * np.sqrt(cov.diagonal().max() / 20_000))
+    assert_allclose(np.cov(draws), cov, atol=6 * cov.diagonal().max() / np.sqrt(20_000))
+
+
+def test_a_fitted_model_holds_no_training_row():
+    X, y, _ = synth10(4000)
+    small, large = (GPXRegressor(solver="inducing", n_inducing=30, optimizer=None).fit(X[:n], y[:n]) for n in (1000, 4000))
+    copy = pickle.loads(pickle.dumps(large))
+    assert abs(len(pickle.dumps(large)) - len(pickle.dumps(small))) < 200
+    assert_array_equal(copy.predict(X), large.predict(X))
+    assert np.isfinite(large.log_marginal_likelihood(large.theta_ + 0.1))
+    with pytest.raises(SolverUnavailable, match="needs the rows"):
+        copy.log_marginal_likelihood(large.theta_ + 0.1)
+    with pytest.raises(SolverUnavailable, match="keeps no training rows"):
+        large.training_explanation()
+    with pytest.raises(SolverUnavailable, match="only solver='exact'"):
+        large.leave_one_out()
+
+
+def test_kernels_that_are_given():
+    problem = make_problem(n=40, m=5)
+    inner = problem.k
+    by_function = GPXRegressor(
+        lambda a, b: inner(np.array(a), np.array(b)) / 1.3,
+        theta1=1.3,
+        **dict(zip(("sigma_w", "sigma_y"), problem.noise, strict=True)),
+        optimizer=None,
+        standardize=False,
+        solver="inducing",
+        n_inducing=100,
+    ).fit(list(problem.X), problem.y, problem.Z)
+    expected = problem.fitted(solver="exact").predict(problem.X_query, problem.Z_query)
+    assert_allclose(by_function.predict(list(problem.X_query), problem.Z_query), expected, atol=1e-9)
+    gram = by_function.__class__(**{**by_function.get_params(), "kernel": "precomputed"})
+    gram.fit(inner(problem.X, problem.X) / 1.3, problem.y, problem.Z)
+    asked = inner(problem.X_query, problem.X) / 1.3
+    assert_allclose(gram.predict(asked, problem.Z_query), expected, atol=1e-9)
+    with pytest.raises(SolverUnavailable, match="Gram matrix"):
+        gram.partial_fit(asked, problem.y[:5], problem.Z_query)
+
+
+# ------------------------------------------------------------------------------------------------------------ points
+
+
+def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
+    X, y, _ = synth10(800)
+    fixed = GPXRegressor(solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0).fit(X, y)
+    moved = GPXRegressor(solver="inducing", n_inducing=60, random_state=0).fit(X, y)
+    assert moved.log_marginal_likelihood_value_ > fixed.log_marginal_likelihood_value_ + 20
+    exact = GPXRegressor(random_state=0).fit(X, y)
+    assert moved.log_marginal_likelihood_value_ < exact.log_marginal_likelihood_value_
+
+
+@pytest.mark.parametrize("way", ["rpcholesky", "kmeans"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_ways_to_choose_points(way, sparse):
+    problem = make_problem(n=200, share=0.5 if sparse else 1.0)
+    Z = sp.csr_array(problem.Z) if sparse else problem.Z
+    model = GPXRegressor(solver="inducing", n_inducing=20, inducing_points=way, random_state=0).fit(problem.X, problem.y, Z)
+    assert 1 <= len(model.posterior_.parts) <= 20
+    assert model.score(problem.X, problem.y, Z) > 0.5
+
+
+def test_more_points_than_rows_and_points_that_are_there_twice():
+    problem = make_problem(n=30)
+    model = problem.fitted(solver="inducing", n_inducing=1000)
+    assert len(model.posterior_.parts) == 30
+    assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
+    twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+        model = problem.model(solver="inducing", inducing_points=twice).fit(problem.X, problem.y, problem.Z)
+    expected = oracle.bound(problem.k, *problem.data, problem.X[:5], problem.Z[:5], *problem.noise)
+    assert_allclose(model.log_marginal_likelihood_value_, expected)
+
+
+def test_data_that_say_nothing():
+    X, y = np.ones((30, 2)), np.zeros(30)
+    model = GPXRegressor(solver="inducing", n_inducing=5).fit(X, y)  # one distinct row
+    assert_allclose(model.predict(X[:2]), 0.0, atol=1e-9)
+    Z = sp.csr_array((30, 4))
+    empty = GPXRegressor(solver="inducing", n_inducing=5).fit(np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z)
+    assert np.isfinite(empty.predict(X[:2], Z[:2], return_std=True)).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"n_inducing": 0}, "n_inducing"),
+        ({"inducing_points": "grid"}, "inducing_points"),
+        ({"optimize_inducing": "yes"}, "optimize_inducing"),
+        ({"inducing_points": np.zeros((3, 7))}, "columns here"),
+        ({"dtype": "float32"}, "float64"),
+    ],
+)
+def test_broken_arguments_are_named(arguments, words):
+    X, y, _ = synth10(50)
+    with pytest.raises(InputError, match=words):
+        GPXRegressor(solver="inducing", **arguments).fit(X, y)
+
+
+def test_auto_knows_when():
+    assert make_plan(100_001, 5, 5, memory_limit="16GiB").solver == "inducing"
+    assert make_plan(100_000, 5, 5, memory_limit="16GiB").solver == "cg"
+    assert make_plan(150_000, 5, 5, memory_limit="16GiB", density=0.01).form == "pairs"
+    dense = make_plan(150_000, 5, 5, memory_limit="16GiB", density=0.9)
+    assert dense.solver == "inducing"
+    assert "n > 100000" in str(dense)
+    tight = make_plan(90_000, 5, 5, memory_limit="300MiB", n_jobs=2)
+    assert tight.solver == "inducing"
+    assert "the iterative solver" in str(tight)
+    with pytest.raises(MemoryLimitError, match="smaller n_inducing"):
+        make_plan(1_000_000, 5, 5, memory_limit="1GiB", n_inducing=20_000)
+    with pytest.raises(InputError, match="needs all rows in memory"):
+        make_plan(1000, 5, 5, solver="cg", stream=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- searches
+
+
+def test_one_and_two_threads_find_the_same():
+    X, y, _ = synth10(3000)
+    arguments = {"solver": "inducing", "n_inducing": 40, "random_state": 0, "optimizer": None}
+    one, two = (GPXRegressor(**arguments, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    for a, b in zip(*(m.log_marginal_likelihood(m.theta_, eval_gradient=True) for m in (one, two)), strict=True):
+        assert_allclose(a, b, rtol=1e-12)
+    assert_allclose(one.predict(X[:50]), two.predict(X[:50]), rtol=1e-11, atol=1e-12)
+
+
+def test_the_search_ends_where_the_bound_is_flat():
+    X, y, _ = synth10(1000)
+    model = GPXRegressor(solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0).fit(X, y)
+    assert model.fit_report_.converged
+    for step in 0.1 * np.eye(model.theta_.size):
+        for there in (model.theta_ + step, model.theta_ - step):
+            assert model.log_marginal_likelihood(there) < model.log_marginal_likelihood_value_ + 1.5  # the prior's share
+
+
+def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
+    X, y, _ = synth10(500)
+    path = tmp_path / "state"
+    arguments = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "checkpoint": path}
+    stopped = GPXRegressor(**arguments, callbacks=[lambda state: state["phase"] == "all rows"]).fit(X, y)
+    assert stopped.fit_report_.converged is False
+    assert path.exists()
+    resumed = GPXRegressor(**arguments).fit(X, y)
+    assert resumed.log_marginal_likelihood_value_ >= stopped.log_marginal_likelihood_value_ - 1.0
+    assert "500 rows" not in resumed.fit_report_.evaluations
+
+
+# ------------------------------------------------------------------------------------------------------- partial_fit
+
+
+@pytest.mark.parametrize("cuts", [(30,), (1, 2, 57), (59,)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_added_are_rows_fitted(cuts, sparse):
+    problem = make_problem(n=60, share=0.5 if sparse else 1.0)
+    Z, Z_query = ((sp.csr_array(A) if sparse else A) for A in (problem.Z, problem.Z_query))
+    points = XZ(problem.X[:20] + 0.1, Z[:20])
+    whole = problem.model(solver="inducing", inducing_points=points).fit(problem.X, problem.y, Z)
+    parts = problem.model(solver="inducing", inducing_points=points)
+    for rows in np.split(np.arange(60), cuts):
+        parts.partial_fit(problem.X[rows], problem.y[rows], Z[rows])
+    assert_allclose(parts.log_marginal_likelihood_value_, whole.log_marginal_likelihood_value_, rtol=1e-10)
+    for a, b in zip(*(m.predict(problem.X_query, Z_query, return_std=True) for m in (parts, whole)), strict=True):
+        assert_allclose(a, b, atol=1e-10)
+    assert parts.fit_report_.n_samples == 60
+
+
+def test_the_first_call_freezes_scaling_points_and_hyperparameters():
+    X, y, _ = synth10(900)
+    model = GPXRegressor(n_inducing=40, random_state=0).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
+    assert model.solver_ == "inducing"
+    theta, scaling, before = model.theta_, model._door.scaling, model.score(X[600:], 5.0 + 3.0 * y[600:])
+    model.partial_fit(X[600:], 5.0 + 3.0 * y[600:])
+    assert model._door.scaling is scaling
+    assert_array_equal(model.theta_, theta)
+    assert model.score(X[600:], 5.0 + 3.0 * y[600:]) > before
+    with pytest.raises(SolverUnavailable, match="needs the rows"):
+        model.log_marginal_likelihood(theta)
+
+
+def test_rows_are_added_to_what_auto_fitted_exactly_too():
+    X, y, _ = synth10(400)
+    model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
+    assert model.solver_ == "exact"
+    exact = GPXRegressor(random_state=0).fit(X[:300], y[:300]).predict(X)
+    model.partial_fit(X[300:301], y[300:301])
+    assert model.solver_ == "inducing"
+    assert_allclose(model.predict(X), exact, atol=0.5)
+    assert not hasattr(GPXRegressor(solver="cg"), "partial_fit")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X, y: (X[:, :3], y), "features"),
+        (lambda X, y: (X, y[:-1]), "inconsistent"),
+        (lambda X, y: (np.where(X[3, 2] == X, np.nan, X), y), "NaN"),
+    ],
+)
+def test_rows_that_do_not_fit_change_nothing(change, words):
+    X, y, _ = synth10(200)
+    model = GPXRegressor(solver="inducing", n_inducing=10, optimizer=None).partial_fit(X, y)
+    before = model.predict(X[:5])
+    with pytest.raises(ValueError, match=words):
+        model.partial_fit(*change(X.copy(), y))
+    assert_array_equal(model.predict(X[:5]), before)
+    assert model.fit_report_.n_samples == 200
