@@ -21,6 +21,8 @@ from .progress import Journal
 from .rows import Rows
 
 HELD, TOGETHER = 12, 34  # evaluations with the kernel held, then with everything free
+HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
+FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one is none
 STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # sigma_y to begin with, at least: a smaller one sees only what the points leave out
 
@@ -32,19 +34,19 @@ def movable(places: Places, kernel: Any) -> bool:
     )
 
 
-def settle(solver: InducingSolver, rows: Rows, params: Params, prior: Prior, journal: Journal) -> Params:
-    """Move the solver's points; returns the parameters that go with them."""
-    assert solver.places is not None
+def settle(solver: InducingSolver, rows: Rows, params: Params, prior: Prior, journal: Journal, move: bool) -> Params:
+    """Find parameters for the solver's points on these rows, and move the points with them if asked to."""
     start = replace(params, sigma_y=max(params.sigma_y, FIRST_NOISE))
     objective = _Objective(solver, rows, start, prior, journal)
-    kernel_held = np.ones(start.theta.size, bool)
-    kernel_held[-2:] = False
-    with journal.phase("moving the inducing points"):
+    kernel = np.arange(start.theta.size) < start.theta.size - 2
+    with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
         try:
-            for held, most in ((kernel_held, HELD), (~kernel_held & False, TOGETHER)):
-                objective.search(held, most)
+            for free, most in ((prior.free & ~kernel, HELD), (prior.free, TOGETHER)):
+                objective.search(free, most, move)
         except KeyboardInterrupt:
             journal.interrupted()
+        except _Stopped:
+            pass
     solver.places = objective.places
     return objective.params
 
@@ -61,55 +63,64 @@ def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarr
         assert moved is not None
         H[k, free] = (slope - moved)[free] / (STEP * len(rows))
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
-    H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), 1e-4 * np.abs(values).max())) @ vectors.T
+    H[np.ix_(free, free)] = (vectors * np.maximum(values, FLATTEST * np.abs(values).max())) @ vectors.T
     return H
 
 
+class _Stopped(Exception):
+    """A callback asked to stop."""
+
+
 class _Objective:
-    """-(bound + prior) a row of (logs, x_u, z_u), and the best point met."""
+    """-(bound + prior) a row of the logs and, where they move, of x_u and z_u; and the best point met."""
 
     def __init__(self, solver: InducingSolver, rows: Rows, params: Params, prior: Prior, journal: Journal) -> None:
+        assert solver.places is not None
         self.solver, self.rows, self.prior, self.journal = solver, rows, prior, journal
         self.params, self.places = params, solver.places
         self._best = np.inf
 
-    def search(self, held: np.ndarray, most: int) -> None:
-        theta, places = self.params.theta, self.places
-        assert places is not None
-        assert isinstance(places.Z, DenseFeatures)
+    def search(self, free: np.ndarray, most: int, move: bool) -> None:
+        """L-BFGS over the free logs (and the points), from the best point met."""
         low, high = self.prior.bounds()
-        free = self.prior.free & ~held
-        count = int(free.sum())
-        x, z = self.params.kernel.vectors(places.x), places.Z.array
-        inside = np.clip(theta[free], low[free], high[free])
-        kernel = self.params.kernel
-
-        def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-            full = theta.copy()
-            full[free] = point[:count]
-            params = self.params.with_theta(full)
-            moved_x, moved_z = (a.reshape(b.shape) for a, b in zip(np.split(point[count:], [x.size]), (x, z), strict=True))
-            moved = Places(kernel.rows(moved_x.copy()), DenseFeatures(moved_z.copy()))
-            self.solver.places = moved
-            try:
-                bound = self.solver.bound(self.rows, params)
-            except NotPositiveDefinite:
-                return 1e12, np.zeros_like(point)
-            slopes = self.solver.slopes(self.rows, bound, places=True)
-            log_prior, along = self.prior.value_and_gradient(full)
-            n, value = len(self.rows), -(bound.value + log_prior)
-            if value < self._best:
-                self._best, self.params, self.places = value, params, moved
-            self.journal.evaluated("a sample, points moving", bound.value, params.as_dict())
-            assert slopes.x is not None
-            assert slopes.z is not None
-            gradient = np.concatenate([(slopes.theta + along)[free], slopes.x.ravel(), slopes.z.ravel()])
-            return value / n, -gradient / n
-
-        unbounded = np.full(x.size + z.size, np.inf)
+        logs = np.clip(self.params.theta[free], low[free], high[free])
+        numbers = self._numbers() if move else np.empty(0)
+        unbounded = np.full(numbers.size, np.inf)
         bounds = np.column_stack([np.append(low[free], -unbounded), np.append(high[free], unbounded)])
         options = {"maxiter": most, "maxfun": most, "maxcor": 20, "ftol": 1e-6}
-        self._best = np.inf  # what was held is another function
-        minimize(
-            loss, np.concatenate([inside, x.ravel(), z.ravel()]), jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
+        template, shape = self.params, self.places
+        self._best = np.inf  # of another function before
+
+        def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+            theta = template.theta
+            theta[free] = point[: logs.size]
+            places = self._moved(shape, point[logs.size :]) if move else shape
+            return self._evaluate(template.with_theta(theta), places, free, move)
+
+        minimize(loss, np.concatenate([logs, numbers]), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+
+    def _numbers(self) -> np.ndarray:
+        assert isinstance(self.places.Z, DenseFeatures)
+        return np.concatenate([self.params.kernel.vectors(self.places.x).ravel(), self.places.Z.array.ravel()])
+
+    def _moved(self, shape: Places, numbers: np.ndarray) -> Places:
+        kernel = self.params.kernel
+        x, z = np.split(numbers, [kernel.vectors(shape.x).size])
+        return Places(kernel.rows(x.reshape(len(shape), -1).copy()), DenseFeatures(z.reshape(len(shape), -1).copy()))
+
+    def _evaluate(self, params: Params, places: Places, free: np.ndarray, move: bool) -> tuple[float, np.ndarray]:
+        self.solver.places = places
+        try:
+            bound = self.solver.bound(self.rows, params)
+        except NotPositiveDefinite:
+            return HOPELESS, np.zeros(int(free.sum()) + move * self._numbers().size)
+        slopes = self.solver.slopes(self.rows, bound, places=move)
+        log_prior, along = self.prior.value_and_gradient(params.theta)
+        n, value = len(self.rows), -(bound.value + log_prior)
+        if value < self._best:
+            self._best, self.params, self.places = value, params, places
+        self.journal.evaluated("a sample", bound.value, params.as_dict())
+        if self.journal.stopped:
+            raise _Stopped
+        gradient = [(slopes.theta + along)[free], *(part.ravel() for part in (slopes.x, slopes.z) if part is not None)]
+        return value / n, -np.concatenate(gradient) / n

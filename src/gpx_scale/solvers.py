@@ -121,10 +121,11 @@ class Search:
             if task.journal.stopped:
                 return replace(found, evidence=None)
         places, sample = solver.place(rows, first), MemoryRows(rows.sample(plan.sample))
-        if solver.choice.move and len(places) < len(rows) and movable(places, first.kernel):
-            first = settle(solver, sample, first, task.prior, task.journal)
+        if len(places) < len(rows):
+            move = solver.choice.move and movable(places, first.kernel)
+            first = settle(solver, sample, first, task.prior, task.journal, move)
             if task.journal.stopped:
-                return Optimum(first, None, False, "stopped while points moved", [])
+                return Optimum(first, None, False, "stopped on a sample", [])
         with task.journal.phase("curvature on a sample"):
             solver.metric = curvature(solver, sample, first, task.prior.free)
         return replace(self._exact(task, solver, first, warm=True, tol=BOUND_TOL), evidence=None)
