@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers bench-large bench-text accuracy tables check docs clean
+.PHONY: run test test-all bench bench-peers bench-large bench-text bench-inducing accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,9 @@ bench-large: $(VENV)/.installed-peers
 
 bench-text: $(VENV)/.installed-test
 	$(BIN)/python bench/text.py
+
+bench-inducing: $(VENV)/.installed-peers
+	$(BIN)/python bench/inducing.py
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py

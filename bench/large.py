@@ -190,64 +190,77 @@ def gpytorch_20k():
     return {"seconds": float(np.median(forward)), "with_gradient": float(np.median(whole))}
 
 
-def _sgpr(X, y, Xq, yq, evaluations=18, inducing=500):
-    import gpytorch
-    import torch
+class Sgpr:
+    """GPyTorch's SGPR with our kernel and one noise, points from the rows, which move with the parameters."""
 
-    torch.set_num_threads(THREADS)
-    X, y, Xq = (torch.as_tensor(a, dtype=torch.float64) for a in (X, y, Xq))
-    start_points = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:inducing]].clone()
+    def __init__(self, X, y, inducing):
+        import gpytorch
+        import torch
 
-    class Sparse(gpytorch.models.ExactGP):
-        def __init__(self, likelihood):
-            super().__init__(X, y, likelihood)
-            self.mean_module = gpytorch.means.ZeroMean()
-            kernel = _gpytorch_kernel(gpytorch)
-            self.covar_module = gpytorch.kernels.InducingPointKernel(
-                kernel, inducing_points=start_points, likelihood=likelihood
-            )
+        torch.set_num_threads(THREADS)
+        X, y = (torch.as_tensor(a, dtype=torch.float64) for a in (X, y))
+        points = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:inducing]].clone()
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        likelihood.noise = 0.01
 
-        def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        class Sparse(gpytorch.models.ExactGP):
+            def __init__(self):
+                super().__init__(X, y, likelihood)
+                self.mean_module = gpytorch.means.ZeroMean()
+                kernel = _gpytorch_kernel(gpytorch)
+                self.covar_module = gpytorch.kernels.InducingPointKernel(kernel, points, likelihood)
 
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    likelihood.noise = 0.01
-    model = Sparse(likelihood).double()
-    objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-    model.train()
-    likelihood.train()
-    optimiser = torch.optim.LBFGS(
-        model.parameters(), lr=1.0, max_iter=evaluations, max_eval=evaluations, line_search_fn="strong_wolfe"
-    )
-    count = 0
+            def forward(self, x):
+                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
-    def closure():
-        nonlocal count
-        count += 1
-        optimiser.zero_grad()
-        loss = -objective(model(X), y)
+        self.model = Sparse().double()
+        self.objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
+        self.X, self.y, self.count = X, y, 0
+        self.model.train()
+        likelihood.train()
+
+    def loss(self):
+        """-bound, with its gradient."""
+        self.count += 1
+        self.model.zero_grad()
+        loss = -self.objective(self.model(self.X), self.y)
         loss.backward()
         return loss
 
+    def minimise(self, evaluations):
+        import torch
+
+        limits = {"max_iter": evaluations, "max_eval": evaluations}
+        torch.optim.LBFGS(self.model.parameters(), lr=1.0, line_search_fn="strong_wolfe", **limits).step(self.loss)
+        return self.count
+
+    def predict(self, Xq):
+        import torch
+
+        self.model.eval()
+        self.model.likelihood.eval()
+        with torch.no_grad():
+            return self.model(torch.as_tensor(Xq, dtype=torch.float64)).mean.numpy()
+
+
+def sgpr_fit(X, y, Xq, yq, inducing=500, evaluations=18):
     start = time.perf_counter()
-    optimiser.step(closure)
-    model.eval()
-    likelihood.eval()
-    with torch.no_grad():
-        mean = model(Xq).mean.numpy()
+    peer = Sgpr(X, y, inducing)
+    count = peer.minimise(evaluations)
+    mean = peer.predict(Xq)
     return {"seconds": time.perf_counter() - start, "mse": float(np.mean((mean - yq) ** 2)), "evaluations": count}
 
 
 def sgpr_50k():
-    return _sgpr(*synth(50_000))
+    return sgpr_fit(*synth(50_000))
 
 
 def sgpr_kin40k():
-    return _sgpr(*real("kin40k"))
+    return sgpr_fit(*real("kin40k"))
 
 
 def sgpr_protein():
-    return _sgpr(*real("protein"))
+    return sgpr_fit(*real("protein"))
 
 
 def kin40k():

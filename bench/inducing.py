@@ -1,0 +1,246 @@
+"""Inducing points beside GPyTorch's SGPR, a million rows from a memory map, Dask beside threads, and error against time for
+every solver: `make bench-inducing` (extra [peers]; half an hour on two cores).
+
+`python bench/inducing.py NAME ...` runs some cases and leaves the results of the others.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from large import THREADS, Sgpr, sgpr_fit, synth
+from measure import run_cases, seconds
+
+MILLION = 1_000_000
+PICTURE_ROWS = 8_000
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "error_against_time.png"
+
+
+def _compile():
+    from gpx_scale import GPXRegressor
+
+    X, y, Xq, _ = synth(600, 20)
+    GPXRegressor(solver="inducing", n_inducing=20, random_state=0, n_jobs=THREADS).fit(X, y).predict(Xq, return_std=True)
+
+
+def _fit(X, y, Xq, yq, **arguments):
+    from gpx_scale import GPXRegressor
+
+    _compile()
+    start = time.perf_counter()
+    model = GPXRegressor(random_state=0, n_jobs=THREADS, **arguments).fit(X, y)
+    mean, std = model.predict(Xq, return_std=True)
+    return {
+        "seconds": time.perf_counter() - start,
+        "mse": float(np.mean((mean - yq) ** 2)),
+        "coverage": float(np.mean(np.abs(mean - yq) < 2 * std)),
+        "evaluations": model.fit_report_.evaluations,
+        "phases": model.fit_report_.seconds,
+        "solver": model.solver_,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ beside SGPR
+
+
+def evaluation():
+    """Bound and gradient, n = 50,000, m = 500: ours and SGPR's in turn. Ours by the parameters (as in every pass of the last
+    search), and by the points too; SGPR's is by both."""
+    from gpx_scale import GPXRegressor
+    from gpx_scale.inducing import InducingSolver
+    from gpx_scale.placing import Choice
+    from gpx_scale.progress import Journal
+    from gpx_scale.runtime import Executor, threads
+
+    X, y, _, _ = synth(50_000)
+    _compile()
+    model = GPXRegressor(solver="inducing", n_inducing=500, optimizer=None, n_jobs=THREADS, random_state=0).fit(X, y)
+    closure = Sgpr(X, y, 500).loss
+    rows, params = model._rows, model._params
+    with threads(THREADS), Executor(THREADS) as executor:
+        solver = InducingSolver(Choice(500, "given", 0, model.posterior_.parts.data), executor, Journal())
+
+        def with_points():
+            solver.slopes(rows, solver.bound(rows, params), places=True)
+
+        def ours():
+            solver.evaluate(rows, params)
+
+        ours(), with_points(), closure()
+        turns = [(seconds(ours), seconds(with_points), seconds(closure)) for _ in range(5)]
+    mine, moving, theirs = (statistics.median(column) for column in zip(*turns, strict=True))
+    return {
+        "ours": mine,
+        "with_points": moving,
+        "sgpr": theirs,
+        "ratio": statistics.median(c / a for a, _, c in turns),
+        "ratio_with_points": statistics.median(c / b for _, b, c in turns),
+    }
+
+
+def ours_500():
+    return _fit(*synth(50_000), solver="inducing", n_inducing=500)
+
+
+def ours_1000():
+    return _fit(*synth(50_000), solver="inducing", n_inducing=1000)
+
+
+def sgpr_500():
+    return sgpr_fit(*synth(50_000), inducing=500)
+
+
+def sgpr_1000():
+    return sgpr_fit(*synth(50_000), inducing=1000)
+
+
+# ------------------------------------------------------------------------------------------------- a million, and Dask
+
+
+def million():
+    """A complete fit of a million rows on disk; what is held is measured in this process."""
+    from gpx_scale import GPXRegressor
+
+    _compile()
+    X, y, Xq, yq = synth(MILLION)
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(f"{folder}/X.npy", X)
+        np.save(f"{folder}/y.npy", y)
+        del X, y
+        X, y = np.load(f"{folder}/X.npy", mmap_mode="r"), np.load(f"{folder}/y.npy", mmap_mode="r")
+        start = time.perf_counter()
+        model = GPXRegressor(n_inducing=500, n_jobs=THREADS, random_state=0).fit(X, y)
+        took = time.perf_counter() - start
+    mean, std = model.predict(Xq, return_std=True)
+    report = model.fit_report_
+    return {
+        "seconds": took,
+        "mse": float(np.mean((mean - yq) ** 2)),
+        "coverage": float(np.mean(np.abs(mean - yq) < 2 * std)),
+        "evaluations": report.evaluations,
+        "phases": report.seconds,
+        "solver": model.solver_,
+    }
+
+
+def dask_beside_threads():
+    """Bound and gradient, n = 50,000, m = 500: two single-threaded workers and two threads in turn; and whole fits."""
+    import dask.array as da
+    from distributed import Client, LocalCluster
+
+    from gpx_scale import GPXRegressor
+    from gpx_scale.distributed import DaskGPXRegressor
+
+    X, y, Xq, _ = synth(50_000)
+    _compile()
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        parts = da.from_array(X, chunks=(12_500, -1)), da.from_array(y, chunks=12_500)
+        arguments = {"n_inducing": 500, "random_state": 0, "n_jobs": THREADS}
+        DaskGPXRegressor(client, **{**arguments, "optimizer": None}).fit(*parts)  # workers compile
+        start = time.perf_counter()
+        there = DaskGPXRegressor(client, **arguments).fit(*parts)
+        middle = time.perf_counter()
+        here = GPXRegressor(solver="inducing", **arguments).fit(X, y)
+        whole = (middle - start) / (time.perf_counter() - middle)
+        theta = here.theta_
+
+        def ours():
+            here.log_marginal_likelihood(theta, eval_gradient=True)
+
+        def dask():
+            there.log_marginal_likelihood(theta, eval_gradient=True)
+
+        turns = [(seconds(ours), seconds(dask)) for _ in range(7)]
+        apart = float(np.abs(there.predict(Xq) - here.predict(Xq)).max())
+    return {"ratio": statistics.median(b / a for a, b in turns), "whole": whole, "apart": apart}
+
+
+# --------------------------------------------------------------------------------------------------- error against time
+
+
+def picture():
+    """Every solver on `synth10` with 8,000 rows, one after the other."""
+    data = synth(PICTURE_ROWS)
+    found = {"exact": _fit(*data, solver="exact"), "cg": _fit(*data, solver="cg")}
+    for m in (50, 100, 200, 500, 1000, 2000):
+        found[f"inducing, {m}"] = _fit(*data, solver="inducing", n_inducing=m)
+    for m in (100, 500):
+        found[f"SGPR, {m}"] = sgpr_fit(*data, inducing=m)
+    return {name: {key: r[key] for key in ("seconds", "mse")} for name, r in found.items()}
+
+
+def draw(found):
+    """The picture of `docs/scaling.md`."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    styles = {"exact": ("#000000", "s"), "cg": ("#0072B2", "D"), "inducing": ("#D55E00", "o"), "SGPR": ("#999999", "^")}
+    for kind, (colour, marker) in styles.items():
+        points = [(r["seconds"], r["mse"], name) for name, r in found.items() if name.split(",")[0] == kind]
+        label = {"inducing": "inducing, m points", "SGPR": "GPyTorch SGPR, m points, 18 evaluations"}.get(kind, kind)
+        axes.plot(
+            [at for at, _, _ in points],
+            [value for _, value, _ in points],
+            marker=marker,
+            color=colour,
+            label=label,
+            linewidth=1,
+        )
+        for at, value, name in points:
+            if "," in name:
+                axes.annotate(
+                    name.split(", ")[1], (at, value), textcoords="offset points", xytext=(6, 5), fontsize=8, color=colour
+                )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="seconds of a complete fit (two cores)",
+        ylabel="mean squared error on 1,000 new rows",
+    )
+    axes.set_title(f"synth10, n = {PICTURE_ROWS:,}: error against time")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend(frameon=False)
+    figure.savefig(PICTURE, dpi=130)
+
+
+CASES = {f.__name__: f for f in (evaluation, ours_500, sgpr_500, ours_1000, sgpr_1000, million, dask_beside_threads, picture)}
+
+
+def summary(found):
+    rows = []
+    if r := found.get("evaluation"):
+        words = f"{r['ratio']:.1f} times faster ({r['ours']:.2f} s, {r['sgpr']:.2f} s); with slopes by the points too "
+        words += f"{r['ratio_with_points']:.1f} times ({r['with_points']:.2f} s)"
+        rows.append(("n = 50,000, m = 500: bound and gradient beside SGPR", words, "at least 3", r["ratio"] >= 3))
+    for m in (500, 1000):
+        ours, peer = found.get(f"ours_{m}"), found.get(f"sgpr_{m}")
+        if ours and peer:
+            words = f"MSE {ours['mse']:.4f} in {ours['seconds']:.0f} s, {ours['coverage']:.0%} within 2 sd; SGPR "
+            words += f"{peer['mse']:.4f} in {peer['seconds']:.0f} s ({peer['evaluations']} evaluations)"
+            fine = ours["mse"] < peer["mse"] and ours["seconds"] < peer["seconds"]
+            rows.append((f"n = 50,000, m = {m:,}: complete fit beside SGPR's", words, "less, in less", fine))
+    if r := found.get("million"):
+        passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
+        words = (
+            f"{r['seconds']:.0f} s, {r['memory'] / 1e9:.2f} GB, MSE {r['mse']:.4f}, {r['coverage']:.0%} within 2 sd; {passes}"
+        )
+        rows.append(("n = 1,000,000 from a memory map, m = 500: complete fit", words, "under 3 GB", r["memory"] < 3e9))
+    if r := found.get("dask_beside_threads"):
+        words = f"{r['ratio']:.2f} an evaluation, {r['whole']:.2f} a whole fit; predictions {r['apart']:.1e} apart"
+        fine = r["ratio"] <= 1.5 and r["apart"] <= 1e-10
+        rows.append(("Dask, two workers / two threads, n = 50,000, m = 500", words, "1.5, 1e-10", fine))
+    if r := found.get("picture"):
+        draw({name: one for name, one in r.items() if isinstance(one, dict)})
+    return rows
+
+
+if __name__ == "__main__":
+    run_cases(__file__, __doc__, CASES, summary, "inducing")
