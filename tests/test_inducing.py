@@ -170,6 +170,8 @@ def test_a_fitted_model_holds_no_training_row():
         copy.log_marginal_likelihood(large.theta_ + 0.1)
     with pytest.raises(SolverUnavailable, match="keeps no training rows"):
         large.training_explanation()
+    with pytest.raises(SolverUnavailable, match="are not bounds"):
+        large.explain(X[:3], std="certified")
     with pytest.raises(SolverUnavailable, match="only solver='exact'"):
         large.leave_one_out()
 

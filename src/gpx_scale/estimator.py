@@ -208,28 +208,32 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             return self._fit(X, y, Z, "inducing")
         if self._params.kernel.takes == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
-        source = source_of(X, y, Z, "inducing")
         with _undone_on_failure(self), self._engine() as (executor, _):
-            kernel, door, parts = self._params.kernel, self._door, self.posterior_.parts
-            if parts.keeps_rows:
-                rows = MemoryRows(parts.data)
-                self._plan = self._plan_for(door, rows.data, kernel, "inducing")
-                choice = self._choice(self._plan, door, kernel)
-                parts = make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
-                self.solver_ = "inducing"
-            if source is None:
-                remember_columns(self, X, reset=False)
-                x, features, _ = door.enter(X, Z)
-                chunks = iter([Inputs(x, features, door.scaled_target(y, len(features)))])
-            else:
-                chunks = chunks_through(door, source)
-            parts = parts.with_rows((replace(c, x=kernel.rows(c.x)) for c in chunks), executor)
-            self._plan = replace(self._plan, n=parts.statistics.rows)
-            self._rows = None
+            parts = self._points_of(self.posterior_.parts, executor).with_rows(self._more(X, y, Z), executor)
+            self._rows, self.solver_ = None, "inducing"
+            self._plan = replace(self._plan, n=parts.statistics.rows, solver="inducing")
             self.posterior_ = Posterior(parts, self._params)
-            self.log_marginal_likelihood_value_ = parts.evidence - self._plan.n * np.log(door.scaling.y_scale)
+            self.log_marginal_likelihood_value_ = parts.evidence - self._plan.n * np.log(self._door.scaling.y_scale)
             self.fit_report_ = self.fit_report_.after_more_rows(self._plan.n, self.log_marginal_likelihood_value_, parts)
         return self
+
+    def _points_of(self, parts: Any, executor: Executor) -> Any:
+        """Inducing points of a model that keeps its rows, at its hyperparameters; others have theirs."""
+        if not parts.keeps_rows:
+            return parts
+        self._plan = self._plan_for(self._door, parts.data, self._params.kernel, "inducing")
+        choice = self._choice(self._plan, self._door, self._params.kernel)
+        return make_solver(self._plan, executor, None, Journal(), choice).condition(MemoryRows(parts.data), self._params)
+
+    def _more(self, X: Any, y: Any, Z: Any) -> Iterator[Inputs]:
+        """Rows for a model that stands, chunk by chunk."""
+        source, kernel = source_of(X, y, Z, "inducing"), self._params.kernel
+        if source is not None:
+            return chunks_through(self._door, source)
+        if kernel.takes == "vectors":
+            remember_columns(self, X, reset=False)
+        x, features, _ = self._door.enter(X, Z)
+        return iter([Inputs(kernel.rows(x), features, self._door.scaled_target(y, len(features)))])
 
     def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
         self._check_arguments()
@@ -274,6 +278,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
         some = data.sample(1024) if isinstance(data, Rows) else data
+        points = self.inducing_points
         return make_plan(
             len(data),
             some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
@@ -286,7 +291,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             rank=self.preconditioner_rank,
             density=_density(some.Z, solver) if data is some else None,
             radial=kernel.radial and not self.ard,
-            n_inducing=self.n_inducing,
+            n_inducing=self.n_inducing if isinstance(points, str) else len(points),
             stream=data is not some,
         )
 

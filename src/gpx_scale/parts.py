@@ -36,6 +36,7 @@ class RowParts:
     alpha: np.ndarray
 
     keeps_rows = True  # `data` are the training rows, not points that stand for them
+    never_below = True  # deviations are exact, or more
 
     def __len__(self) -> int:
         return len(self.data)

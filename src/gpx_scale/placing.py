@@ -31,11 +31,6 @@ class Choice:
     given: Places | None = None
     move: bool = False
 
-    @property
-    def observed(self) -> bool:
-        """Whether the points are training rows, and stay so."""
-        return self.given is None and self.way == "rpcholesky" and not self.move
-
     def of(self, rows: Rows, params: Params, executor: Executor) -> Places:
         if self.given is not None:
             return _distinct(self.given)

@@ -66,6 +66,8 @@ class Posterior:
     ) -> Moments:
         """Moments as asked; of a sparse z, at its entries unless all d weights are asked for."""
         var = bool(ask.std) and ask.weights
+        if ask.std == "certified" and not self.parts.never_below:
+            raise SolverUnavailable("deviations from inducing points are not bounds: use std=True, or solver='cg' or 'exact'")
         if ask.std == "samples":
             if isinstance(z, SparseFeatures) or not hasattr(self.parts, "sampled_variance"):
                 raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")

@@ -74,7 +74,15 @@ class FitReport:
 
     def after_more_rows(self, rows: int, evidence: float, parts: Any) -> FitReport:
         """The same of a model that rows were added to."""
-        return replace(self, n_samples=rows, evidence=evidence, variances=parts.variances, leave_one_out_rmse=float("nan"))
+        return replace(
+            self,
+            solver="inducing",
+            n_samples=rows,
+            evidence=evidence,
+            variances=parts.variances,
+            solution=parts.solution,
+            leave_one_out_rmse=float("nan"),
+        )
 
 
 def _short(value: Any) -> str:
