@@ -238,3 +238,43 @@ def test_blas_threads_can_be_limited_from_any_thread():
     worker.join()
     assert set(seen[0]) == {1}
     assert blas_counts() == before
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 5])
+def test_sums_are_in_the_order_of_the_items_and_take_few_at_a_time(jobs):
+    taken, done = [], []
+
+    def items():
+        for k in range(40):
+            taken.append(k)
+            assert len(taken) - len(done) <= 2 * jobs + 2  # what is in memory
+            yield k
+
+    def work(k):
+        time.sleep(0.001 * (k % 3))
+        return [k]
+
+    class Told(list):
+        def __iadd__(self, other):
+            done.extend(other)
+            return super().__iadd__(other)
+
+    def first(k):
+        done.extend([k] if k == 0 else [])
+        return Told(work(k)) if k == 0 else work(k)
+
+    with Executor(jobs) as executor:
+        assert executor.add_up(first, items()) == list(range(40))
+        assert executor.add_up(work, []) is None
+
+
+def test_an_error_in_a_sum_ends_it_and_leaves_the_workers_usable():
+    def fail(k):
+        if k == 3:
+            raise ValueError("three")
+        return k
+
+    with Executor(2) as executor:
+        with pytest.raises(ValueError, match="three"):
+            executor.add_up(fail, range(10))
+        assert executor.add_up(lambda k: k, range(10)) == 45

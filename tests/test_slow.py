@@ -1,5 +1,8 @@
 """Minutes rather than seconds: larger data, real data. Run by `make test-all`."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
@@ -55,3 +58,27 @@ def test_iterative_hyperparameters_at_8000_rows_are_the_optimum_within_a_nat():
     exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
     iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
     assert exact.log_marginal_likelihood(iterative.theta_) > exact.log_marginal_likelihood() - 1.0
+
+
+STREAM = """
+import resource, sys
+import numpy as np
+from gpx_scale import GPXRegressor
+X, y = (np.load(f"{sys.argv[1]}/{name}.npy", mmap_mode="r") for name in "Xy")
+rows = slice(int(sys.argv[2]))
+model = GPXRegressor(solver="inducing", n_inducing=60, random_state=0, max_iter=3).fit(X[rows], y[rows])
+assert model.fit_report_.reasons[0].startswith("rows come in chunks")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_of_a_stream_does_not_grow_with_its_rows(tmp_path):
+    X, y, _ = datasets.synth10(800_000)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    peaks = []
+    for rows in (200_000, 800_000):
+        command = [sys.executable, "-c", STREAM, str(tmp_path), str(rows)]
+        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024)
+    mapped = 600_000 * 11 * 8 / 2**20  # pages of the file itself count as resident, and give way when memory is needed
+    assert peaks[1] - peaks[0] < mapped + 20

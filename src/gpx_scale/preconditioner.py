@@ -118,9 +118,7 @@ class LowRank:
             scaled = self.F[rows] / root[rows, None]
             return scaled.T @ scaled
 
-        for batch in slices(len(self.D), ROWS * 2 * self.executor.n_jobs):  # r^2 numbers a partial sum: few at a time
-            for part in self.executor.map(gram, _within(batch, ROWS)):
-                inner += part
+        inner += self.executor.add_up(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
         return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
     def solve(self, R: np.ndarray) -> np.ndarray:
@@ -274,7 +272,3 @@ def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
 def _leading(flags: np.ndarray) -> int:
     """How many are true before the first that is not."""
     return flags.size if flags.all() else int(np.argmin(flags))
-
-
-def _within(span: slice, size: int) -> list[slice]:
-    return [slice(span.start + s.start, span.start + s.stop) for s in slices(span.stop - span.start, size)]
