@@ -5,6 +5,7 @@ import pickle
 import signal
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -63,8 +64,6 @@ def test_to_local_is_an_ordinary_model(client, local):
 
 
 def test_frames_names_and_futures(client, local):
-    import pandas as pd
-
     frame = pd.DataFrame(X, columns=NAMES).assign(target=y)
     parts = dd.from_pandas(frame, npartitions=5)
     for model in (
@@ -98,6 +97,12 @@ def test_bad_partitions_are_named(client):
     bad[950, 2] = np.nan
     with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)"):
         DaskGPXRegressor(client, **ARGUMENTS).fit(da.from_array(bad, chunks=(300, -1)), arrays()[1])
+    frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
+    for target, words in ((None, "y is missing"), ("price", "no column 'price', only x0")):
+        with pytest.raises(InputError, match=words):
+            DaskGPXRegressor(client, **ARGUMENTS).fit(frame, target)
+    with pytest.raises(InputError, match="partition 2: X has 4 columns here"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(client.scatter([(X, y), (X[:, :4], y)]))
     with pytest.raises(InputError, match="y is not a Dask collection"):
         DaskGPXRegressor(client, **ARGUMENTS).fit(arrays()[0], y)
     with pytest.raises(InputError, match="y has 1199 rows, X has 1200"):
@@ -110,7 +115,37 @@ def test_it_is_an_estimator(client):
     model = DaskGPXRegressor(n_inducing=7, sigma_w=0.2)
     assert model.get_params()["n_inducing"] == 7
     assert clone(model.set_params(sigma_w=0.3)).sigma_w == 0.3
+    assert clone(DaskGPXRegressor(client)).client is client
     assert DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"  # arrays too
+
+
+def test_rows_are_added_where_they_are(client):
+    fixed = {"n_inducing": 25, "random_state": 0, "optimizer": None, "inducing_points": X[:20], "theta2": 80.0}
+    whole = GPXRegressor(solver="inducing", standardize=False, **fixed).fit(X, y)
+    parts = DaskGPXRegressor(client, standardize=False, **fixed).fit(
+        da.from_array(X[:700], chunks=(200, -1)), da.from_array(y[:700])
+    )
+    parts.partial_fit(da.from_array(X[700:], chunks=(150, -1)), da.from_array(y[700:], chunks=100))
+    assert_allclose(parts.predict(X), whole.predict(X), atol=1e-8)
+    assert parts.fit_report_.n_samples == 1200
+    frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
+    named = DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(frame, dd.from_pandas(pd.Series(y), npartitions=3))
+    with pytest.raises(ValueError, match="feature names"):
+        named.partial_fit(frame[NAMES[::-1]], dd.from_pandas(pd.Series(y), npartitions=3))
+    with pytest.raises(InputError, match=r"predict\(\) alone"):
+        named.explain(frame)
+
+
+def test_partitions_that_change_between_passes_are_seen(client):
+    import dask
+
+    def made():
+        return np.random.RandomState(int.from_bytes(os.urandom(4), "little")).randn(100, 3)
+
+    rows = [da.from_delayed(dask.delayed(made, pure=False)(), (100, 3), float) for _ in range(3)]
+    A = da.concatenate(rows)
+    with pytest.raises(InputError, match="differs from the first pass"):
+        DaskGPXRegressor(client, **ARGUMENTS).fit(A, A[:, 0])
 
 
 def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):

@@ -226,6 +226,9 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
     assert len(model.posterior_.parts) == 30
     assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
+    sparse = XZ(twice.X, sp.csr_array(twice.Z))
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+        problem.model(solver="inducing", inducing_points=sparse).fit(problem.X, problem.y, sp.csr_array(problem.Z))
     with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
         model = problem.model(solver="inducing", inducing_points=twice).fit(problem.X, problem.y, problem.Z)
     expected = oracle.bound(problem.k, *problem.data, problem.X[:5], problem.Z[:5], *problem.noise)
@@ -247,14 +250,29 @@ def test_data_that_say_nothing():
         ({"n_inducing": 0}, "n_inducing"),
         ({"inducing_points": "grid"}, "inducing_points"),
         ({"optimize_inducing": "yes"}, "optimize_inducing"),
-        ({"inducing_points": np.zeros((3, 7))}, "columns here"),
+        ({"inducing_points": np.zeros((3, 7))}, "inducing_points: X has 7 features"),
         ({"dtype": "float32"}, "float64"),
+        ({"inducing_points": None}, "inducing_points"),
+        ({"optimize_inducing": True, "optimizer": None}, "needs optimizer"),
     ],
 )
 def test_broken_arguments_are_named(arguments, words):
     X, y, _ = synth10(50)
     with pytest.raises(InputError, match=words):
         GPXRegressor(solver="inducing", **arguments).fit(X, y)
+
+
+def test_given_points_are_planned_for_and_know_their_columns():
+    import pandas as pd
+
+    X, y, names = synth10(200)
+    frame = pd.DataFrame(X, columns=names)
+    with pytest.raises(ValueError, match="feature names"):
+        GPXRegressor(solver="inducing", inducing_points=frame[:9][names[::-1]]).fit(frame, y)
+    model = GPXRegressor(solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None).fit(frame, y)
+    assert model._plan.points == 9
+    with pytest.raises(InputError, match="dense X and Z"):
+        GPXRegressor(solver="inducing", n_inducing=5, optimize_inducing=True).fit(X, y, sp.csr_array(X))
 
 
 def test_auto_knows_when():
@@ -302,8 +320,41 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
     assert stopped.fit_report_.converged is False
     assert path.exists()
     resumed = GPXRegressor(**arguments).fit(X, y)
-    assert resumed.log_marginal_likelihood_value_ >= stopped.log_marginal_likelihood_value_ - 1.0
-    assert "500 rows" not in resumed.fit_report_.evaluations
+    assert resumed.log_marginal_likelihood_value_ >= stopped.log_marginal_likelihood_value_ - 1e-6
+    assert list(resumed.fit_report_.evaluations) == ["all rows"]
+    again = GPXRegressor(**arguments).fit(X, y)  # a finished one is taken as it is
+    assert again.log_marginal_likelihood_value_ == resumed.log_marginal_likelihood_value_
+
+
+def test_a_warm_start_keeps_the_points_and_does_not_lose():
+    X, y, _ = synth10(500)
+    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, warm_start=True)
+    found = [model.fit(X, y).log_marginal_likelihood_value_ for _ in range(3)]
+    assert found[1] >= found[0] - 1e-6
+    assert found[2] >= found[1] - 1e-6
+
+
+@pytest.mark.parametrize("phase", ["a sample", "all rows"])
+def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
+    X, y, _ = synth10(500)
+    seen = []
+
+    def stop(state):
+        seen.append(state["phase"])
+        return state["phase"] == phase
+
+    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[stop]).fit(X, y)
+    assert seen.count(phase) == 1
+    assert not model.fit_report_.converged
+
+    def interrupt(state):
+        if state["phase"] == phase:
+            raise KeyboardInterrupt
+
+    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[interrupt])
+    with pytest.raises(KeyboardInterrupt, match="fitted at the best"):
+        model.fit(X, y)
+    assert np.isfinite(model.predict(X[:5])).all()
 
 
 # ------------------------------------------------------------------------------------------------------- partial_fit

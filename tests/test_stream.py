@@ -109,6 +109,20 @@ def test_a_folder_of_files(tmp_path):
         GPXRegressor().fit(tmp_path / "nothing", "y")
     with pytest.raises(InputError, match=r"holds no .npz"):
         GPXRegressor().fit(tmp_path, "y")
+    (tmp_path / "csv" / ".part0.csv").write_text("not,data")
+    (tmp_path / "csv" / "folder.csv").mkdir()
+    assert GPXRegressor(**ARGUMENTS, optimizer=None).fit(tmp_path / "csv", "target").fit_report_.n_samples == 700
+    (tmp_path / "csv" / "part9.csv").write_text("")
+    with pytest.raises(InputError, match=r"part9.csv cannot be read"):
+        GPXRegressor().fit(tmp_path / "csv", "target")
+    (tmp_path / "broken.npz").write_bytes(b"zip?")
+    with pytest.raises(InputError, match=r"broken.npz cannot be read"):
+        GPXRegressor().fit(tmp_path / "broken.npz")
+    np.savez(tmp_path / "uneven.npz", X=X[:-3], y=y)
+    with pytest.raises(InputError, match="697, 700 rows"):
+        GPXRegressor().fit(tmp_path / "uneven.npz")
+    with pytest.raises(InputError, match="bring their own y"):
+        GPXRegressor().fit(tmp_path / "uneven.npz", y)
     np.savez(tmp_path / "wrong.npz", A=X)
     with pytest.raises(InputError, match=r"wrong.npz has no X and no y, only A"):
         GPXRegressor().fit(tmp_path / "wrong.npz")
@@ -124,6 +138,11 @@ def test_a_memory_map(tmp_path, dtype):
     assert_array_equal(stream.predict(X), memory.predict(X))
     auto = GPXRegressor(optimizer=None).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
     assert auto.solver_ == "exact"
+    Z = sp.csr_array(X)
+    with_z = GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:, None], Z)
+    assert_array_equal(
+        with_z.predict(X, Z), GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.array(mapped), y, Z).predict(X, Z)
+    )
     with pytest.raises(InputError, match="700 rows needs y"):
         GPXRegressor(**ARGUMENTS).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1])
 
@@ -159,6 +178,8 @@ def test_a_number_that_is_missing_is_found():
         (lambda: [(X[:300], y[:300]), (X[300:], y[300:500])], "chunk 2.*400 rows of X, 200 of y"),
         (lambda: [(X[:300], y[:300]), (X[300:], y[300:], X[300:])], "chunk 2: some chunks bring a Z"),
         (lambda: [(X[:300], y[:300]), (sp.csr_array(X[300:]), y[300:])], "chunk 2: X is sparse here"),
+        (lambda: [(X[:300], y[:300]), (X[300:], y[:0])], "chunk 2: 400 rows of X, 0 of y|chunk 2.*y"),
+        (lambda: [(X[:300], y[:300]), (X[:0], y[300:])], "chunk 2"),
         (lambda: [X], "chunk 1 is not"),
         (lambda: 3, "function that yields"),
         (lambda: [(np.array([["a", "b"]]), [1.0])], "chunk 1"),
@@ -173,6 +194,22 @@ def test_frames_with_other_columns_are_named():
     frames = [pd.DataFrame(X[:300], columns=NAMES), pd.DataFrame(X[300:], columns=NAMES[::-1])]
     with pytest.raises(InputError, match="chunk 2: columns are"):
         fit(lambda: [(frames[0], y[:300]), (frames[1], y[300:])])
+    with pytest.raises(InputError, match="chunk 2: columns are"):
+        fit(lambda: [(frames[0], y[:300], X[:300]), (frames[1], y[300:], X[300:])])
+    model = fit(lambda: [(frames[0], y[:300])])
+    with pytest.raises(InputError, match="chunk 1: The feature names"):
+        model.partial_fit(lambda: [(frames[1], y[300:])])
+    assert model.fit_report_.n_samples == 300
+
+
+def test_forms_of_sparse_chunks_and_a_nan_in_a_wide_one():
+    Z = sp.csr_array(np.where(np.abs(X) > 4, X, 0.0))
+    whole = GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y, Z)
+    for form in (sp.coo_array, sp.csc_array, sp.coo_matrix):
+        assert_array_equal(fit(lambda form=form: [(X, y, form(Z))]).predict(X, Z), whole.predict(X, Z))
+    wide = sp.csr_array((np.r_[1.0, np.nan], ([0, 5], [3, 40_000_000])), shape=(700, 50_000_000))
+    with pytest.raises(InputError, match=r"chunk 1, its row 6 \(row 6 of all\)"):
+        fit(lambda: [(X, y, wide)])
 
 
 @pytest.mark.parametrize(
@@ -194,6 +231,8 @@ def test_a_generator_is_not_a_stream():
     used_up = iter([(X, y)])
     with pytest.raises(InputError, match="a generator is used up"):
         fit(lambda: used_up)
+    with pytest.raises(InputError, match="a generator is used up"):
+        fit(iter([(X, y)]))
 
 
 @pytest.mark.parametrize(

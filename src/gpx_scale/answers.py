@@ -145,10 +145,14 @@ class Answers:
             draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
         return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
 
-    def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
-        check_is_fitted(self)
+    def _compare_columns(self, X: Any) -> None:
+        """Names and number of X's columns must be those of `fit`."""
         if self._params.kernel.takes == "vectors":
             remember_columns(self, X, reset=False)
+
+    def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
+        check_is_fitted(self)
+        self._compare_columns(X)
         x, features, raw = self._door.enter(X, Z)
         return self._params.kernel.queries(x, self._plan.n), features, raw
 

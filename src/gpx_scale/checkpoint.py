@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from .errors import GPXWarning, InputError
-from .inputs import Inputs
+from .features import DenseFeatures
+from .inputs import Inputs, Places
 from .params import Params
 from .rows import MemoryRows, Rows
 
@@ -22,10 +23,18 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class State:
-    """The best parameters so far (logs), and whether the search had ended."""
+    """The best parameters so far (logs), whether the search had ended, and the inducing points (dense ones)."""
 
     theta: np.ndarray
     finished: bool
+    places: Places | None = None
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"theta": self.theta, "finished": self.finished}
+        if self.places is not None and isinstance(self.places.Z, DenseFeatures) and isinstance(self.places.x, np.ndarray):
+            found |= {"x": self.places.x, "z": self.places.Z.array}
+        return found
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ class Checkpoint:
             raise InputError(
                 f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
             )
-        return State(found["theta"], bool(found["finished"]))
+        places = Places(found["x"], DenseFeatures(found["z"])) if "x" in found else None
+        return State(found["theta"], bool(found["finished"]), places)
 
     def write(self, state: State) -> None:
         """Replace the file; one that cannot be written is warned of, and the fit goes on."""
@@ -74,7 +84,7 @@ class Checkpoint:
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
         try:
             with open(beside, "wb") as file:
-                np.savez(file, version=VERSION, fingerprint=self.fingerprint, theta=state.theta, finished=state.finished)
+                np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
             os.replace(beside, self.path)  # a reader sees the old file or the new one
         finally:
             beside.unlink(missing_ok=True)

@@ -16,15 +16,18 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
+from .bound import Collect, Statistics
 from .errors import GPXError, InputError
 from .estimator import GPXRegressor
-from .inputs import Door, Gate, Inputs, remember_columns
+from .inputs import Door, Gate, Inputs, remember_columns, take, unpack
+from .params import whole
 from .plan import sample_rows
 from .progress import Journal
 from .rows import MemoryRows, Tell, nobody
 from .runtime import Executor, threads
-from .stream import Chunk, Survey, SurveyedRows, gate_for, through
+from .stream import Chunk, Print, Survey, SurveyedRows, gate_for, is_empty, through
 
 try:
     import dask
@@ -81,7 +84,8 @@ class DaskGPXRegressor(GPXRegressor):
     def _receive(
         self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
     ) -> tuple[Door, Any, Any]:
-        if not (dask.is_dask_collection(X) or _are_futures(X)):
+        X, Z = unpack(X, Z)
+        if not _is_remote(X):
             return super()._receive(X, y, Z, kernel, solver, random, journal)
         gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
         client = client_of(self.client)
@@ -91,13 +95,38 @@ class DaskGPXRegressor(GPXRegressor):
                 client,
                 partitions,
                 gate,
-                keep=sample_rows(self.n_inducing),
+                keep=sample_rows(whole(self.n_inducing, "n_inducing", least=1)),
                 seed=random.randint(2**31),
                 standardize=self.standardize,
                 fit_intercept=self.fit_intercept,
             )
         remember_columns(self, rows.survey.first.X, reset=True)
         return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
+
+    def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
+        X, Z = unpack(X, Z)
+        if not _is_remote(X):
+            return super()._more(X, y, Z, task, executor)
+        client, door = client_of(self.client), self._door
+        parts = partitions_of(X, y, Z)
+        with dask.config.set(LARGE):
+            heads = client.compute([dask.delayed(_head)(part) for part in parts])
+            for head in (result_of(client, future) for future in heads):
+                if head is not None:
+                    self._compare_columns(head)
+            inputs = [dask.delayed(_inputs)(part, door, f"partition {k + 1}", 0, True) for k, part in enumerate(parts)]
+            return result_of(client, tree(client, client.compute([dask.delayed(_add_up)(task, data) for data in inputs])))
+
+    def _query(self, X: Any, Z: Any) -> Any:
+        if _is_remote(X):
+            raise InputError("a Dask collection has predict() alone: use to_local() on its partitions, or compute() it")
+        return super()._query(X, Z)
+
+    def __sklearn_clone__(self) -> DaskGPXRegressor:
+        """A client is shared, not copied."""
+        return DaskGPXRegressor(
+            **{name: value if name == "client" else clone(value, safe=False) for name, value in self.get_params(False).items()}
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "client": None}
@@ -119,6 +148,10 @@ def client_of(client: Any) -> Any:
     return client
 
 
+def _is_remote(X: Any) -> bool:
+    return dask.is_dask_collection(X) or _are_futures(X)
+
+
 def _are_futures(X: Any) -> bool:
     return isinstance(X, list | tuple) and bool(X) and all(isinstance(item, distributed.Future) for item in X)
 
@@ -129,9 +162,11 @@ def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
         if y is not None or Z is not None:
             raise InputError("futures are of whole (X, y) or (X, y, Z) partitions: give fit(futures) alone")
         return [dask.delayed(_triple)(future) for future in X]
+    if y is None:
+        raise InputError("the target y is missing: give y, or the name of its column")
     if isinstance(y, str):
-        if not hasattr(X, "columns"):
-            raise InputError("the name of a target needs a dataframe that has it")
+        if y not in getattr(X, "columns", ()):
+            raise InputError(f"there is no column {y!r}, only {', '.join(map(str, getattr(X, 'columns', ()))) or 'numbers'}")
         X, y = X.drop(columns=y), X[y]
     parts = [_rows_of(A, X, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
     if len({len(part) for part in parts}) > 1:
@@ -165,16 +200,27 @@ def _count(parts: Any) -> int:
     return len(parts[1])
 
 
+def _head(parts: Any) -> Any:
+    """One row, to know columns by."""
+    return take(parts[0], slice(0, 1)) if len(parts[1]) else None
+
+
 def _survey(parts: Any, gate: Gate, name: str, start: int, keep: int, seed: int) -> Survey | None:
     chunk = Chunk(name, *parts)
-    return Survey.of(through(gate, chunk, start), start, keep, seed) if len(chunk.y) else None
+    return None if is_empty(chunk) else Survey.of(name, through(gate, chunk, start), start, keep, seed)
 
 
-def _inputs(parts: Any, door: Door, name: str, start: int, standardize: bool) -> Inputs | None:
+def _inputs(
+    parts: Any, door: Door, name: str, start: int, standardize: bool, before: dict[str, Print] | None = None
+) -> Inputs | None:
+    """Behind the door; the same rows as the survey saw, where it did."""
     chunk = Chunk(name, *parts)
-    if not len(chunk.y):
+    if is_empty(chunk):
         return None
     raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
+    if before is not None:
+        Print.of(name, raw).must_be(before[name])
+    door.must_match(raw.x, raw.Z, raw.separate)
     return door.training(raw.x, raw.Z, raw.y, standardize)
 
 
@@ -237,11 +283,12 @@ class DaskRows(SurveyedRows):
             if survey is None:
                 raise InputError("the partitions have no rows")
             door = survey.door(gate, standardize, fit_intercept)
+            prints = {one.name: one for one in survey.prints}
             workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
             homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
             inputs = [
                 client.compute(
-                    dask.delayed(_inputs)(part, door, name, start, standardize), workers=home, allow_other_workers=True
+                    dask.delayed(_inputs)(part, door, name, start, standardize, prints), workers=home, allow_other_workers=True
                 )
                 for part, name, start, home in zip(partitions, names, starts, homes, strict=True)
             ]

@@ -14,17 +14,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .answers import Answers
+from .bound import Collect, Statistics
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .features import Features, SparseFeatures
 from .inputs import Door, Inputs, Places, open_door, remember_columns
 from .kernels import as_kernel
 from .params import Params, positive, whole
-from .placing import WAYS, Choice
+from .placing import Choice, count_of
 from .plan import INDUCING, Plan, make_plan, sample_rows, within
 from .posterior import Posterior
 from .progress import FitReport, Journal
-from .rows import MemoryRows, Rows
+from .rows import MemoryRows, Rows, blocks_of
 from .runtime import Executor, parse_memory
 from .solution import Evidence
 from .solvers import Search, make_solver
@@ -209,7 +210,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         if self._params.kernel.takes == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
         with _undone_on_failure(self), self._engine() as (executor, _):
-            parts = self._points_of(self.posterior_.parts, executor).with_rows(self._more(X, y, Z), executor)
+            parts = self._points_of(self.posterior_.parts, executor)
+            parts = parts.with_more(self._more(X, y, Z, Collect(parts.frame), executor))
             self._rows, self.solver_ = None, "inducing"
             self._plan = replace(self._plan, n=parts.statistics.rows, solver="inducing")
             self.posterior_ = Posterior(parts, self._params)
@@ -225,15 +227,17 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         choice = self._choice(self._plan, self._door, self._params.kernel)
         return make_solver(self._plan, executor, None, Journal(), choice).condition(MemoryRows(parts.data), self._params)
 
-    def _more(self, X: Any, y: Any, Z: Any) -> Iterator[Inputs]:
-        """Rows for a model that stands, chunk by chunk."""
-        source, kernel = source_of(X, y, Z, "inducing"), self._params.kernel
-        if source is not None:
-            return chunks_through(self._door, source)
-        if kernel.takes == "vectors":
-            remember_columns(self, X, reset=False)
-        x, features, _ = self._door.enter(X, Z)
-        return iter([Inputs(kernel.rows(x), features, self._door.scaled_target(y, len(features)))])
+    def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
+        """Statistics of rows for a model that stands."""
+        kernel, door = self._params.kernel, self._door
+        source = source_of(X, y, Z, "inducing", kernel.takes)
+        if source is None:
+            self._compare_columns(X)
+            x, features, _ = door.enter(X, Z)
+            chunks = iter([Inputs(kernel.rows(x), features, door.scaled_target(y, len(features)))])
+        else:
+            chunks = chunks_through(door, source, self._compare_columns)
+        return executor.add_up(task, blocks_of(chunks))
 
     def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
         self._check_arguments()
@@ -252,7 +256,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
     ) -> tuple[Door, Any, Plan]:
         """Data behind the door: Inputs, or for inducing points Rows, which a stream stays."""
-        source = source_of(X, y, Z, solver)
+        source = source_of(X, y, Z, solver, kernel.takes)
         if source is None:
             remember_columns(self, X, reset=True)
             how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
@@ -278,7 +282,6 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
         some = data.sample(1024) if isinstance(data, Rows) else data
-        points = self.inducing_points
         return make_plan(
             len(data),
             some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
@@ -291,7 +294,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             rank=self.preconditioner_rank,
             density=_density(some.Z, solver) if data is some else None,
             radial=kernel.radial and not self.ard,
-            n_inducing=self.n_inducing if isinstance(points, str) else len(points),
+            n_inducing=count_of(self.inducing_points, self.n_inducing),
             stream=data is not some,
         )
 
@@ -316,25 +319,26 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         optimum = Optimum(start, None, None, "hyperparameters as given", [])
         if self.optimizer is not None:
             optimum = self._search(random).run(solver, plan, data, start, executor, journal)
-            self._found = optimum.params  # for a warm start, should the rest be interrupted
+            # for a warm start, should the rest be interrupted
+            self._found = optimum.params, getattr(solver, "places", None)
         with journal.phase("posterior"):
             parts = solver.condition(data, optimum.params)
         self._rows = data if isinstance(data, Rows) else None
         self._remember(door, plan, optimum, parts, journal)
 
     def _choice(self, plan: Plan, door: Door, kernel: Any) -> Choice:
-        """How the inducing points are found."""
-        way = self.inducing_points
-        given, move = not isinstance(way, str), self.optimize_inducing
-        if not given and way not in WAYS:
-            raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
-        if move not in (True, False, "auto"):
-            raise InputError(f'optimize_inducing={move!r}: give True, False or "auto"')
-        places = None
-        if given:
-            x, features, _ = door.enter(way, None)
+        """How the inducing points are found; given ones come through the door."""
+        way, places = self.inducing_points, None
+        if not isinstance(way, str):
+            try:
+                if kernel.takes == "vectors":
+                    remember_columns(self, way, reset=False)
+                x, features, _ = door.enter(way, None)
+            except ValueError as error:
+                raise InputError(f"inducing_points: {error}") from None
             places = Places(kernel.rows(x), features)
-        return Choice(plan.points, "given" if given else way, plan.sample, places, not given if move == "auto" else bool(move))
+        searched = self.optimizer is not None
+        return Choice.asked(way, self.optimize_inducing, searched, plan.points, plan.sample, places)
 
     def _remember(self, door: Door, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
         self._door, self._params, self._plan = door, optimum.params, plan

@@ -8,8 +8,7 @@ The fitted parts hold no training row: the points, L and the statistics are all 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,16 +18,18 @@ from scipy.linalg import solve_triangular
 from .bound import Bound, Collect, Frame, Slopes, Statistics
 from .errors import JitterWarning
 from .features import Features
-from .inputs import Inputs, Places
+from .inputs import Places
 from .params import Params
 from .parts import JointPrior, Reductions, RowParts, symmetric_part
 from .placing import Choice
 from .preconditioner import right_solve
 from .progress import Journal
-from .rows import Rows, blocks_of
+from .rows import Rows
 from .runtime import Executor, slices
 from .solution import Evidence
 from .words import Reduce, SolvedWords
+
+DIGITS = 34  # binary ones, that a search sees
 
 
 class InducingSolver:
@@ -64,6 +65,15 @@ class InducingSolver:
         slope = self.slopes(rows, bound).theta if gradient else None
         metric = self.metric * len(rows) if information and self.metric is not None else None
         return Evidence(bound.value, slope, bound.v, rows=len(rows), jitter=bound.frame.jitter, information=metric)
+
+    def steady(self, rows: Rows, params: Params, *, information: bool = False) -> Evidence:
+        """`evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
+        found = self.evaluate(rows, params, information=information)
+        assert found.gradient is not None
+        size = np.abs(found.gradient).max() + abs(found.value) + len(rows)
+        unit = np.ldexp(1.0, int(np.frexp(size)[1]) - DIGITS)
+        value, gradient = np.round(found.value / unit) * unit, np.round(found.gradient / unit) * unit
+        return replace(found, value=float(value), gradient=gradient)
 
     def condition(self, rows: Rows, params: Params) -> InducingParts:
         bound = self.bound(rows, params)
@@ -113,13 +123,12 @@ class InducingParts(RowParts):
     def frame(self) -> Frame:
         return Frame(self.data, self.params, self.params.kernel.points(self.data.x), self.L, self.jitter)
 
-    def with_rows(self, chunks: Iterable[Inputs], executor: Executor) -> InducingParts:
-        """The same after more rows: their statistics are added."""
-        frame = self.frame
+    def with_more(self, statistics: Statistics | None) -> InducingParts:
+        """The same after more rows, of which these are the sums."""
         total = self.statistics.copy()
-        if (more := executor.add_up(Collect(frame), blocks_of(chunks))) is not None:
-            total += more
-        return InducingParts.of(Bound.of(frame, total))
+        if statistics is not None:
+            total += statistics
+        return InducingParts.of(Bound.of(self.frame, total))
 
     @property
     def unexplained(self) -> float:

@@ -33,25 +33,25 @@ class XZ:
         X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
         self.X = X if hasattr(X, "shape") else _as_rows(X)
         self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
-        if _n_rows(self.X) != _n_rows(self.Z):
-            raise InputError(f"XZ needs as many rows of X as of Z, got {_n_rows(self.X)} and {_n_rows(self.Z)}")
+        if count_rows(self.X) != count_rows(self.Z):
+            raise InputError(f"XZ needs as many rows of X as of Z, got {count_rows(self.X)} and {count_rows(self.Z)}")
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (_n_rows(self.X), *getattr(self.X, "shape", (0,))[1:])
+        return (count_rows(self.X), *getattr(self.X, "shape", (0,))[1:])
 
     def __len__(self) -> int:
-        return _n_rows(self.X)
+        return count_rows(self.X)
 
     def __getitem__(self, rows: Any) -> XZ:
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is not Ellipsis:
             at = np.asarray(rows[0]).ravel()  # scikit-learn slices a Gram matrix by np.ix_(rows, columns)
-            return XZ(self.X[rows], _take(self.Z, at))
+            return XZ(self.X[rows], take(self.Z, at))
         if isinstance(rows, tuple):  # and all else by [rows, ...]
             rows = rows[0]
         if isinstance(rows, int | np.integer):
             rows = [rows]
-        return XZ(_take(self.X, rows), _take(self.Z, rows))
+        return XZ(take(self.X, rows), take(self.Z, rows))
 
     def __repr__(self) -> str:
         return f"XZ(X: {self.shape}, Z: {self.Z.shape})"
@@ -66,11 +66,11 @@ def _as_rows(X: Any) -> Any:
     return rows if rows.ndim == 2 else list(X)
 
 
-def _n_rows(A: Any) -> int:
+def count_rows(A: Any) -> int:
     return A.shape[0] if hasattr(A, "shape") else len(A)
 
 
-def _take(A: Any, rows: Any) -> Any:
+def take(A: Any, rows: Any) -> Any:
     if hasattr(A, "iloc"):
         return A.iloc[rows]
     if hasattr(A, "shape"):
@@ -302,9 +302,9 @@ def _must_be_whole(A: Any, name: str) -> None:
 
 
 def _same_length(*arrays: Any) -> None:
-    lengths = {_n_rows(A) for A in arrays}
+    lengths = {count_rows(A) for A in arrays}
     if len(lengths) > 1:
-        raise InputError(f"inconsistent numbers of samples: {', '.join(str(_n_rows(A)) for A in arrays)} rows")
+        raise InputError(f"inconsistent numbers of samples: {', '.join(str(count_rows(A)) for A in arrays)} rows")
 
 
 def symmetric(A: np.ndarray) -> bool:

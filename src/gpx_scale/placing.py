@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import MiniBatchKMeans
@@ -23,13 +24,24 @@ WAYS = ("rpcholesky", "kmeans")
 @dataclass(frozen=True)
 class Choice:
     """How to choose: `count` points by RPCholesky of S ("rpcholesky"), as centres ("kmeans"), or `given` ones, out of a sample
-    of `candidates` rows. `move`: they are to be moved from there."""
+    of `candidates` rows. `move`: they are to be moved from there ("auto": if they can be)."""
 
     count: int
     way: str
     candidates: int
     given: Places | None = None
-    move: bool = False
+    move: bool | str = False
+
+    @classmethod
+    def asked(cls, way: Any, move: Any, searched: bool, count: int, candidates: int, given: Places | None) -> Choice:
+        """From what the user asked for: `searched`, whether anything is optimised."""
+        if move not in (True, False, "auto"):
+            raise InputError(f'optimize_inducing={move!r}: give True, False or "auto"')
+        if move is True and not searched:
+            raise InputError("optimize_inducing=True needs optimizer='lbfgs'")
+        if given is not None:
+            return cls(count, "given", candidates, given, move is True)
+        return cls(count, way, candidates, None, move)
 
     def of(self, rows: Rows, params: Params, executor: Executor) -> Places:
         if self.given is not None:
@@ -67,16 +79,27 @@ class Choice:
         return Places(sample.x[nearest], sample.Z[nearest])
 
 
+def count_of(way: Any, n_inducing: Any) -> Any:
+    """How many points are asked for: as many as are given, or `n_inducing`."""
+    if not hasattr(way, "__len__") or (isinstance(way, str) and way not in WAYS):
+        raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
+    return n_inducing if isinstance(way, str) else len(way)
+
+
 def _distinct(places: Places) -> Places:
     """Without points that are there twice, which would make S_uu singular."""
-    if not isinstance(places.Z, DenseFeatures) or not isinstance(places.x, np.ndarray):
+    if not isinstance(places.x, np.ndarray | SparseFeatures):
         return places
-    _, first = np.unique(np.hstack([places.x, places.Z.array]), axis=0, return_index=True)
-    if first.size < len(places):
+    first: dict[bytes, int] = {}
+    for k in range(len(places)):
+        one = places[k : k + 1]
+        x = one.x.arrays[-2:] if isinstance(one.x, SparseFeatures) else [one.x]  # of sparse rows, indices and values
+        first.setdefault(b"|".join(a.tobytes() for a in (*x, *one.Z.arrays[-2:])), k)
+    if len(first) < len(places):
         warnings.warn(
-            f"{len(places) - first.size} of {len(places)} inducing points are there twice: one of each is kept",
+            f"{len(places) - len(first)} of {len(places)} inducing points are there twice: one of each is kept",
             GPXWarning,
             stacklevel=2,
         )
-        return places[np.sort(first)]
+        return places[np.array(list(first.values()))]
     return places

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from .cg import CgSolver
 from .checkpoint import Checkpoint, State
+from .errors import InputError
 from .evidence import Keep, Optimum, climb, maximise_evidence
 from .exact import ExactSolver
 from .inducing import InducingSolver
+from .inputs import Places
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
 from .placing import Choice
@@ -68,31 +71,34 @@ class Search:
     tol: float
     n_restarts: int
     random: np.random.RandomState
-    known: Params | None = None
+    known: tuple[Params, Places | None] | None = None
     checkpoint: Any = None
 
     def run(self, solver: Any, plan: Plan, data: Any, start: Params, executor: Executor, journal: Journal) -> Optimum:
         """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
         prior, first, warm = Prior.around(start), start, False
-        if self.known is not None and self.known.labels == start.labels:
-            usable = prior.free & np.isfinite(self.known.theta)
-            first, warm = start.with_theta(np.where(usable, self.known.theta, start.theta)), True
+        places = None
+        if self.known is not None and self.known[0].labels == start.labels:
+            known, places = self.known
+            usable = prior.free & np.isfinite(known.theta)
+            first, warm = start.with_theta(np.where(usable, known.theta, start.theta)), True
         file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
         if file is not None and (state := file.read()) is not None:
-            first, warm = start.with_theta(state.theta), True
+            first, warm, places = start.with_theta(state.theta), True, state.places
             journal.say(f"resumed from {file.path}")
-            if state.finished and plan.solver != "inducing":  # whose points are not in the file
+            if state.finished and (plan.solver != "inducing" or places is not None):
+                solver.places = places
                 return Optimum(first, None, True, "as the checkpoint left it", [])
 
         def keep(params: Params, finished: bool = False) -> None:
             if file is not None:
-                file.write(State(params.theta, finished))
+                file.write(State(params.theta, finished, getattr(solver, "places", None)))
 
         task = Task(data, prior, executor, journal, keep)
         if plan.solver == "exact":
             optimum = self._exact(task, solver, first, warm)
         elif plan.solver == "inducing":
-            optimum = self._inducing(task, solver, plan, first, warm)
+            optimum = self._inducing(task, solver, plan, first, warm, places)
         else:
             if not warm:
                 optimum = self._subset(task, plan, first)
@@ -109,26 +115,40 @@ class Search:
         more = {"n_restarts": self.n_restarts, "random": self.random, "whole": whole, "warm": warm}
         return self._search(maximise_evidence, task, solver, first, tol, **more)
 
-    def _inducing(self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool) -> Optimum:
-        """The exact optimum of a subset, points placed there and moved on a sample, then the bound of all rows."""
-        rows = task.data
+    def _inducing(
+        self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None
+    ) -> Optimum:
+        """The exact optimum of a subset, points placed there and moved on a sample, then the bound of all rows. Points known
+        from before stay where they are."""
+        rows, choice, journal = task.data, solver.choice, task.journal
+        sample = MemoryRows(rows.sample(plan.sample))
         if not warm:
-            some = rows.sample(plan.subset)
-            exact = ExactSolver(len(some), np.float64, task.executor)
-            on_some = replace(task, data=some, keep=lambda params: None)
-            found = self._exact(on_some, exact, first, whole=f"{len(some)} rows", tol=SUBSET_TOL)
+            some = replace(task, data=rows.sample(plan.subset), keep=lambda params: None)
+            exact = ExactSolver(len(some.data), np.float64, task.executor)
+            found = self._exact(some, exact, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
             first = found.params
-            if task.journal.stopped:
+            if journal.stopped:
                 return replace(found, evidence=None)
-        places, sample = solver.place(rows, first), MemoryRows(rows.sample(plan.sample))
-        if len(places) < len(rows):
-            move = solver.choice.move and movable(places, first.kernel)
-            first = settle(solver, sample, first, task.prior, task.journal, move)
-            if task.journal.stopped:
-                return Optimum(first, None, False, "stopped on a sample", [])
-        with task.journal.phase("curvature on a sample"):
-            solver.metric = curvature(solver, sample, first, task.prior.free)
-        return replace(self._exact(task, solver, first, warm=True, tol=BOUND_TOL), evidence=None)
+        if places is not None and choice.given is None and places.Z.shape == (plan.points, sample.data.Z.shape[1]):
+            solver.places = places
+        elif len(placed := solver.place(rows, first)) < len(rows):
+            if choice.move and not movable(placed, first.kernel):
+                if choice.move is True:
+                    raise InputError("optimize_inducing=True needs a dense X and Z, and a kernel of vectors")
+                choice = replace(choice, move=False)
+            first = settle(solver, sample, first, task.prior, journal, bool(choice.move))
+            task.keep(first)
+        optimum = Optimum(first, None, False, "stopped on a sample", [])
+        if journal.stopped:
+            return optimum
+        try:
+            with journal.phase("curvature on a sample"):
+                solver.metric = curvature(solver, sample, first, task.prior.free)
+            steady = SimpleNamespace(evaluate=solver.steady)
+            return replace(self._exact(task, steady, first, warm=True, tol=BOUND_TOL), evidence=None)
+        except KeyboardInterrupt:
+            journal.interrupted()
+            return optimum
 
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
         """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""

@@ -6,7 +6,9 @@ A first pass surveys them (sizes, scales, a sample, checksums); every later one 
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError
-from .inputs import Door, Gate, Inputs, door_for, target_of, unpack
+from .inputs import Door, Gate, Inputs, count_rows, door_for, take, target_of, unpack
 from .plan import CG_ROWS, INDUCING
 from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
 from .runtime import Executor, slices
@@ -39,9 +41,11 @@ class Chunk(NamedTuple):
 Source = Callable[[], Iterator[Chunk]]
 
 
-def source_of(X: Any, y: Any, Z: Any, solver: str) -> Source | None:
+def source_of(X: Any, y: Any, Z: Any, solver: str, takes: str = "vectors") -> Source | None:
     """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams to
     the inducing solver only, or where `auto` would take it."""
+    if hasattr(X, "__next__"):
+        raise InputError("a generator is used up by one pass: give the function that makes it")
     if callable(X) or isinstance(X, str | Path):
         if Z is not None:
             raise InputError("a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns")
@@ -51,14 +55,13 @@ def source_of(X: Any, y: Any, Z: Any, solver: str) -> Source | None:
             raise InputError("a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)")
         return lambda: _yielded(X)
     inner, z = unpack(X, Z)
-    streams = solver in INDUCING or (
-        solver == "auto" and any(isinstance(A, np.memmap) and len(A) > CG_ROWS for A in (inner, z))
-    )
-    if streams and any(isinstance(A, np.memmap) for A in (inner, z)):
-        if np.ndim(y) != 1 or len(y) != len(inner) or (z is not None and len(z) != len(inner)):
-            raise InputError(f"a memory map of {len(inner)} rows needs y (and Z) of as many")
-        return lambda: _mapped(inner, y, z)
-    return None
+    mapped = [len(A) for A in (inner, z) if isinstance(A, np.memmap)]
+    if not mapped or takes != "vectors" or not (solver in INDUCING or (solver == "auto" and mapped[0] > CG_ROWS)):
+        return None
+    target = y.reshape(-1) if getattr(y, "shape", ())[1:] == (1,) and hasattr(y, "reshape") else y
+    if y is None or {count_rows(A) for A in (inner, z, target) if A is not None} != set(mapped[:1]):
+        raise InputError(f"a memory map of {mapped[0]} rows needs y (and X and Z) of as many")
+    return lambda: _mapped(inner, target, z)
 
 
 def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
@@ -72,24 +75,38 @@ def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
 
 
 def _mapped(X: Any, y: Any, Z: Any) -> Iterator[Chunk]:
-    for k, rows in enumerate(slices(len(X), CHUNK)):
-        yield Chunk(f"chunk {k + 1}", np.asarray(X[rows]), np.asarray(y[rows]), None if Z is None else np.asarray(Z[rows]))
+    for k, rows in enumerate(slices(count_rows(X), CHUNK)):
+        yield Chunk(f"chunk {k + 1}", _rows_of(X, rows), y[rows], None if Z is None else _rows_of(Z, rows))
+
+
+def _rows_of(A: Any, rows: slice) -> Any:
+    """In memory, with the names that it has."""
+    taken = take(A, rows)
+    return np.asarray(taken) if isinstance(taken, np.memmap) else taken
 
 
 def _files(path: Path, target: Any) -> Source:
     if not path.exists():
         raise InputError(f"X={str(path)!r}: there is no such folder or file")
-    files = sorted(p for p in (path.iterdir() if path.is_dir() else [path]) if _kind(p) is not None)
+    found = [p for p in path.iterdir() if p.is_file() and p.name[0] not in "._"] if path.is_dir() else [path]
+    files = sorted(p for p in found if _kind(p) is not None)
     if not files:
         raise InputError(f"{str(path)!r} holds no {', '.join(READERS)} file")
-    for name in {kind for p in files if (kind := _kind(p)) != "npz"}:
-        if not isinstance(target, str):
-            raise InputError(f"{name} files need the name of the target column: fit(folder, 'name')")
+    kinds = {_kind(p) for p in files}
+    if kinds != {"npz"} and not isinstance(target, str):
+        raise InputError("CSV and Parquet files need the name of the target column: fit(folder, 'name')")
+    if kinds == {"npz"} and target is not None:
+        raise InputError("npz files bring their own y: give fit(folder) alone")
 
     def chunks() -> Iterator[Chunk]:
         for file in files:
-            for k, (X, y, Z) in enumerate(_READ[_kind(file) or ""](file, target)):
-                yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
+            try:
+                for k, (X, y, Z) in enumerate(_READ[_kind(file) or ""](file, target)):
+                    yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
+            except InputError:
+                raise
+            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+                raise InputError(f"{file.name} cannot be read: {error}") from error
 
     return chunks
 
@@ -103,6 +120,8 @@ def _read_npz(path: Path, target: Any) -> Iterator[tuple[Any, Any, Any]]:
         if missing := {"X", "y"} - set(file.files):
             raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
         X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
+    if len({len(A) for A in (X, y, Z) if A is not None}) > 1:
+        raise InputError(f"{path.name}: X, y and Z have {', '.join(str(len(A)) for A in (X, y, Z) if A is not None)} rows")
     for rows in slices(len(X), CHUNK):
         yield X[rows], y[rows], None if Z is None else Z[rows]
 
@@ -117,7 +136,8 @@ def _read_csv(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
 def _read_parquet(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
     file = _needed("pyarrow.parquet").ParquetFile(path)
     for batch in file.iter_batches(batch_size=CHUNK):
-        yield _split(batch.to_pandas(), target, path)
+        frame = batch.to_pandas()
+        yield _split(frame.reset_index() if frame.index.names[0] is not None else frame, target, path)
 
 
 _READ: dict[str, Callable[[Path, Any], Iterator[tuple[Any, Any, Any]]]] = {
@@ -156,28 +176,62 @@ class Raw(NamedTuple):
 
 def through(gate: Gate, chunk: Chunk, start: int, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
     """Checked; an error names the chunk, and the row where a number is missing."""
-    try:
-        X, Z = unpack(chunk.X, chunk.Z)
+    X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
+    with _named(chunk, lambda: _where((X, Z, chunk.y), start)):
         x, raw, z = gate(X, Z, sparse)
         y = target_of(chunk.y)
         if len(y) != raw.shape[0]:
             raise InputError(f"{raw.shape[0]} rows of X, {len(y)} of y")
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{chunk.name}{_where(chunk, start)}: {error}") from error
     return Raw(X, x, raw, y, z, Z)
 
 
-def _where(chunk: Chunk, start: int) -> str:
+@contextmanager
+def _named(chunk: Chunk, where: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Errors inside are of this chunk."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{chunk.name}{where()}: {error}") from error
+
+
+def _where(arrays: tuple[Any, ...], start: int) -> str:
     """The first row with something that is not a finite number."""
     rows = []
-    for A in (*unpack(chunk.X, chunk.Z), chunk.y):
+    for A in arrays:
         try:
-            numbers = A.toarray() if sp.issparse(A) else np.asarray(A, dtype=float)
+            if sp.issparse(A):
+                entries = np.flatnonzero(~np.isfinite(A.data))
+                rows += [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1] if entries.size else []
+                continue
+            numbers = np.asarray(A, dtype=float)
         except (TypeError, ValueError):
             continue
-        bad = ~np.isfinite(numbers.reshape(len(numbers), -1)).all(axis=1) if np.ndim(numbers) else np.zeros(0, bool)
+        bad = ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim))) if numbers.ndim else np.zeros(0, bool)
         rows += [int(bad.argmax())] if bad.any() else []
     return f", its row {min(rows) + 1} (row {start + min(rows) + 1:,} of all)" if rows else ""
+
+
+@dataclass(frozen=True)
+class Print:
+    """By which a chunk is known again, in later passes."""
+
+    name: str
+    rows: int
+    checksum: bytes
+
+    @classmethod
+    def of(cls, name: str, raw: Raw) -> Print:
+        seen = hashlib.blake2b(digest_size=8)
+        A: Any
+        for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
+            for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
+                seen.update(np.ascontiguousarray(array).data)
+        return cls(name, len(raw.y), seen.digest())
+
+    def must_be(self, before: Print) -> None:
+        if (self.rows, self.checksum) != (before.rows, before.checksum):
+            what = f"{self.rows} rows, {before.rows} before" if self.rows != before.rows else "other numbers"
+            raise InputError(f"{self.name} differs from the first pass ({what}): it must bring the same rows every time")
 
 
 @dataclass
@@ -192,17 +246,23 @@ class Survey:
     sample: tuple[Any, Any, np.ndarray]
     first: Raw
     keep: int
+    prints: list[Print]
 
     @classmethod
-    def of(cls, raw: Raw, start: int, keep: int, seed: int) -> Survey:
+    def of(cls, name: str, raw: Raw, start: int, keep: int, seed: int) -> Survey:
         row_keys = keys(start, len(raw.y), seed)
         at = least(row_keys, keep)
         columns = Columns.of(raw.x), Columns.of(raw.Z), Columns.of(raw.y[:, None])
-        return cls(len(raw.y), *columns, row_keys[at], (raw.x[at], raw.Z[at], raw.y[at]), _head(raw), keep)
+        sample = raw.x[at], raw.Z[at], raw.y[at]
+        return cls(len(raw.y), *columns, row_keys[at], sample, _head(raw), keep, [Print.of(name, raw)])
 
     def __iadd__(self, other: Survey) -> Survey:
-        same_columns(self.first, other.first)
+        try:
+            same_columns(self.first, other.first)
+        except InputError as error:
+            raise InputError(f"{other.prints[0].name}: {error}") from None
         self.rows += other.rows
+        self.prints = self.prints + other.prints
         self.x, self.z, self.y = self.x + other.x, self.z + other.z, self.y + other.y
         both = np.concatenate([self.keys, other.keys])
         at = least(both, self.keep)
@@ -236,9 +296,10 @@ def same_columns(first: Raw, other: Raw) -> None:
             raise InputError(f"{name} is {'sparse' if sp.issparse(b) else 'dense'} here and not in the first chunk")
     if (first.separate is None) != (other.separate is None):
         raise InputError("some chunks bring a Z of their own, and some do not")
-    names = [getattr(A, "columns", None) for A in (first.z, other.z)]
-    if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
-        raise InputError(f"columns are {list(names[1])} here and {list(names[0])} in the first chunk")
+    for pair in ((first.X, other.X), (first.z, other.z)):
+        names = [getattr(A, "columns", None) for A in pair]
+        if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
+            raise InputError(f"columns are {list(names[1])} here and {list(names[0])} in the first chunk")
 
 
 def gate_for(takes: str, x_transformer: Any, z_transformer: Any) -> Gate:
@@ -254,39 +315,21 @@ def gate_for(takes: str, x_transformer: Any, z_transformer: Any) -> Gate:
     return Gate(takes, x_transformer, z_transformer)
 
 
-def chunks_through(door: Door, source: Source) -> Iterator[Inputs]:
-    """Behind a door that is known."""
+def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> Iterator[Inputs]:
+    """Behind a door that is known; `check` knows the names of X's columns."""
     start = 0
     for chunk in source():
-        if not _empty(chunk):
+        if not is_empty(chunk):
             raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
-            try:
+            with _named(chunk):
+                check(raw.X)
                 door.must_match(raw.x, raw.Z, raw.separate)
-            except InputError as error:
-                raise InputError(f"{chunk.name}: {error}") from None
+                inputs = door.training(raw.x, raw.Z, raw.y)
             start += len(raw.y)
-            yield door.training(raw.x, raw.Z, raw.y)
+            yield inputs
 
 
 # -------------------------------------------------------------------------------------------------------------- rows
-
-
-@dataclass(frozen=True)
-class Print:
-    """By which a chunk is known again."""
-
-    name: str
-    rows: int
-    checksum: bytes
-
-    @classmethod
-    def of(cls, name: str, raw: Raw) -> Print:
-        seen = hashlib.blake2b(digest_size=8)
-        A: Any
-        for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
-            for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
-                seen.update(np.ascontiguousarray(array).data)
-        return cls(name, len(raw.y), seen.digest())
 
 
 @dataclass(frozen=True)
@@ -311,7 +354,6 @@ class StreamRows(SurveyedRows):
     """Rows behind the door, read anew for every pass."""
 
     source: Source
-    prints: list[Print]
 
     @classmethod
     def open(
@@ -319,42 +361,35 @@ class StreamRows(SurveyedRows):
     ) -> StreamRows:
         """After one pass that surveys all chunks."""
         survey: Survey | None = None
-        prints, start = [], 0
+        start = 0
         for chunk in source():
-            if _empty(chunk):
+            if is_empty(chunk):
                 continue
             raw = through(gate, chunk, start)
-            found = Survey.of(raw, start, keep, seed)
-            prints.append(Print.of(chunk.name, raw))
-            try:
-                survey = found if survey is None else survey.__iadd__(found)
-            except InputError as error:
-                raise InputError(f"{chunk.name}: {error}") from None
+            found = Survey.of(chunk.name, raw, start, keep, seed)
+            survey = found if survey is None else survey.__iadd__(found)
             start += len(raw.y)
             tell(start, 0)
         if survey is None:
             raise InputError("the stream has no rows")
-        return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source, prints)
+        return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source)
 
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         return executor.add_up(task, told(blocks_of(self._chunks()), len(self), tell))
 
     def _chunks(self) -> Iterator[Inputs]:
-        expected, start = iter(self.prints), 0
+        expected, start = iter(self.survey.prints), 0
         for chunk in self.source():
-            if _empty(chunk):
+            if is_empty(chunk):
                 continue
             raw = through(self.door.gate, chunk, start, (self.door.sparse_x, self.door.sparse_z))
-            seen, before = Print.of(chunk.name, raw), next(expected, None)
-            if before is None:
+            if (before := next(expected, None)) is None:
                 raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
-            if (seen.rows, seen.checksum) != (before.rows, before.checksum):
-                what = f"{seen.rows} rows, {before.rows} before" if seen.rows != before.rows else "other numbers"
-                raise InputError(
-                    f"{chunk.name} differs from the first pass ({what}): a stream must bring the same rows every time"
-                )
+            Print.of(chunk.name, raw).must_be(before)
+            with _named(chunk):
+                inputs = self.door.training(raw.x, raw.Z, raw.y, self.standardize)
             start += len(raw.y)
-            yield self.door.training(raw.x, raw.Z, raw.y, self.standardize)
+            yield inputs
         if (missing := next(expected, None)) is not None:
             raise InputError(
                 f"the stream ended before {missing.name}, after {start:,} of {len(self):,} rows: "
@@ -363,8 +398,10 @@ class StreamRows(SurveyedRows):
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        return [np.frombuffer(b"".join(p.checksum for p in self.prints), np.uint8)]
+        return [np.frombuffer(b"".join(p.checksum for p in self.survey.prints), np.uint8)]
 
 
-def _empty(chunk: Chunk) -> bool:
-    return hasattr(chunk.y, "__len__") and len(chunk.y) == 0
+def is_empty(chunk: Chunk) -> bool:
+    """Of neither X nor y a row."""
+    X, _ = unpack(chunk.X, chunk.Z)
+    return hasattr(chunk.y, "__len__") and len(chunk.y) == 0 and count_rows(X) == 0
