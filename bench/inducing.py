@@ -66,7 +66,7 @@ def evaluation():
         solver = InducingSolver(Choice(500, "given", 0, model.posterior_.parts.data), executor, Journal())
 
         def with_points():
-            solver.slopes(rows, solver.bound(rows, params), places=True)
+            solver.slopes(rows, solver.bound(rows, params), by_points=True)
 
         def ours():
             solver.evaluate(rows, params)

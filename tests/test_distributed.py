@@ -17,7 +17,7 @@ dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from gpx_scale.distributed import DaskGPXRegressor  # noqa: E402
+from gpx_scale.distributed import DaskGPXRegressor, result_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # Dask's own, of files and sockets that close later
 ARGUMENTS = {"n_inducing": 25, "random_state": 0}
@@ -76,6 +76,26 @@ def test_frames_names_and_futures(client, local):
     futures = client.scatter([(X[:700], y[:700]), (X[700:700], y[700:700]), (X[700:], y[700:])])
     model = DaskGPXRegressor(client, **ARGUMENTS).fit(futures)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
+
+
+def test_a_z_of_its_own_in_arrays_and_futures(client):
+    Z = np.abs(X[:, :4])
+    here = GPXRegressor(solver="inducing", **ARGUMENTS, optimizer=None).fit(X, y, Z)
+    halves = client.scatter([(A[:600], b[:600], C[:600]) for A, b, C in ((X, y, Z), (X[600:], y[600:], Z[600:]))])
+    arrays_of_three = [da.from_array(A, chunks=500) for A in (X, y, Z)]
+    for model in (
+        DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(*arrays_of_three),
+        DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(halves),
+    ):
+        assert_allclose(model.predict(X, Z), here.predict(X, Z), atol=1e-10)
+
+
+def test_an_error_of_a_task_is_not_waited_for(client):
+    def late():
+        raise TimeoutError("storage did not answer")
+
+    with pytest.raises(TimeoutError, match="storage"):
+        result_of(client, client.submit(late, pure=False))
 
 
 def test_a_worker_that_is_killed_is_survived(client, local):

@@ -150,7 +150,7 @@ class Differentiate:
     frame: Frame
     M: np.ndarray
     v: np.ndarray
-    places: bool = False
+    by_points: bool = False
 
     def __call__(self, block: Inputs) -> Slopes:
         frame, params, kernel = self.frame, self.frame.params, self.frame.params.kernel
@@ -167,13 +167,12 @@ class Differentiate:
         along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
         along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
         along_own = (-0.5 * z_squared / D) @ kernel.diagonal_slopes(points)
-        x, z = self._places(block, points, G, inner, S) if self.places else (None, None)
+        x = z = None
+        if self.by_points:
+            x, z = _pull(frame, block, points, np.ascontiguousarray((G * inner).T), G.T)
         G *= inner
         along_S = kernel.contract(points, frame.points, G).sum(axis=0)
         return Slopes(np.concatenate([along_S + along_own, along_noise]), x, z)
-
-    def _places(self, block: Inputs, points: Any, G: np.ndarray, inner: np.ndarray, S: np.ndarray) -> Any:
-        return _pull(self.frame, block, points, np.ascontiguousarray((G * inner).T), G.T)
 
 
 def _pull(frame: Frame, rows: Places, points: Any, weighed: np.ndarray, G: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -223,21 +222,21 @@ class Bound:
         half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
         return half.T @ half
 
-    def differentiate(self, places: bool = False) -> Differentiate:
+    def differentiate(self, by_points: bool = False) -> Differentiate:
         """The map of the second pass."""
-        return Differentiate(self.frame, self._sandwich(self.E), self.v, places)
+        return Differentiate(self.frame, self._sandwich(self.E), self.v, by_points)
 
     def _sandwich(self, A: np.ndarray) -> np.ndarray:
         """L^-T A L^-1 of a symmetric A;  (m, m)."""
         return self.frame.down(self.frame.down(A).T)
 
-    def own_slopes(self, places: bool = False) -> Slopes:
+    def own_slopes(self, by_points: bool = False) -> Slopes:
         """What S_uu adds: G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1."""
         frame, kernel = self.frame, self.frame.params.kernel
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
         weighed = G * frame.places.Z.inner(frame.places.Z)
         x = z = None
-        if places:  # u is on both sides of S_uu
+        if by_points:  # u is on both sides of S_uu
             x, z = _pull(frame, frame.places, frame.points, 2.0 * weighed, 2.0 * G)
         theta = kernel.contract(frame.points, frame.points, weighed).sum(axis=0)
         return Slopes(np.concatenate([theta, np.zeros(2)]), x, z)

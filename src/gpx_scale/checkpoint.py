@@ -45,11 +45,11 @@ class Checkpoint:
     fingerprint: str
 
     @classmethod
-    def at(cls, path: Any, data: Inputs | Rows, start: Params) -> Checkpoint:
+    def at(cls, path: Any, data: Inputs | Rows, start: Params, about: str = "") -> Checkpoint:
         path = Path(os.fspath(path))
         if not path.parent.is_dir():
             raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
-        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names)).encode(), digest_size=16)
+        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, about)).encode(), digest_size=16)
         rows = data if isinstance(data, Rows) else MemoryRows(data)
         for array in (start.theta, *rows.arrays):
             seen.update(str(array.shape).encode())

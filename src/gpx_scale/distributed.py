@@ -12,22 +12,20 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from .bound import Collect, Statistics
 from .errors import GPXError, InputError
 from .estimator import GPXRegressor
-from .inputs import Door, Gate, Inputs, remember_columns, take, unpack
-from .params import whole
-from .plan import sample_rows
-from .progress import Journal
+from .inputs import Door, Gate, Inputs, take, unpack
 from .rows import MemoryRows, Tell, nobody
 from .runtime import Executor, threads
-from .stream import Chunk, Print, Survey, SurveyedRows, gate_for, is_empty, through
+from .stream import Chunk, Print, Survey, SurveyedRows, is_empty, named, through
 
 try:
     import dask
@@ -72,6 +70,7 @@ class DaskGPXRegressor(GPXRegressor):
 
     def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
         """As of `GPXRegressor`; of a Dask array or dataframe, the means as a Dask array, computed where the partitions are."""
+        check_is_fitted(self)
         if not dask.is_dask_collection(X):
             return super().predict(X, Z, return_std, return_cov)
         if Z is not None or return_std or return_cov:
@@ -81,27 +80,11 @@ class DaskGPXRegressor(GPXRegressor):
             return X.map_partitions(local.predict, meta=np.empty(0))
         return X.rechunk({1: -1}).map_blocks(local.predict, drop_axis=1, dtype=float)
 
-    def _receive(
-        self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
-    ) -> tuple[Door, Any, Any]:
+    def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
         X, Z = unpack(X, Z)
         if not _is_remote(X):
-            return super()._receive(X, y, Z, kernel, solver, random, journal)
-        gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
-        client = client_of(self.client)
-        partitions = partitions_of(X, y, Z)
-        with journal.phase("survey of the partitions"):
-            rows = DaskRows.open(
-                client,
-                partitions,
-                gate,
-                keep=sample_rows(whole(self.n_inducing, "n_inducing", least=1)),
-                seed=random.randint(2**31),
-                standardize=self.standardize,
-                fit_intercept=self.fit_intercept,
-            )
-        remember_columns(self, rows.survey.first.X, reset=True)
-        return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
+            return super()._elsewhere(X, y, Z, solver, kernel)
+        return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z))
 
     def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
         X, Z = unpack(X, Z)
@@ -111,11 +94,15 @@ class DaskGPXRegressor(GPXRegressor):
         parts = partitions_of(X, y, Z)
         with dask.config.set(LARGE):
             heads = client.compute([dask.delayed(_head)(part) for part in parts])
-            for head in (result_of(client, future) for future in heads):
-                if head is not None:
+            start, sums = 0, []
+            for k, part in enumerate(parts):
+                rows, head = result_of(client, heads[k])
+                if rows:
                     self._compare_columns(head)
-            inputs = [dask.delayed(_inputs)(part, door, f"partition {k + 1}", 0, True) for k, part in enumerate(parts)]
-            return result_of(client, tree(client, client.compute([dask.delayed(_add_up)(task, data) for data in inputs])))
+                data = dask.delayed(_inputs)(part, door, f"partition {k + 1}", start, True)
+                sums.append(dask.delayed(_add_up)(task, data))
+                start += rows
+            return result_of(client, tree(client, client.compute(sums)))
 
     def _query(self, X: Any, Z: Any) -> Any:
         if _is_remote(X):
@@ -124,7 +111,7 @@ class DaskGPXRegressor(GPXRegressor):
 
     def __sklearn_clone__(self) -> DaskGPXRegressor:
         """A client is shared, not copied."""
-        return DaskGPXRegressor(
+        return type(self)(
             **{name: value if name == "client" else clone(value, safe=False) for name, value in self.get_params(False).items()}
         )
 
@@ -149,6 +136,7 @@ def client_of(client: Any) -> Any:
 
 
 def _is_remote(X: Any) -> bool:
+    X, _ = unpack(X, None)
     return dask.is_dask_collection(X) or _are_futures(X)
 
 
@@ -200,9 +188,9 @@ def _count(parts: Any) -> int:
     return len(parts[1])
 
 
-def _head(parts: Any) -> Any:
-    """One row, to know columns by."""
-    return take(parts[0], slice(0, 1)) if len(parts[1]) else None
+def _head(parts: Any) -> tuple[int, Any]:
+    """How many rows, and one of them, to know columns by."""
+    return len(parts[1]), take(parts[0], slice(0, 1))
 
 
 def _survey(parts: Any, gate: Gate, name: str, start: int, keep: int, seed: int) -> Survey | None:
@@ -220,8 +208,9 @@ def _inputs(
     raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
     if before is not None:
         Print.of(name, raw).must_be(before[name])
-    door.must_match(raw.x, raw.Z, raw.separate)
-    return door.training(raw.x, raw.Z, raw.y, standardize)
+    with named(chunk):
+        door.must_match(raw.x, raw.Z, raw.separate)
+        return door.training(raw.x, raw.Z, raw.y, standardize)
 
 
 @lru_cache(maxsize=1)
@@ -266,7 +255,16 @@ class DaskRows(SurveyedRows):
 
     @classmethod
     def open(
-        cls, client: Any, partitions: list[Any], gate: Gate, *, keep: int, seed: int, standardize: bool, fit_intercept: bool
+        cls,
+        client: Any,
+        partitions: list[Any],
+        gate: Gate,
+        *,
+        keep: int,
+        seed: int,
+        standardize: bool,
+        fit_intercept: bool,
+        tell: Tell = nobody,
     ) -> DaskRows:
         """After one pass that surveys all partitions; another brings them behind the door, where they stay."""
         counts = [result_of(client, future) for future in client.compute([dask.delayed(_count)(p) for p in partitions])]
@@ -282,6 +280,7 @@ class DaskRows(SurveyedRows):
             survey = result_of(client, tree(client, surveys))
             if survey is None:
                 raise InputError("the partitions have no rows")
+            tell(survey.rows, survey.rows)
             door = survey.door(gate, standardize, fit_intercept)
             prints = {one.name: one for one in survey.prints}
             workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
@@ -305,10 +304,6 @@ class DaskRows(SurveyedRows):
         tell(len(self), len(self))
         return found
 
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        return [self.survey.keys, self.survey.sample[2], self.survey.x.centre, self.survey.y.centre]
-
 
 def tree(client: Any, parts: list[Any]) -> Any:
     """A future of the sum, added FAN_IN at a time where the parts are."""
@@ -324,6 +319,8 @@ def result_of(client: Any, future: Any) -> Any:
         try:
             return future.result(timeout=POLL)
         except TimeoutError:
+            if future.done():  # the task's own
+                raise
             if client.scheduler_info()["workers"]:
                 alone = None
             elif alone is None:
@@ -331,7 +328,7 @@ def result_of(client: Any, future: Any) -> Any:
             elif time.monotonic() - alone > PATIENCE:
                 future.cancel()
                 raise GPXError(f"the cluster has had no workers for {PATIENCE:.0f} s: the fit was given up") from None
-        except distributed.client.FutureCancelledError as error:
+        except distributed.client.CancelledError as error:
             raise GPXError(
                 f"a partition was lost with its worker and cannot be made again ({error}): give Dask collections"
             ) from None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,12 @@ from .params import Params, positive, whole
 from .placing import Choice, count_of
 from .plan import INDUCING, Plan, make_plan, sample_rows, within
 from .posterior import Posterior
-from .progress import FitReport, Journal
+from .progress import FitReport, Journal, undone_on_failure
 from .rows import MemoryRows, Rows, blocks_of
 from .runtime import Executor, parse_memory
 from .solution import Evidence
 from .solvers import Search, make_solver
-from .stream import StreamRows, chunks_through, gate_for, source_of
+from .stream import StreamRows, SurveyedRows, chunks_through, gate_for, source_of
 
 
 class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
@@ -48,7 +48,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         One theta2 for each column of X.
     solver : str, default="auto"
         "auto" (exact up to 10,000 rows, "cg" up to 100,000 and of a sparse Z on the pairs of rows that share a feature, if
-        fewer than half do; then, and for streams, "inducing"), "exact", "cg", "inducing" (or "nystrom").
+        fewer than half do; "inducing" beyond, for streams, and where `cg` does not fit), "exact", "cg", "inducing" (or
+        "nystrom").
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
@@ -100,7 +101,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     theta_ : ndarray
         Their logarithms, in this order.
     log_marginal_likelihood_value_ : float
-        Evidence in the units of y, without prior.
+        Evidence in the units of y, without prior; of inducing points, a lower bound of it.
     solver_ : str
     fit_report_ : FitReport
         What the fit did; print it.
@@ -209,9 +210,12 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             return self._fit(X, y, Z, "inducing")
         if self._params.kernel.takes == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
-        with _undone_on_failure(self), self._engine() as (executor, _):
+        with undone_on_failure(self), self._engine() as (executor, _):
             parts = self._points_of(self.posterior_.parts, executor)
-            parts = parts.with_more(self._more(X, y, Z, Collect(parts.frame), executor))
+            more = self._more(X, y, Z, Collect(parts.frame), executor)
+            if more is None:
+                raise InputError("there are no rows to add")
+            parts = parts.with_more(more)
             self._rows, self.solver_ = None, "inducing"
             self._plan = replace(self._plan, n=parts.statistics.rows, solver="inducing")
             self.posterior_ = Posterior(parts, self._params)
@@ -225,7 +229,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             return parts
         self._plan = self._plan_for(self._door, parts.data, self._params.kernel, "inducing")
         choice = self._choice(self._plan, self._door, self._params.kernel)
-        return make_solver(self._plan, executor, None, Journal(), choice).condition(MemoryRows(parts.data), self._params)
+        rows = MemoryRows(replace(parts.data, x=self._params.kernel.rows(parts.data.x)))
+        return make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
 
     def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
         """Statistics of rows for a model that stands."""
@@ -242,7 +247,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
         self._check_arguments()
         journal = Journal(self.verbose, self.callbacks)
-        with _undone_on_failure(self), self._engine() as (executor, _):
+        with undone_on_failure(self), self._engine() as (executor, _):
             kernel = as_kernel(self.kernel, self.theta1, self.theta2)
             random = check_random_state(self.random_state)
             door, data, plan = self._receive(X, y, Z, kernel, solver, random, journal)
@@ -255,33 +260,34 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     def _receive(
         self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
     ) -> tuple[Door, Any, Plan]:
-        """Data behind the door: Inputs, or for inducing points Rows, which a stream stays."""
+        """Data behind the door: Inputs, or for inducing points Rows, which may be elsewhere."""
+        scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
+        seed = 0 if self.random_state is None else random.randint(2**31)  # a checkpoint must find the same sample again
+        survey = self._elsewhere(X, y, Z, solver, kernel)
+        if survey is not None:
+            count = whole(count_of(self.inducing_points, self.n_inducing), "n_inducing", least=1)
+            make_plan(1, 1, 1, solver=solver, dtype=self.dtype, stream=True)  # refused before anything is read
+            gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
+            with journal.phase("survey of the rows"):
+                rows = survey(gate, keep=sample_rows(count), seed=seed, tell=journal.passed, **scale)
+            remember_columns(self, rows.survey.first.X, reset=True)
+            return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
+        remember_columns(self, X, reset=True)
+        how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
+        door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
+        plan = self._plan_for(door, data, kernel, solver)
+        if plan.solver == "inducing":
+            return door, MemoryRows(replace(data, x=kernel.rows(data.x)), seed), plan
+        return door, data, plan
+
+    def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
+        """How rows that are not in memory are surveyed; None where they are."""
         source = source_of(X, y, Z, solver, kernel.takes)
-        if source is None:
-            remember_columns(self, X, reset=True)
-            how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
-            scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
-            door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
-            plan = self._plan_for(door, data, kernel, solver)
-            if plan.solver == "inducing":
-                return door, MemoryRows(replace(data, x=kernel.rows(data.x)), random.randint(2**31)), plan
-            return door, data, plan
-        gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
-        with journal.phase("survey of the stream"):
-            rows = StreamRows.open(
-                source,
-                gate,
-                keep=sample_rows(whole(self.n_inducing, "n_inducing", least=1)),
-                seed=random.randint(2**31),
-                standardize=self.standardize,
-                fit_intercept=self.fit_intercept,
-                tell=journal.passed,
-            )
-        remember_columns(self, rows.survey.first.X, reset=True)
-        return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
+        return None if source is None else partial(StreamRows.open, source)
 
     def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
-        some = data.sample(1024) if isinstance(data, Rows) else data
+        elsewhere = isinstance(data, Rows)
+        some = data.sample(1024) if elsewhere else data
         return make_plan(
             len(data),
             some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
@@ -292,10 +298,10 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             n_jobs=self.n_jobs,
             gram=kernel.takes != "vectors",
             rank=self.preconditioner_rank,
-            density=_density(some.Z, solver) if data is some else None,
+            density=None if elsewhere else _density(some.Z, solver),
             radial=kernel.radial and not self.ard,
             n_inducing=count_of(self.inducing_points, self.n_inducing),
-            stream=data is not some,
+            stream=elsewhere,
         )
 
     def _learn(
@@ -428,19 +434,6 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "takes", "") == "gram"
         )
         return tags
-
-
-@contextmanager
-def _undone_on_failure(estimator: GPXRegressor) -> Iterator[None]:
-    """Ctrl-C or an error inside leaves the estimator's attributes as they were before, but for parameters that were found."""
-    before = dict(estimator.__dict__)
-    try:
-        yield
-    except BaseException:
-        found = {name: value for name, value in estimator.__dict__.items() if name == "_found"}
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before | found)
-        raise
 
 
 def _density(Z: Features, solver: str) -> float | None:

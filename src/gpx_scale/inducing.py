@@ -53,10 +53,10 @@ class InducingSolver:
         frame = self._frame(rows, params)
         return Bound.of(frame, rows.add_up(Collect(frame), self._executor, self._journal.passed))
 
-    def slopes(self, rows: Rows, bound: Bound, places: bool = False) -> Slopes:
+    def slopes(self, rows: Rows, bound: Bound, by_points: bool = False) -> Slopes:
         """Of the bound, by a second pass."""
-        slopes = rows.add_up(bound.differentiate(places), self._executor, self._journal.passed)
-        slopes += bound.own_slopes(places)
+        slopes = rows.add_up(bound.differentiate(by_points), self._executor, self._journal.passed)
+        slopes += bound.own_slopes(by_points)
         return slopes
 
     def evaluate(self, rows: Rows, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
@@ -123,11 +123,10 @@ class InducingParts(RowParts):
     def frame(self) -> Frame:
         return Frame(self.data, self.params, self.params.kernel.points(self.data.x), self.L, self.jitter)
 
-    def with_more(self, statistics: Statistics | None) -> InducingParts:
+    def with_more(self, statistics: Statistics) -> InducingParts:
         """The same after more rows, of which these are the sums."""
         total = self.statistics.copy()
-        if statistics is not None:
-            total += statistics
+        total += statistics
         return InducingParts.of(Bound.of(self.frame, total))
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Choice:
     count: int
     way: str
     candidates: int
-    given: Places | None = None
+    given: Places | None = field(default=None, repr=False)
     move: bool | str = False
 
     @classmethod
@@ -77,6 +77,12 @@ class Choice:
         distance = found.transform(flat)
         nearest = np.unique(distance.argmin(axis=0))
         return Places(sample.x[nearest], sample.Z[nearest])
+
+
+def alike(places: Places, rows: Places) -> bool:
+    """Whether points and rows have the same columns, in the same form."""
+    same = type(places.Z) is type(rows.Z) and places.Z.shape[1] == rows.Z.shape[1] and type(places.x) is type(rows.x)
+    return same and getattr(places.x, "shape", (0, 0))[1:] == getattr(rows.x, "shape", (0, 0))[1:]
 
 
 def count_of(way: Any, n_inducing: Any) -> Any:

@@ -151,8 +151,10 @@ def make_plan(
             f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or gather its rows"
         )
     if stream or inducing:
+        if asked == "float32" and inducing:
+            raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
         reason = "rows come in chunks: sums over them are all that is kept" if stream else "solver as asked"
-        return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
+        return _inducing_plan(n, p, d, reason, limit, jobs, points, stream)
     if solver == "exact" or (solver == "auto" and n <= EXACT_ROWS):
         try:
             return _exact_plan(n, p, d, solver, asked, limit, jobs, gram)
@@ -165,14 +167,14 @@ def make_plan(
     density = density if radial else None
     if solver == "auto" and n > CG_ROWS and (density is None or density >= DENSE):
         reason = f"n > {CG_ROWS}: inducing points, whose cost grows with n only"
-        return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
+        return _inducing_plan(n, p, d, reason, limit, jobs, points, stream)
     try:
         return _cg_plan(n, p, d, reason, asked, limit, jobs, gram, rank, density)
     except MemoryLimitError as too_much:
         if solver == "cg" or rank != "auto":
             raise
         reason = str(too_much).split(":")[0]
-    return _inducing_plan(n, p, d, reason, asked, limit, jobs, points, stream)
+    return _inducing_plan(n, p, d, reason, limit, jobs, points, stream)
 
 
 def inducing_bytes(n: int, p: int, d: int, *, points: int, sample: int, subset: int, n_jobs: int, stream: bool) -> int:
@@ -188,9 +190,7 @@ def sample_rows(n_inducing: int) -> int:
     return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
 
 
-def _inducing_plan(n: int, p: int, d: int, reason: str, dtype: str, limit: int, jobs: int, asked: int, stream: bool) -> Plan:
-    if dtype == "float32":
-        raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
+def _inducing_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, asked: int, stream: bool) -> Plan:
     points = min(n, asked)
     sample, subset = min(n, sample_rows(asked)), min(n, INDUCING_SUBSET)
     needed = inducing_bytes(n, p, d, points=points, sample=sample, subset=subset, n_jobs=jobs, stream=stream)

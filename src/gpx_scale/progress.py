@@ -156,6 +156,19 @@ class Journal:
         return self.report
 
 
+@contextmanager
+def undone_on_failure(estimator: Any) -> Iterator[None]:
+    """Ctrl-C or an error inside leaves the estimator's attributes as they were before, but for parameters that were found."""
+    before = dict(estimator.__dict__)
+    try:
+        yield
+    except BaseException:
+        found = {name: value for name, value in estimator.__dict__.items() if name == "_found"}
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before | found)
+        raise
+
+
 class Bar:
     """Lines on stderr and, while a solve runs, a bar below them: rewritten in place on a terminal, now and then elsewhere."""
 

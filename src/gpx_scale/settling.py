@@ -18,13 +18,13 @@ from .inducing import InducingSolver
 from .inputs import Places
 from .params import Params, Prior
 from .progress import Journal
-from .rows import Rows
+from .rows import MemoryRows, Rows
 
 HELD, TOGETHER = 12, 34  # evaluations with the kernel held, then with everything free
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
-FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one is none
+FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
 STEP = 0.05  # in the logs, of differences between slopes
-FIRST_NOISE = 0.15  # sigma_y to begin with, at least: a smaller one sees only what the points leave out
+FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
 
 
 def movable(places: Places, kernel: Any) -> bool:
@@ -34,9 +34,10 @@ def movable(places: Places, kernel: Any) -> bool:
     )
 
 
-def settle(solver: InducingSolver, rows: Rows, params: Params, prior: Prior, journal: Journal, move: bool) -> Params:
+def settle(solver: InducingSolver, rows: MemoryRows, params: Params, prior: Prior, journal: Journal, move: bool) -> Params:
     """Find parameters for the solver's points on these rows, and move the points with them if asked to."""
-    start = replace(params, sigma_y=max(params.sigma_y, FIRST_NOISE))
+    least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
+    start = replace(params, sigma_y=max(params.sigma_y, least))
     objective = _Objective(solver, rows, start, prior, journal)
     kernel = np.arange(start.theta.size) < start.theta.size - 2
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
@@ -59,11 +60,15 @@ def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarr
     for k in np.flatnonzero(free):
         there = here.copy()
         there[k] += STEP
-        moved = solver.evaluate(rows, params.with_theta(there)).gradient
+        try:
+            moved = solver.evaluate(rows, params.with_theta(there)).gradient
+        except NotPositiveDefinite:
+            continue
+        assert slope is not None
         assert moved is not None
         H[k, free] = (slope - moved)[free] / (STEP * len(rows))
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
-    H[np.ix_(free, free)] = (vectors * np.maximum(values, FLATTEST * np.abs(values).max())) @ vectors.T
+    H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())) @ vectors.T
     return H
 
 
@@ -114,7 +119,7 @@ class _Objective:
             bound = self.solver.bound(self.rows, params)
         except NotPositiveDefinite:
             return HOPELESS, np.zeros(int(free.sum()) + move * self._numbers().size)
-        slopes = self.solver.slopes(self.rows, bound, places=move)
+        slopes = self.solver.slopes(self.rows, bound, by_points=move)
         log_prior, along = self.prior.value_and_gradient(params.theta)
         n, value = len(self.rows), -(bound.value + log_prior)
         if value < self._best:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from .inducing import InducingSolver
 from .inputs import Places
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
-from .placing import Choice
+from .placing import Choice, alike
 from .plan import Plan, usual_rank, within
 from .progress import Journal
 from .rows import MemoryRows
@@ -25,6 +24,7 @@ from .runtime import Executor
 from .settling import curvature, movable, settle
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
+CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
@@ -82,7 +82,8 @@ class Search:
             known, places = self.known
             usable = prior.free & np.isfinite(known.theta)
             first, warm = start.with_theta(np.where(usable, known.theta, start.theta)), True
-        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start)
+        about = repr(solver.choice) if plan.solver == "inducing" else ""
+        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start, about)
         if file is not None and (state := file.read()) is not None:
             first, warm, places = start.with_theta(state.theta), True, state.places
             journal.say(f"resumed from {file.path}")
@@ -96,7 +97,7 @@ class Search:
 
         task = Task(data, prior, executor, journal, keep)
         if plan.solver == "exact":
-            optimum = self._exact(task, solver, first, warm)
+            optimum = self._maximise(task, solver.evaluate, first, warm)
         elif plan.solver == "inducing":
             optimum = self._inducing(task, solver, plan, first, warm, places)
         else:
@@ -108,12 +109,19 @@ class Search:
         keep(optimum.params, finished=bool(optimum.converged))
         return optimum
 
-    def _exact(
-        self, task: Task, solver: Any, first: Params, warm: bool = False, whole: str = "all rows", tol: float = 0.0
+    def _maximise(
+        self,
+        task: Task,
+        evaluate: Any,
+        first: Params,
+        warm: bool = False,
+        whole: str = "all rows",
+        tol: float = 0.0,
+        restarts: bool = True,
     ) -> Optimum:
         """L-BFGS on some rows, quasi-Newton on all."""
-        more = {"n_restarts": self.n_restarts, "random": self.random, "whole": whole, "warm": warm}
-        return self._search(maximise_evidence, task, solver, first, tol, **more)
+        more = {"n_restarts": self.n_restarts * restarts, "random": self.random, "whole": whole, "warm": warm}
+        return self._search(maximise_evidence, task, evaluate, first, tol, **more)
 
     def _inducing(
         self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None
@@ -125,11 +133,11 @@ class Search:
         if not warm:
             some = replace(task, data=rows.sample(plan.subset), keep=lambda params: None)
             exact = ExactSolver(len(some.data), np.float64, task.executor)
-            found = self._exact(some, exact, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
+            found = self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
             first = found.params
             if journal.stopped:
                 return replace(found, evidence=None)
-        if places is not None and choice.given is None and places.Z.shape == (plan.points, sample.data.Z.shape[1]):
+        if places is not None and choice.given is None and alike(places, sample.data) and len(places) <= plan.points:
             solver.places = places
         elif len(placed := solver.place(rows, first)) < len(rows):
             if choice.move and not movable(placed, first.kernel):
@@ -142,10 +150,11 @@ class Search:
         if journal.stopped:
             return optimum
         try:
-            with journal.phase("curvature on a sample"):
-                solver.metric = curvature(solver, sample, first, task.prior.free)
-            steady = SimpleNamespace(evaluate=solver.steady)
-            return replace(self._exact(task, steady, first, warm=True, tol=BOUND_TOL), evidence=None)
+            if task.prior.free.sum() <= CURVED:
+                with journal.phase("curvature on a sample"):
+                    solver.metric = curvature(solver, sample, first, task.prior.free)
+            last = self._maximise(task, solver.steady, first, warm=True, tol=BOUND_TOL, restarts=False)
+            return replace(last, evidence=None)
         except KeyboardInterrupt:
             journal.interrupted()
             return optimum
@@ -153,11 +162,12 @@ class Search:
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
         """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""
         if plan.subset == plan.n:
-            found = self._exact(task, ExactSolver(plan.n, np.float64, task.executor), first)
+            found = self._maximise(task, ExactSolver(plan.n, np.float64, task.executor).evaluate, first)
             return replace(found, evidence=None)  # its leave-one-out residuals are of another solver
         order = self.random.permutation(plan.n)
         some, name = task.on(order[: plan.subset]), f"{plan.subset} rows"
-        found = self._exact(some, ExactSolver(plan.subset, np.float64, task.executor), first, whole=name, tol=SUBSET_TOL)
+        exact = ExactSolver(plan.subset, np.float64, task.executor)
+        found = self._maximise(some, exact.evaluate, first, whole=name, tol=SUBSET_TOL)
         if plan.n >= MANY_ROWS and not task.journal.stopped:
             m = int(np.sqrt(plan.subset * plan.n))
             rank = min(plan.rank, usual_rank(m))
@@ -167,9 +177,9 @@ class Search:
 
     def _climb(self, task: Task, solver: Any, first: Params, phase: str = "all rows", tol: float = 0.0) -> Optimum:
         """Newton by gradients alone."""
-        return self._search(climb, task, solver, first, tol, phase=phase)
+        return self._search(climb, task, solver.evaluate, first, tol, phase=phase)
 
-    def _search(self, search: Any, task: Task, solver: Any, first: Params, tol: float, **more: Any) -> Optimum:
+    def _search(self, search: Any, task: Task, evaluate: Any, first: Params, tol: float, **more: Any) -> Optimum:
         limits = {"max_iter": self.max_iter, "tol": max(tol, self.tol)}
         told = {"journal": task.journal, "keep": task.keep}
-        return search(solver.evaluate, task.data, first, task.prior, **limits, **told, **more)
+        return search(evaluate, task.data, first, task.prior, **limits, **told, **more)

@@ -177,7 +177,7 @@ class Raw(NamedTuple):
 def through(gate: Gate, chunk: Chunk, start: int, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
     """Checked; an error names the chunk, and the row where a number is missing."""
     X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
-    with _named(chunk, lambda: _where((X, Z, chunk.y), start)):
+    with named(chunk, lambda: _where((X, Z, chunk.y), start)):
         x, raw, z = gate(X, Z, sparse)
         y = target_of(chunk.y)
         if len(y) != raw.shape[0]:
@@ -186,7 +186,7 @@ def through(gate: Gate, chunk: Chunk, start: int, sparse: tuple[bool | None, boo
 
 
 @contextmanager
-def _named(chunk: Chunk, where: Callable[[], str] = lambda: "") -> Iterator[None]:
+def named(chunk: Chunk, where: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Errors inside are of this chunk."""
     try:
         yield
@@ -321,7 +321,7 @@ def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> 
     for chunk in source():
         if not is_empty(chunk):
             raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
-            with _named(chunk):
+            with named(chunk):
                 check(raw.X)
                 door.must_match(raw.x, raw.Z, raw.separate)
                 inputs = door.training(raw.x, raw.Z, raw.y)
@@ -348,6 +348,10 @@ class SurveyedRows(Rows):
         x, Z, y = self.survey.sample
         return self.door.training(x[at], Z[at], y[at], self.standardize)
 
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [np.frombuffer(b"".join(p.checksum for p in self.survey.prints), np.uint8)]
+
 
 @dataclass(frozen=True)
 class StreamRows(SurveyedRows):
@@ -367,7 +371,10 @@ class StreamRows(SurveyedRows):
                 continue
             raw = through(gate, chunk, start)
             found = Survey.of(chunk.name, raw, start, keep, seed)
-            survey = found if survey is None else survey.__iadd__(found)
+            if survey is None:
+                survey = found
+            else:
+                survey += found
             start += len(raw.y)
             tell(start, 0)
         if survey is None:
@@ -386,7 +393,7 @@ class StreamRows(SurveyedRows):
             if (before := next(expected, None)) is None:
                 raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
             Print.of(chunk.name, raw).must_be(before)
-            with _named(chunk):
+            with named(chunk):
                 inputs = self.door.training(raw.x, raw.Z, raw.y, self.standardize)
             start += len(raw.y)
             yield inputs
@@ -395,10 +402,6 @@ class StreamRows(SurveyedRows):
                 f"the stream ended before {missing.name}, after {start:,} of {len(self):,} rows: "
                 "it must bring the same rows every time (a generator is used up: give the function that makes it)"
             )
-
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        return [np.frombuffer(b"".join(p.checksum for p in self.survey.prints), np.uint8)]
 
 
 def is_empty(chunk: Chunk) -> bool:

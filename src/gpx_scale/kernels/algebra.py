@@ -171,9 +171,10 @@ class Pair(Kernel):
         return replace(self, first=self.first.started(x, ard), second=self.second.started(x, ard))
 
     def rows(self, x: Any) -> Any:
-        if self.takes == "vectors" or isinstance(x, PairPoints):
+        if self.takes == "vectors":
             return x
-        return PairPoints(self.first.rows(x), self.second.rows(x))
+        x = x if isinstance(x, PairPoints) else PairPoints(x, x)
+        return PairPoints(self.first.rows(x.first), self.second.rows(x.second))
 
     def training(self, x: Any) -> PairPoints:
         return PairPoints(self.first.training(x), self.second.training(x))

@@ -152,10 +152,10 @@ class Function(Scaled):
             raise InputError(f"Function kernel needs a callable on two lists of objects, got {self.function!r}")
 
     def rows(self, x: Any) -> Objects:
-        return x if isinstance(x, Objects) else Objects(list(x))
+        return Objects(x.items if isinstance(x, Objects) else list(x))  # without a matrix of all pairs
 
     def points(self, x: Any, dtype: Any = np.float64) -> Objects:
-        return self.rows(x)
+        return x if isinstance(x, Objects) else self.rows(x)
 
     def training(self, x: Any) -> Objects:
         """The objects with k of all pairs, (n, n)."""
