@@ -20,7 +20,7 @@ from .placing import Choice, alike
 from .plan import Plan, usual_rank, within
 from .progress import Journal
 from .rows import MemoryRows
-from .runtime import Executor
+from .runtime import Executor, threads
 from .settling import curvature, movable, settle
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
@@ -133,7 +133,8 @@ class Search:
         if not warm:
             some = replace(task, data=rows.sample(plan.subset), keep=lambda params: None)
             exact = ExactSolver(len(some.data), np.float64, task.executor)
-            found = self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
+            with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
+                found = self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
             first = found.params
             if journal.stopped:
                 return replace(found, evidence=None)
