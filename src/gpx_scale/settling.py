@@ -20,7 +20,7 @@ from .params import Params, Prior
 from .progress import Journal
 from .rows import MemoryRows, Rows
 
-HELD, TOGETHER = 12, 34  # evaluations with the kernel held, then with everything free
+HELD, TOGETHER = 12, 56  # evaluations with the kernel held, then with everything free
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
 STEP = 0.05  # in the logs, of differences between slopes
