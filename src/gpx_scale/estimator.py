@@ -56,7 +56,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     optimizer : "lbfgs" or None
     max_iter, tol : int, float
         Of each search (L-BFGS on a subset, quasi-Newton on all rows); `tol`: a change of the evidence, in nats a row, that is
-        not worth a step (`cg` stops at 5e-5 nats a row, 2 at most, or at `tol` if that is more).
+        not worth a step (`cg` stops at 5e-5 nats a row, 2 at most, `inducing` at 1e-4, or at `tol` if that is more).
     n_restarts : int, default=0
         Further starts, drawn around the given one.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
@@ -77,7 +77,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         Of `cg`: pivots of the low-rank preconditioner (of a dense Z they carry its variances too; of a sparse one, "auto" may
         take none). More: fewer iterations.
     checkpoint : path, optional
-        A file that holds the best parameters of a running fit. A fit that finds one of the same data goes on from there.
+        A file that holds the best parameters (and inducing points) of a running fit. A fit that finds one of the same data
+        goes on from there.
     dtype : "auto", "float64" or "float32"
         Of the exact solver's factor, whose solves are refined to float64, or of `cg`'s tiles, whose residuals are float64.
     memory_limit : int or str, optional
@@ -85,14 +86,16 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     n_jobs : int, optional
         Threads; None is all usable cores, one inside a joblib or Dask worker.
     warm_start : bool, default=False
-        Start `fit` at the hyperparameters of the last one.
+        Start `fit` at the hyperparameters (and inducing points) of the last one.
     callbacks : list of callables, optional
         Called with a dict after each evaluation of the evidence (in standardised units); one that returns True ends the
         optimisation.
     random_state : int, RandomState or None
-        Of the subset that the optimisation starts on, and of restarts; of `cg`'s pivots, probes and posterior paths.
+        Of the subset that the optimisation starts on, and of restarts; of `cg`'s pivots, probes and posterior paths; of the
+        sample that inducing points come from (None: always the same).
     verbose : int, default=0
-        1: lines on stderr, and a bar with phase, iteration, residual and time left while `cg` solves.
+        1: lines on stderr, and a bar with phase, iteration, residual (or rows) and time left while `cg` solves and `inducing`
+        reads rows.
 
     Attributes
     ----------
