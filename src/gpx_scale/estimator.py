@@ -265,14 +265,13 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     ) -> tuple[Door, Any, Plan]:
         """Data behind the door: Inputs, or for inducing points Rows, which may be elsewhere."""
         scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
-        seed = 0 if self.random_state is None else random.randint(2**31)  # a checkpoint must find the same sample again
         survey = self._elsewhere(X, y, Z, solver, kernel)
         if survey is not None:
             count = whole(count_of(self.inducing_points, self.n_inducing), "n_inducing", least=1)
             make_plan(1, 1, 1, solver=solver, dtype=self.dtype, stream=True)  # refused before anything is read
             gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
             with journal.phase("survey of the rows"):
-                rows = survey(gate, keep=sample_rows(count), seed=seed, tell=journal.passed, **scale)
+                rows = survey(gate, keep=sample_rows(count), seed=self._seed(random), tell=journal.passed, **scale)
             remember_columns(self, rows.survey.first.X, reset=True)
             return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
         remember_columns(self, X, reset=True)
@@ -280,8 +279,12 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
         plan = self._plan_for(door, data, kernel, solver)
         if plan.solver == "inducing":
-            return door, MemoryRows(replace(data, x=kernel.rows(data.x)), seed), plan
+            return door, MemoryRows(replace(data, x=kernel.rows(data.x)), self._seed(random)), plan
         return door, data, plan
+
+    def _seed(self, random: np.random.RandomState) -> int:
+        """Of the sample of rows; a checkpoint must find the same one again."""
+        return 0 if self.random_state is None else random.randint(2**31)
 
     def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
         """How rows that are not in memory are surveyed; None where they are."""
