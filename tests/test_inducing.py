@@ -350,6 +350,14 @@ def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
     assert first.log_marginal_likelihood_value_ <= second.log_marginal_likelihood_value_ + 1e-6
 
 
+def test_a_checkpoint_of_other_given_points_is_refused(tmp_path):
+    X, y, _ = synth10(200)
+    arguments = {"solver": "inducing", "checkpoint": tmp_path / "state", "random_state": 0}
+    GPXRegressor(**arguments, inducing_points=X[:20]).fit(X, y)
+    with pytest.raises(InputError, match="other data"):
+        GPXRegressor(**arguments, inducing_points=X[20:40]).fit(X, y)
+
+
 def test_restarts_are_of_the_subset():
     X, y, _ = synth10(300)
     model = GPXRegressor(solver="inducing", n_inducing=20, n_restarts=2, random_state=0).fit(X, y)

@@ -45,13 +45,13 @@ class Checkpoint:
     fingerprint: str
 
     @classmethod
-    def at(cls, path: Any, data: Inputs | Rows, start: Params, about: str = "") -> Checkpoint:
+    def at(cls, path: Any, data: Inputs | Rows, start: Params, choice: Any = None) -> Checkpoint:
         path = Path(os.fspath(path))
         if not path.parent.is_dir():
             raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
-        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, about)).encode(), digest_size=16)
+        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, choice)).encode(), digest_size=16)
         rows = data if isinstance(data, Rows) else MemoryRows(data)
-        for array in (start.theta, *rows.arrays):
+        for array in (start.theta, *rows.arrays, *(choice.arrays if choice is not None else ())):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
         return cls(path, seen.hexdigest())

@@ -15,7 +15,7 @@ from .features import DenseFeatures, SparseFeatures
 from .inputs import Inputs, Places
 from .params import Params
 from .preconditioner import choose_pivots
-from .rows import Rows
+from .rows import Rows, numbers_of
 from .runtime import Executor
 
 WAYS = ("rpcholesky", "kmeans")
@@ -31,6 +31,11 @@ class Choice:
     candidates: int
     given: Places | None = field(default=None, repr=False)
     move: bool | str = False
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """Numbers of the given points, by which they are known from others."""
+        return [] if self.given is None else [*self.given.Z.arrays, *numbers_of(self.given.x)]
 
     @classmethod
     def asked(cls, way: Any, move: Any, searched: bool, count: int, candidates: int, given: Places | None) -> Choice:

@@ -82,8 +82,8 @@ class Search:
             known, places = self.known
             usable = prior.free & np.isfinite(known.theta)
             first, warm = start.with_theta(np.where(usable, known.theta, start.theta)), True
-        about = repr(solver.choice) if plan.solver == "inducing" else ""
-        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start, about)
+        choice = getattr(solver, "choice", None)  # of inducing points
+        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start, choice)
         if file is not None and (state := file.read()) is not None:
             first, warm, places = start.with_theta(state.theta), True, state.places
             journal.say(f"resumed from {file.path}")
