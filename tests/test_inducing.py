@@ -358,6 +358,13 @@ def test_a_checkpoint_of_other_given_points_is_refused(tmp_path):
         GPXRegressor(**arguments, inducing_points=X[20:40]).fit(X, y)
 
 
+def test_max_iter_holds_for_every_search():
+    X, y, _ = synth10(300)
+    counts = GPXRegressor(solver="inducing", n_inducing=20, max_iter=3, random_state=0).fit(X, y).fit_report_.evaluations
+    assert counts["a sample"] <= 2 * 3 + 4  # a line search may end its step
+    assert counts["all rows"] <= 3 + 21
+
+
 def test_restarts_are_of_the_subset():
     X, y, _ = synth10(300)
     model = GPXRegressor(solver="inducing", n_inducing=20, n_restarts=2, random_state=0).fit(X, y)

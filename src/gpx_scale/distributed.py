@@ -184,10 +184,6 @@ def _triple(parts: Any) -> tuple[Any, Any, Any]:
     return parts[0], parts[1], parts[2] if len(parts) == 3 else None
 
 
-def _count(parts: Any) -> int:
-    return len(parts[1])
-
-
 def _head(parts: Any) -> tuple[int, Any]:
     """How many rows, and one of them, to know columns by."""
     return len(parts[1]), take(parts[0], slice(0, 1))
@@ -267,7 +263,8 @@ class DaskRows(SurveyedRows):
         tell: Tell = nobody,
     ) -> DaskRows:
         """After one pass that surveys all partitions; another brings them behind the door, where they stay."""
-        counts = [result_of(client, future) for future in client.compute([dask.delayed(_count)(p) for p in partitions])]
+        heads = client.compute([dask.delayed(_head)(part) for part in partitions])
+        counts = [result_of(client, head)[0] for head in heads]
         starts = [int(start) for start in np.cumsum([0, *counts[:-1]])]
         names = [f"partition {k + 1}" for k in range(len(partitions))]
         with dask.config.set(LARGE):

@@ -17,7 +17,7 @@ from .features import DenseFeatures, Features, SparseFeatures
 from .inputs import Inputs
 from .runtime import Executor, slices
 
-BLOCK = 1024  # rows: 5% faster than 512 or 2,048 at m = 500 and 1,000
+BLOCK = 1024  # rows: from 512 to 2,048, an evaluation differs by less than 10% (m = 500 and 1,000)
 Tell = Callable[[int, int], None]  # rows done, rows in all
 
 

@@ -36,7 +36,9 @@ def movable(places: Places, kernel: Any) -> bool:
     )
 
 
-def settle(solver: InducingSolver, rows: MemoryRows, params: Params, prior: Prior, journal: Journal, move: bool) -> Params:
+def settle(
+    solver: InducingSolver, rows: MemoryRows, params: Params, prior: Prior, max_iter: int, journal: Journal, move: bool
+) -> Params:
     """Find parameters for the solver's points on these rows, and move the points with them if asked to."""
     least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
     start = replace(params, sigma_y=max(params.sigma_y, least))
@@ -45,7 +47,7 @@ def settle(solver: InducingSolver, rows: MemoryRows, params: Params, prior: Prio
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
         try:
             for free, most in ((prior.free & ~kernel, HELD), (prior.free, TOGETHER)):
-                objective.search(free, most, move)
+                objective.search(free, min(most, max_iter), move)
         except KeyboardInterrupt:
             journal.interrupted()
         except _Stopped:

@@ -145,7 +145,7 @@ class Search:
                 if choice.move is True:
                     raise InputError("optimize_inducing=True needs a dense X and Z, and a kernel of vectors")
                 choice = replace(choice, move=False)
-            first = settle(solver, sample, first, task.prior, journal, bool(choice.move))
+            first = settle(solver, sample, first, task.prior, self.max_iter, journal, bool(choice.move))
             task.keep(first)
         optimum = Optimum(first, None, False, "stopped on a sample", [])
         if journal.stopped:
