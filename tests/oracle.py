@@ -20,18 +20,20 @@ def covariance(k, X, Z, sigma_w, sigma_y):
     return sigma_y**2 * np.eye(n) + (k(X, X) + sigma_w**2 * np.eye(n)) * (Z @ Z.T)
 
 
-def log_evidence(k, X, y, Z, sigma_w, sigma_y):
-    C = covariance(k, X, Z, sigma_w, sigma_y)
+def log_density(y, C):
     sign, log_determinant = np.linalg.slogdet(C)
     assert sign > 0
     return -0.5 * y @ np.linalg.solve(C, y) - 0.5 * log_determinant - 0.5 * len(y) * np.log(2 * np.pi)
 
 
+def log_evidence(k, X, y, Z, sigma_w, sigma_y):
+    return log_density(y, covariance(k, X, Z, sigma_w, sigma_y))
+
+
 def weights(k, X, y, Z, x, sigma_w, sigma_y):
     """Mean (d,) and covariance (d, d) of w at one new x (p,), simplified form."""
     C = covariance(k, X, Z, sigma_w, sigma_y)
-    k_star = k(x[None], X)[0]
-    B = k_star[:, None] * Z
+    B = k(x[None], X)[0][:, None] * Z
     prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
     return B.T @ np.linalg.solve(C, y), prior - B.T @ np.linalg.solve(C, B)
 
@@ -66,23 +68,16 @@ def own_weights(k, X, y, Z, i, sigma_w, sigma_y):
     return B.T @ np.linalg.solve(C, y), cross[i] * np.eye(Z.shape[1]) - B.T @ np.linalg.solve(C, B)
 
 
-def _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y):
-    D = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1)
-    return D, k(X, Xu) * (Z @ Zu.T), k(Xu, Xu) * (Zu @ Zu.T)
-
-
 def bound(k, X, y, Z, Xu, Zu, sigma_w, sigma_y):
     """Titsias' bound with inducing points (Xu, Zu)."""
-    D, S_nu, S_uu = _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y)
-    Q = S_nu @ np.linalg.solve(S_uu, S_nu.T)
-    left_out = np.diag(k(X, X) * (Z @ Z.T) - Q)
-    log_determinant = np.linalg.slogdet(Q + np.diag(D))[1] + len(y) * np.log(2 * np.pi)
-    return -0.5 * y @ np.linalg.solve(Q + np.diag(D), y) - 0.5 * log_determinant - 0.5 * (left_out / D).sum()
+    D, S_nu = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1), k(X, Xu) * (Z @ Zu.T)
+    Q = S_nu @ np.linalg.solve(k(Xu, Xu) * (Zu @ Zu.T), S_nu.T)
+    return log_density(y, Q + np.diag(D)) - 0.5 * (np.diag(k(X, X) * (Z @ Z.T) - Q) / D).sum()
 
 
 def inducing_weights(k, X, y, Z, Xu, Zu, x, sigma_w, sigma_y):
     """Mean (d,) and covariance (d, d) of w at one new x (p,) from the inducing points' posterior."""
-    D, S_nu, S_uu = _inducing(k, X, Z, Xu, Zu, sigma_w, sigma_y)
+    D, S_nu, S_uu = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1), k(X, Xu) * (Z @ Zu.T), k(Xu, Xu) * (Zu @ Zu.T)
     A = S_uu + S_nu.T @ (S_nu / D[:, None])
     B = k(x[None], Xu)[0][:, None] * Zu
     prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
