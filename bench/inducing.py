@@ -163,6 +163,28 @@ def dask_beside_threads():
     return {"ratio": statistics.median(b / a for a, b in turns), "whole": whole, "apart": apart}
 
 
+def deviations():
+    """Of m points beside exact ones at the same hyperparameters: least and median ratios over small problems."""
+    from gpx_scale import GPXRegressor, datasets
+
+    random = np.random.RandomState(0)
+    place, facts = random.uniform(size=(3300, 2)), random.randn(3300, 3)
+    varying = np.sin(9 * place[:, 0]) * facts[:, 0] + np.cos(8 * place[:, 1]) * facts[:, 1] + 0.3 * random.randn(3300)
+    ten, patients = datasets.synth10(3300), datasets.load_diabetes()
+    problems = [(ten.X, ten.X, ten.y, m) for m in (30, 100, 300)] + [(place, facts, varying, m) for m in (50, 150)]
+    problems.append((patients.X, patients.X, patients.y, 40))
+    ratios = {"y": [], "weights": []}
+    for X, Z, y, m in problems:
+        cut = 10 * len(y) // 11
+        ours = GPXRegressor(solver="inducing", n_inducing=m, random_state=0).fit(X[:cut], y[:cut], Z[:cut])
+        exact = GPXRegressor(solver="exact", optimizer=None, **ours.hyperparameters_).fit(X[:cut], y[:cut], Z[:cut])
+        a, b = (model.explain(X[cut:], Z[cut:]) for model in (ours, exact))
+        ratios["y"].append(a.prediction_std / b.prediction_std)
+        ratios["weights"].append((a.weights_std / b.weights_std).ravel())
+    found = {name: np.concatenate(parts) for name, parts in ratios.items()}
+    return {name: [float(r.min()), float(np.median(r)), float(r.max())] for name, r in found.items()}
+
+
 # --------------------------------------------------------------------------------------------------- error against time
 
 
@@ -211,7 +233,10 @@ def draw(found):
     figure.savefig(PICTURE, dpi=130)
 
 
-CASES = {f.__name__: f for f in (evaluation, ours_500, sgpr_500, ours_1000, sgpr_1000, million, dask_beside_threads, picture)}
+CASES = {
+    f.__name__: f
+    for f in (evaluation, ours_500, sgpr_500, ours_1000, sgpr_1000, million, dask_beside_threads, deviations, picture)
+}
 
 
 def summary(found):
@@ -237,6 +262,9 @@ def summary(found):
         words = f"{r['ratio']:.2f} an evaluation, {r['whole']:.2f} a whole fit; predictions {r['apart']:.1e} apart"
         fine = max(r["ratio"], r["whole"]) <= 1.5 and r["apart"] <= 1e-10
         rows.append(("Dask, two workers / two threads, n = 50,000, m = 500", words, "1.5, 1e-10", fine))
+    if r := found.get("deviations"):
+        words = "; ".join(f"of {name} {r[name][0]:.3f}, {r[name][1]:.3f}, {r[name][2]:.2f}" for name in ("y", "weights"))
+        rows.append(("deviations / exact ones, six small problems: least, median, largest", words, "", None))
     if r := found.get("picture"):
         draw({name: one for name, one in r.items() if isinstance(one, dict)})
     return rows
