@@ -7,9 +7,9 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
-    *("errors", "runtime", "progress", "params", "jit", "features", "scaling", "inputs", "kernels", "blocks", "rows"),
+    *("errors", "runtime", "progress", "params", "jit", "features", "scaling", "inputs", "kernels", "blocks", "rows", "box"),
     *("covariance", "pairs", "preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots"),
-    *("certified", "exact", "cg", "bound", "placing", "inducing", "settling", "plan", "stream", "evidence", "checkpoint"),
+    *("certified", "exact", "cg", "bound", "placing", "inducing", "settling", "sums", "basis", "lowdim", "plan", "stream", "evidence", "checkpoint"),
     *("solvers", "posterior", "explanation", "text", "plots", "datasets", "answers", "estimator", "distributed"),
     *("__init__", "cli"),
 ]

@@ -17,6 +17,7 @@ from .errors import InputError
 __all__ = [
     "Dataset",
     "TextDataset",
+    "Varying",
     "load_abalone",
     "load_boston",
     "load_diabetes",
@@ -28,6 +29,7 @@ __all__ = [
     "load_protein",
     "load_vader",
     "load_wine",
+    "synth2",
     "synth10",
 ]
 
@@ -114,6 +116,35 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = (np.sin(X @ A.T) * X).sum(axis=1) + 0.1 * random.standard_normal(n)
     return Dataset(X, (y - y.mean()) / y.std(), [f"x{k}" for k in range(10)])
+
+
+class Varying(NamedTuple):
+    """x (n, p), z (n, d), y (n,), and the true weights (n, d)."""
+
+    X: np.ndarray
+    Z: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray
+
+
+def synth2(n: int, random_state: int = 0) -> Varying:
+    """Five coefficients that vary over the unit square: z = (1, N(0, 1)^4), y = w(x).z + 0.3 e, scaled by its deviation."""
+    random = np.random.RandomState(random_state)
+    X = random.uniform(size=(n, 2))
+    u, v = X.T
+    pi = np.pi
+    weights = np.column_stack(
+        [
+            np.sin(2 * pi * u) * np.cos(pi * v),
+            np.cos(2 * pi * u + v),
+            np.sin(pi * (u + v)),
+            np.sin(2 * pi * v),
+            (np.cos(2 * pi * u * v) + 1) / 2,
+        ]
+    )
+    Z = np.column_stack([np.ones(n), random.standard_normal((n, 4))])
+    y = (weights * Z).sum(axis=1) + 0.3 * random.standard_normal(n)
+    return Varying(X, Z, y / y.std(), weights / y.std())
 
 
 def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> Dataset:

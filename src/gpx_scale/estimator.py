@@ -20,9 +20,10 @@ from .evidence import Optimum
 from .features import Features, SparseFeatures
 from .inputs import Door, Inputs, Places, open_door, remember_columns
 from .kernels import as_kernel
+from .lowdim import Low
 from .params import Params, positive, whole
 from .placing import Choice, count_of
-from .plan import INDUCING, Plan, make_plan, sample_rows, within
+from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows, within
 from .posterior import Posterior
 from .progress import FitReport, Journal, undone_on_failure
 from .rows import MemoryRows, Rows, blocks_of
@@ -47,9 +48,10 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     ard : bool, default=False
         One theta2 for each column of X.
     solver : str, default="auto"
-        "auto" (exact up to 10,000 rows, "cg" up to 100,000 and of a sparse Z on the pairs of rows that share a feature, if
-        fewer than half do; "inducing" beyond, for streams, and where `cg` does not fit), "exact", "cg", "inducing" (or
-        "nystrom").
+        "auto" (exact up to 10,000 rows; X of up to 3 columns: "basis" above 5,000 rows, and "grid" where length scales are too
+        short for that; else "cg" up to 100,000 rows and of a sparse Z on the pairs of rows that share a feature, if fewer than
+        half do; "inducing" beyond, for streams, and where `cg` does not fit), "exact", "cg", "inducing" (or "nystrom"),
+        "basis", "grid".
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
         `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
@@ -73,6 +75,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     optimize_inducing : bool or "auto"
         Move them to where the bound is largest, on a sample of the rows; "auto" does so unless they are given, for dense X
         and Z.
+    n_basis : int or "auto"
+        Functions of `basis`, or points of `grid`, for each column of X; "auto": as many as the length scales ask for.
     preconditioner_rank : int or "auto"
         Of `cg`: pivots of the low-rank preconditioner (of a dense Z they carry its variances too; of a sparse one, "auto" may
         take none). More: fewer iterations.
@@ -149,6 +153,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         n_inducing: int = 1000,
         inducing_points: Any = "rpcholesky",
         optimize_inducing: bool | str = "auto",
+        n_basis: int | str = "auto",
         preconditioner_rank: int | str = "auto",
         dtype: Any = "auto",
         memory_limit: int | float | str | None = None,
@@ -177,6 +182,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
         self.optimize_inducing = optimize_inducing
+        self.n_basis = n_basis
         self.preconditioner_rank = preconditioner_rank
         self.dtype = dtype
         self.memory_limit = memory_limit
@@ -278,7 +284,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
         door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
         plan = self._plan_for(door, data, kernel, solver)
-        if plan.solver == "inducing":
+        if plan.solver in BY_PASSES:
             return door, MemoryRows(replace(data, x=kernel.rows(data.x)), self._seed(random)), plan
         return door, data, plan
 
@@ -292,8 +298,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         return None if source is None else partial(StreamRows.open, source)
 
     def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
-        elsewhere = isinstance(data, Rows)
-        some = data.sample(1024) if elsewhere else data
+        elsewhere = isinstance(data, SurveyedRows)
+        some = data.sample(1024) if elsewhere else getattr(data, "data", data)
         return make_plan(
             len(data),
             some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
@@ -308,6 +314,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             radial=kernel.radial and not self.ard,
             n_inducing=count_of(self.inducing_points, self.n_inducing),
             stream=elsewhere,
+            n_basis=self.n_basis,
+            low=Low.of(kernel, some),
         )
 
     def _learn(
@@ -321,16 +329,21 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         journal: Journal,
     ) -> None:
         """Hyperparameters, then the posterior."""
-        if isinstance(data, Rows):
-            x, choice = data.sample(plan.subset).x, self._choice(plan, door, kernel)
-        else:
-            x, choice = data.x, None
+        x = data.sample(plan.subset).x if isinstance(data, Rows) else data.x
+        choice = self._choice(plan, door, kernel)
+        if not isinstance(data, Rows):
             data = replace(data, x=kernel.training(x))
         start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
+        search = self._search(random)
+        origin = search.origin(data, start, choice, journal)
+        if plan.provisional:
+            origin, plan, data = search.pilot(origin, plan, data, start, executor, journal)
+            choice = self._choice(plan, door, kernel)
+            journal.say(str(plan))
         solver = make_solver(plan, executor, random, journal, choice)
         optimum = Optimum(start, None, None, "hyperparameters as given", [])
         if self.optimizer is not None:
-            optimum = self._search(random).run(solver, plan, data, start, executor, journal)
+            optimum = search.run(solver, plan, data, start, origin, executor, journal)
             # for a warm start, should the rest be interrupted
             self._found = optimum.params, getattr(solver, "places", None)
         with journal.phase("posterior"):
@@ -338,8 +351,10 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self._rows = data if isinstance(data, Rows) else None
         self._remember(door, plan, optimum, parts, journal)
 
-    def _choice(self, plan: Plan, door: Door, kernel: Any) -> Choice:
-        """How the inducing points are found; given ones come through the door."""
+    def _choice(self, plan: Plan, door: Door, kernel: Any) -> Choice | None:
+        """How the inducing points are found; given ones come through the door. None for other solvers."""
+        if plan.solver != "inducing":
+            return None
         way, places = self.inducing_points, None
         if not isinstance(way, str):
             try:
@@ -373,7 +388,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     def _search(self, random: np.random.RandomState) -> Search:
         known = getattr(self, "_found", None) if self.warm_start else None
-        return Search(int(self.max_iter), float(self.tol), int(self.n_restarts), random, known, self.checkpoint)
+        limits = int(self.max_iter), float(self.tol), int(self.n_restarts)
+        return Search(*limits, random, known, self.checkpoint, wanted=self.optimizer is not None)
 
     def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
         report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling

@@ -125,7 +125,7 @@ def maximise_evidence(
         if journal.stopped:
             break
         starts, search = [params], _quasi_newton
-    return Optimum(params, evidence if rows is data else None, *outcome, _at_bound(params, prior))
+    return Optimum(params, evidence if rows is data else None, *outcome, at_bound(params, prior))
 
 
 def climb(
@@ -178,7 +178,7 @@ def climb(
                     logs = start.theta
                     logs[free] = np.clip(theta + step, low, high)
                     params = start.with_theta(logs)
-                    return Optimum(params, None, True, "newton decrement below tol", _at_bound(params, prior))
+                    return Optimum(params, None, True, "newton decrement below tol", at_bound(params, prior))
                 for _ in range(5):
                     moved = np.clip(theta + step, low, high)
                     with suppress(NotConverged, NotPositiveDefinite):
@@ -190,7 +190,7 @@ def climb(
                         raise _Stopped
                     step *= 0.4
                 else:
-                    return Optimum(params, None, False, "no step gains evidence", _at_bound(params, prior))
+                    return Optimum(params, None, False, "no step gains evidence", at_bound(params, prior))
                 H = _damped_update(metric(found, new_slope), moved - theta, new_slope - slope)
                 params, theta, slope = new_params, moved, new_slope
                 settle(params)
@@ -200,7 +200,7 @@ def climb(
         except KeyboardInterrupt:
             journal.interrupted()
             outcome = (False, "interrupted")
-    return Optimum(params, None, *outcome, _at_bound(params, prior))
+    return Optimum(params, None, *outcome, at_bound(params, prior))
 
 
 def _stages(data: Inputs, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, Inputs]]:
@@ -313,7 +313,9 @@ def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
     return start.with_theta(theta)
 
 
-def _at_bound(params: Params, prior: Prior) -> list[str]:
-    inside = np.abs(params.theta[prior.free] - prior.centre[prior.free]) < prior.half_width[prior.free] - 1e-6
+def at_bound(params: Params, prior: Prior) -> list[str]:
+    """Names of the free parameters that a bound holds."""
+    theta = params.theta
+    inside = ((theta > prior.low + 1e-6) & (theta < prior.high - 1e-6))[prior.free]
     names = [name for name, free in zip(params.names, prior.free, strict=True) if free]
     return [name for name, fine in zip(names, inside, strict=True) if not fine]

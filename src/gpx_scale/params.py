@@ -56,19 +56,22 @@ class Params:
 
 @dataclass(frozen=True)
 class Prior:
-    """Independent Gaussians on the free logs, centred where the fit starts, and the box around them."""
+    """Independent Gaussians on the free logs, centred where the fit starts, and the bounds around them."""
 
     centre: np.ndarray
     sd: np.ndarray
-    half_width: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
     @classmethod
     def around(cls, params: Params) -> Prior:
-        return cls(
-            params.theta,
-            np.array([PRIOR_SD[label] for label in params.labels]),
-            np.array([HALF_WIDTH[label] for label in params.labels]),
-        )
+        half_width = np.array([HALF_WIDTH[label] for label in params.labels])
+        sd = np.array([PRIOR_SD[label] for label in params.labels])
+        return cls(params.theta, sd, params.theta - half_width, params.theta + half_width)
+
+    def within(self, low: np.ndarray, high: np.ndarray) -> Prior:
+        """The same where these bounds hold too;  (t,), (t,)."""
+        return replace(self, low=np.maximum(self.low, low), high=np.minimum(self.high, high))
 
     @property
     def free(self) -> np.ndarray:
@@ -76,7 +79,7 @@ class Prior:
         return np.isfinite(self.centre)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.centre - self.half_width, self.centre + self.half_width
+        return self.low, self.high
 
     def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log density up to a constant, and its gradient;  (t,) -> (), (t,)."""

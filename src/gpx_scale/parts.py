@@ -41,6 +41,11 @@ class RowParts:
     def __len__(self) -> int:
         return len(self.data)
 
+    @property
+    def d(self) -> int:
+        """Weights."""
+        return self.data.Z.shape[1]
+
     def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
         """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
         kernel = self.params.kernel

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from .box import Extent, functions_in
 from .cg import LESS
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .local import SHARED
+from .lowdim import BASIS_MOST, Low, basis_bytes, must_suit, suits_a_basis
 from .pairs import PAIR_BYTES
 from .params import whole
 from .rows import BLOCK
 from .runtime import effective_jobs, format_bytes, parse_memory
 
 INDUCING = ("inducing", "nystrom")  # two names for one
-AVAILABLE = ("exact", "cg", *INDUCING)
-SOLVERS = ("exact", "cg", "inducing", "nystrom", "basis", "grid")
+BY_PASSES = ("inducing", "basis", "grid")  # rows may be elsewhere, or length scales are to be found on a sample of them
+SOLVERS = ("exact", "cg", *INDUCING, "basis", "grid")
 EXACT_ROWS = 10_000  # up to which `auto` is exact: minutes, and variances that are exact too (docs/scaling.md)
 FLOAT64_ROWS = 15_000  # of the exact solver: beyond, half the time and memory by a float32 factor
 LAPACK_ROWS = 46_340
@@ -28,6 +31,8 @@ DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
 CG_ROWS = 100_000  # up to which `auto` takes `cg` of a dense Z: beyond, n^2 kernel values a product are minutes
 INDUCING_SUBSET = 2_000  # of the exact search that `inducing` starts from
 SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
+BASIS_SUBSET = 1_000  # of the exact search that length scales come from
+ANY = Low()  # a smooth kernel of vectors
 PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
 
 
@@ -38,7 +43,9 @@ class Plan:
     `form`, `rank`, `try_jacobi`, `subset` and `shared` are of the iterative solver: how it holds C ("stored" or "recomputed"
     tiles, or "pairs" of a sparse Z), the preconditioner's rank at most, whether none may do better, the rows that its
     hyperparameters start from, and those that all its variances condition on. `points` and `sample` are of the inducing
-    solver: its points, and the rows that they are chosen from and moved on.
+    solver: its points, and the rows that they are chosen from and moved on. `count` is of the basis, its functions a dimension
+    (None: as many as the length scales ask for), and of the grid, its points. `again` plans once more, with length scales;
+    until then the plan is `provisional`.
     """
 
     n: int
@@ -57,6 +64,14 @@ class Plan:
     shared: int = 0
     points: int = 0
     sample: int = 0
+    count: Any = None
+    stream: bool = False
+    extent: Extent | None = field(default=None, repr=False, compare=False)
+    again: Callable[[Low], Plan] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def provisional(self) -> bool:
+        return self.again is not None
 
     def __str__(self) -> str:
         wide = f"d = {self.d}{' a row' if self.form == 'pairs' else ''}"
@@ -109,10 +124,13 @@ def make_plan(
     radial: bool = True,
     n_inducing: int = 1000,
     stream: bool = False,
+    n_basis: int | str = "auto",
+    low: Low | None = ANY,
 ) -> Plan:
     """Choose solver, precision, form of C and rank for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is
     kept; `density` of ZZ^T for a sparse Z (d is then the entries a row); `radial`: k is a function of distance alone;
-    `stream`: rows come in chunks, and are not kept.
+    `stream`: rows come in chunks, and are not kept; `low`: what is known of k and x in few dimensions, None where X or Z is
+    sparse or k is not a kernel of vectors.
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
@@ -136,20 +154,28 @@ def make_plan(
       1000 inducing points: 4 n m^2 flops an evaluation, over two passes
       chosen from, and moved on, a sample of 10000 rows; hyperparameters start from 2000 of them, exactly
     """
+    given = dict(locals())
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:
         raise InputError(f"solver={solver!r}: give one of auto, {', '.join(SOLVERS)}")
-    if solver != "auto" and solver not in AVAILABLE:
-        raise SolverUnavailable(f"solver={solver!r} is not in this version; available: auto, {', '.join(AVAILABLE)}")
     if rank != "auto":
         whole(rank, "preconditioner_rank", least=1)
     points = whole(n_inducing, "n_inducing", least=1)
     asked = "auto" if dtype == "auto" else _dtype_name(dtype)
     inducing = solver in INDUCING
-    if stream and not inducing and solver != "auto":
+    count = None if n_basis == "auto" else whole(n_basis, "n_basis", least=2)
+    if stream and solver in ("exact", "cg", "grid"):
         raise InputError(
-            f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or gather its rows"
+            f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or 'basis' if X has few columns"
         )
+    if solver in ("basis", "grid"):
+        must_suit(p, solver, low, asked)
+    if solver == "basis" or (solver == "auto" and suits_a_basis(n, p, d, low, stream, count, EXACT_ROWS)):
+        assert low is not None
+        reason = f"X of {p} {'column' if p == 1 else 'columns'}: functions on a box, one pass over the rows"
+        reason = "solver as asked" if solver == "basis" else reason
+        plan = _basis_plan(n, p, d, reason, limit, jobs, stream, count, low)
+        return plan if low.spans is not None else replace(plan, again=lambda low: make_plan(**{**given, "low": low}))
     if stream or inducing:
         if asked == "float32" and inducing:
             raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
@@ -175,6 +201,25 @@ def make_plan(
             raise
         reason = str(too_much).split(":")[0]
     return _inducing_plan(n, p, d, reason, limit, jobs, points, stream)
+
+
+def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stream: bool, count: int | None, low: Low) -> Plan:
+    subset, reasons = min(n, BASIS_SUBSET), [reason]
+    search = exact_bytes(subset, p, d, 8, jobs) + 8 * (p + 2 * d + 4) * (0 if stream else n)
+    counts = np.full(p, count) if count is not None else None
+    if low.spans is not None and counts is None:
+        counts = low.counts(BASIS_MOST // d)
+    if counts is None:
+        needed = search
+        reasons.append(f"as many as the length scales ask for, which are found on {subset} rows, exactly")
+    else:
+        needed = max(search, basis_bytes(n, p, d, counts, 14, jobs, stream))
+        q = int(functions_in(counts))
+        lengths = "" if low.spans is None else f", data of {', '.join(f'{2 * s:.1f}' for s in low.spans)} length scales"
+        reasons.append(f"about {q} functions for each weight ({' x '.join(map(str, counts))}){lengths}: {q * d} in all")
+    plan = Plan(n, p, d, "basis", np.float64, jobs, int(needed), limit, reasons)
+    within(search, limit, "the basis solver's search on a subset")
+    return replace(plan, subset=subset, stream=stream, count=count)
 
 
 def inducing_bytes(n: int, p: int, d: int, *, points: int, sample: int, subset: int, n_jobs: int, stream: bool) -> int:

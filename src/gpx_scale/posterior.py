@@ -67,7 +67,7 @@ class Posterior:
         """Moments as asked; of a sparse z, at its entries unless all d weights are asked for."""
         var = bool(ask.std) and ask.weights
         if ask.std == "certified" and not self.parts.never_below:
-            raise SolverUnavailable("deviations from inducing points are not bounds: use std=True, or solver='cg' or 'exact'")
+            raise SolverUnavailable("deviations of this solver are not bounds: use std=True, or solver='cg' or 'exact'")
         if ask.std == "samples":
             if isinstance(z, SparseFeatures) or not hasattr(self.parts, "sampled_variance"):
                 raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")
@@ -97,7 +97,7 @@ class Posterior:
 
         `own` = slice(0, n): the queries are the training rows, asking for their own w_i.
         """
-        rows = (self.parts.data.Z.shape[1] if var or cov else 0) + len(along)
+        rows = (self.parts.d if var or cov else 0) + len(along)
         pieces = [
             self._chunk(x[i], executor, mean, var, cov, [A[i] for A in along], None if own is None else i)
             for i in self._chunks(len(x), rows, chunk_bytes)

@@ -7,30 +7,43 @@ from typing import Any
 
 import numpy as np
 
+from .basis import BasisSolver
+from .box import Box, Extent, functions_in
 from .cg import CgSolver
 from .checkpoint import Checkpoint, State
-from .errors import InputError
-from .evidence import Keep, Optimum, climb, maximise_evidence
+from .errors import InputError, SolverUnavailable
+from .evidence import Keep, Optimum, at_bound, climb, maximise_evidence
 from .exact import ExactSolver
 from .inducing import InducingSolver
 from .inputs import Places
+from .lowdim import BASIS_LARGEST, BASIS_MOST, Low, basis_bytes
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
 from .placing import Choice, alike
 from .plan import Plan, usual_rank, within
 from .progress import Journal
-from .rows import MemoryRows
+from .rows import MemoryRows, Rows
 from .runtime import Executor, threads
 from .settling import curvature, movable, settle
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
 CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
+BASIS_TOL = 1e-6  # the same on a basis, where an evaluation is cheap and exact
+MOVES = 8  # boxes that a search may build
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
 
-def make_solver(plan: Plan, executor: Executor, random: Any, journal: Journal, choice: Choice | None = None) -> Any:
+def make_solver(
+    plan: Plan,
+    executor: Executor,
+    random: Any,
+    journal: Journal,
+    choice: Choice | None = None,
+) -> Any:
     """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`."""
+    if plan.solver == "basis":
+        return _basis_solver(plan, executor, journal)
     if plan.solver == "exact":
         return ExactSolver(plan.n, plan.dtype, executor)
     if plan.solver == "inducing":
@@ -47,6 +60,33 @@ def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.Rand
     return CgSolver(
         rank, plan.form, plan.dtype, executor, random, journal, shared=plan.shared, try_jacobi=plan.try_jacobi, allow=allow
     )
+
+
+def _basis_solver(plan: Plan, executor: Executor, journal: Journal) -> BasisSolver:
+    def allow(box: Box, nodes: int, d: int) -> None:
+        """Too large a basis is refused before it is built."""
+        size = int(functions_in(box.counts)) * d
+        what = f"a basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
+        if size > BASIS_LARGEST:
+            raise SolverUnavailable(
+                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data; use solver='grid'"
+            )
+        needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
+        within(needed, plan.memory_limit, what, "solver='grid', or a smaller n_basis")
+
+    return BasisSolver(BASIS_MOST, plan.count, executor, journal, allow, plan.extent)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a search begins: the parameters, whether they are an optimum already (with its inducing points), or the last word
+    of a checkpoint."""
+
+    params: Params
+    warm: bool = False
+    places: Places | None = None
+    finished: bool = False
+    file: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
@@ -73,31 +113,60 @@ class Search:
     random: np.random.RandomState
     known: tuple[Params, Places | None] | None = None
     checkpoint: Any = None
+    wanted: bool = True
 
-    def run(self, solver: Any, plan: Plan, data: Any, start: Params, executor: Executor, journal: Journal) -> Optimum:
-        """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
-        prior, first, warm = Prior.around(start), start, False
-        places = None
+    def origin(self, data: Any, start: Params, choice: Choice | None, journal: Journal) -> Origin:
+        """`start`, or what an earlier fit or the checkpoint knows; `choice` of inducing points."""
+        found = Origin(start)
+        if not self.wanted:
+            return found
         if self.known is not None and self.known[0].labels == start.labels:
             known, places = self.known
-            usable = prior.free & np.isfinite(known.theta)
-            first, warm = start.with_theta(np.where(usable, known.theta, start.theta)), True
-        choice = getattr(solver, "choice", None)  # of inducing points
-        file = None if self.checkpoint is None else Checkpoint.at(self.checkpoint, data, start, choice)
-        if file is not None and (state := file.read()) is not None:
-            first, warm, places = start.with_theta(state.theta), True, state.places
-            journal.say(f"resumed from {file.path}")
-            if state.finished and (plan.solver != "inducing" or places is not None):
-                solver.places = places
-                return Optimum(first, None, True, "as the checkpoint left it", [])
+            usable = Prior.around(start).free & np.isfinite(known.theta)
+            found = Origin(start.with_theta(np.where(usable, known.theta, start.theta)), True, places)
+        if self.checkpoint is None:
+            return found
+        found = replace(found, file=Checkpoint.at(self.checkpoint, data, start, choice))
+        if (state := found.file.read()) is not None:  # type: ignore[union-attr]
+            journal.say(f"resumed from {found.file.path}")  # type: ignore[union-attr]
+            found = replace(found, params=start.with_theta(state.theta), warm=True, places=state.places)
+            return replace(found, finished=state.finished)
+        return found
+
+    def pilot(
+        self, origin: Origin, plan: Plan, rows: Rows, start: Params, executor: Executor, journal: Journal
+    ) -> tuple[Origin, Plan, Any]:
+        """Length scales (the exact optimum of a subset, unless they are known or given), the plan that suits them, and the
+        rows as it takes them."""
+        if self.wanted and not origin.warm:
+            task = Task(rows, Prior.around(start), executor, journal, lambda params: None)
+            origin = replace(origin, params=self._exact_subset(task, plan, origin.params).params)
+        kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
+        assert plan.again is not None
+        plan = replace(plan.again(Low.of(kernel, rows.sample(1), extent)), extent=extent)  # type: ignore[arg-type]
+        if plan.solver in ("basis", "inducing"):
+            return origin, plan, rows
+        assert isinstance(rows, MemoryRows)
+        return origin, plan, replace(rows.data, x=kernel.training(rows.data.x))
+
+    def run(
+        self, solver: Any, plan: Plan, data: Any, start: Params, origin: Origin, executor: Executor, journal: Journal
+    ) -> Optimum:
+        """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
+        prior, first, warm, places = Prior.around(start), origin.params, origin.warm, origin.places
+        if origin.finished and (plan.solver != "inducing" or places is not None):
+            solver.places = places
+            return Optimum(first, None, True, "as the checkpoint left it", [])
 
         def keep(params: Params, finished: bool = False) -> None:
-            if file is not None:
-                file.write(State(params.theta, finished, getattr(solver, "places", None)))
+            if origin.file is not None:
+                origin.file.write(State(params.theta, finished, getattr(solver, "places", None)))
 
         task = Task(data, prior, executor, journal, keep)
         if plan.solver == "exact":
             optimum = self._maximise(task, solver.evaluate, first, warm)
+        elif plan.solver == "basis":
+            optimum = self._basis(task, solver, first)
         elif plan.solver == "inducing":
             optimum = self._inducing(task, solver, plan, first, warm, places)
         else:
@@ -123,6 +192,29 @@ class Search:
         more = {"n_restarts": self.n_restarts * restarts, "random": self.random, "whole": whole, "warm": warm}
         return self._search(maximise_evidence, task, evaluate, first, tol, **more)
 
+    def _basis(self, task: Task, solver: BasisSolver, first: Params) -> Optimum:
+        """Quasi-Newton on the sums of one pass, and again around where it ended while that is at the edge of their range."""
+        optimum = Optimum(first, None, False, "stopped on a subset", [])
+        for _ in range(MOVES):
+            if task.journal.stopped:
+                return optimum
+            solver.prepare(task.data, first)
+            narrow = task.prior.within(*solver.limits(first))
+            optimum = self._maximise(
+                replace(task, prior=narrow), solver.evaluate, first, warm=True, tol=BASIS_TOL, restarts=False
+            )
+            optimum = replace(optimum, evidence=None, at_bound=at_bound(optimum.params, task.prior))
+            if set(at_bound(optimum.params, narrow)) <= set(optimum.at_bound):
+                return optimum
+            first = optimum.params
+        return replace(optimum, converged=False, message=f"length scales left the box {MOVES} times")
+
+    def _exact_subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
+        some = replace(task, data=task.data.sample(plan.subset), keep=lambda params: None)
+        exact = ExactSolver(len(some.data), np.float64, task.executor)
+        with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
+            return self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
+
     def _inducing(
         self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None
     ) -> Optimum:
@@ -131,10 +223,7 @@ class Search:
         rows, choice, journal = task.data, solver.choice, task.journal
         sample = MemoryRows(rows.sample(plan.sample))
         if not warm:
-            some = replace(task, data=rows.sample(plan.subset), keep=lambda params: None)
-            exact = ExactSolver(len(some.data), np.float64, task.executor)
-            with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
-                found = self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
+            found = self._exact_subset(task, plan, first)
             first = found.params
             if journal.stopped:
                 return replace(found, evidence=None)

@@ -78,6 +78,23 @@ class Kernel(abc.ABC):
         """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
         raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
 
+    # spectral densities, of stationary kernels
+    smoothness: ClassVar[float] = float("inf")  # nu: how often functions can be differentiated
+
+    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """The shortest and the longest length scale in each column of x;  (p,), (p,)."""
+        raise SolverUnavailable(f"{type(self).__name__} has no length scales: use solver='exact', 'cg' or 'inducing'")
+
+    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
+        raise SolverUnavailable(
+            f"{type(self).__name__} has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
+        )
+
+    @property
+    def has_density(self) -> bool:
+        return False
+
     # tiles
     @abc.abstractmethod
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
@@ -197,6 +214,14 @@ class Pair(Kernel):
     def radial(self) -> bool:
         return self.first.radial and self.second.radial
 
+    @property
+    def smoothness(self) -> float:  # type: ignore[override]
+        return min(self.first.smoothness, self.second.smoothness)
+
+    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        (low, high), (other_low, other_high) = self.first.lengths(p), self.second.lengths(p)
+        return np.minimum(low, other_low), np.maximum(high, other_high)
+
 
 @dataclass(frozen=True)
 class Sum(Pair):
@@ -204,6 +229,14 @@ class Sum(Pair):
 
     def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         return self.first.spectrum(p, count, random) + self.second.spectrum(p, count, random)
+
+    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (s, slopes), (other, other_slopes) = self.first.density(omega), self.second.density(omega)
+        return s + other, np.hstack([slopes, other_slopes])
+
+    @property
+    def has_density(self) -> bool:
+        return self.first.has_density and self.second.has_density
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) + self.second.diagonal(points.second)

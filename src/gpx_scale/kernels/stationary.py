@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..features import SparseFeatures
 from ..params import positive
 from .algebra import Kernel
+from .spectral import density
 
 FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
 SINGLE = 50.0  # |x|^2 / theta2 up to which float32 rounds s by less than 1e-5
@@ -174,13 +175,27 @@ class Stationary(Kernel):
 
     def _mixing(self, count: int, random: np.random.RandomState) -> np.ndarray:
         """Factors tau with f(s) = E exp(-tau s);  (count,)."""
-        half = {jit.MATERN12: 0.5, jit.MATERN32: 1.5, jit.MATERN52: 2.5}
         if self.family == jit.RBF:
             return np.ones(count)
         if self.family == jit.RQ:
             return random.standard_gamma(self._shape, count) / self._shape
-        nu = half[self.family]
-        return nu / random.standard_gamma(nu, count)
+        return self.smoothness / random.standard_gamma(self.smoothness, count)
+
+    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        lengths = np.broadcast_to(np.sqrt(self.scales / 2.0), p)
+        return lengths, lengths
+
+    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not self.has_density:
+            return super().density(omega)
+        s, slopes = density(self.smoothness, self.theta1, self.lengths(omega.shape[1])[0], omega)
+        if self.scales.size == 1:
+            slopes = np.column_stack([slopes[:, 0], slopes[:, 1:].sum(axis=1)])
+        return s, slopes
+
+    @property
+    def has_density(self) -> bool:
+        return self.family != jit.RQ
 
     def diagonal(self, points: Any) -> np.ndarray:
         return np.full(len(points), self.theta1)
@@ -251,6 +266,7 @@ class Matern12(Stationary):
     """theta1 exp(-r / l), l^2 = theta2 / 2."""
 
     family: ClassVar[int] = jit.MATERN12
+    smoothness: ClassVar[float] = 0.5
 
 
 @dataclass(frozen=True)
@@ -258,6 +274,7 @@ class Matern32(Stationary):
     """theta1 (1 + b) exp(-b), b = sqrt(3) r / l, l^2 = theta2 / 2."""
 
     family: ClassVar[int] = jit.MATERN32
+    smoothness: ClassVar[float] = 1.5
 
 
 @dataclass(frozen=True)
@@ -265,6 +282,7 @@ class Matern52(Stationary):
     """theta1 (1 + b + b^2/3) exp(-b), b = sqrt(5) r / l, l^2 = theta2 / 2."""
 
     family: ClassVar[int] = jit.MATERN52
+    smoothness: ClassVar[float] = 2.5
 
 
 @dataclass(frozen=True)

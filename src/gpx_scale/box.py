@@ -1,0 +1,150 @@
+"""The box that x lives in, in one to three dimensions, and the eigenfunctions of the Laplacian on it:
+
+    phi_j(x) = prod_k L_k^-1/2 sin(j_k t_k),   t_k = pi (x_k - centre_k + L_k) / (2 L_k),   omega_jk = pi j_k / (2 L_k)
+    k(x, x') ~ sum_j s(omega_j) phi_j(x) phi_j(x'),   s the spectral density of k
+
+They are 0 on the box's edge, and stay 0 outside. L is the half-width of the data and a margin of MARGIN length scales; the
+m_k = CUT 2 L_k / (pi l_k) functions of a dimension reach frequencies of CUT / l_k, of which those inside an ellipse are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+from .inputs import Inputs
+
+DIMENSIONS = 3
+# By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
+# costs: 1e-6 for the RBF, 1e-4 for the others, of which CUT leaves out more: 1e-7, and 5e-4, 3e-3 and 7% in two dimensions.
+MARGIN = {np.inf: 2.6, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
+CUT = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
+LEAST_CUT = 3.5  # where functions are too many otherwise: 6% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
+REACH = 1.25  # the longest length scale of a box over the one that it was built for, and that over the shortest
+
+
+@dataclass
+class Extent:
+    """What a pass over the rows finds: how far x reaches, and the largest |z|^2."""
+
+    low: np.ndarray
+    high: np.ndarray
+    z_squared: float
+
+    @classmethod
+    def of(cls, block: Inputs) -> Extent:
+        return cls(block.x.min(axis=0), block.x.max(axis=0), float(block.Z.squared().max()))
+
+    def __iadd__(self, other: Extent) -> Extent:
+        self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        self.z_squared = max(self.z_squared, other.z_squared)
+        return self
+
+    @property
+    def half(self) -> np.ndarray:
+        return 0.5 * (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Box:
+    """Functions for all length scales from `shortest` to `longest`;  (p,) each, counts (p,) of whole numbers."""
+
+    centre: np.ndarray
+    half: np.ndarray
+    counts: np.ndarray
+    shortest: np.ndarray
+    longest: np.ndarray
+
+    @classmethod
+    def around(cls, extent: Extent, kernel: Any, reach: float, most: int, count: int | None = None) -> Box:
+        """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
+        dimension, if given."""
+        low, high = kernel.lengths(extent.low.size)
+        shortest, longest = low / reach, high * reach
+        half = extent.half + MARGIN[kernel.smoothness] * longest
+        counts = counts_for(half, shortest, kernel.smoothness, most) if count is None else np.full(low.size, count)
+        return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
+
+    def covers(self, kernel: Any) -> bool:
+        low, high = kernel.lengths(self.half.size)
+        return bool((low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all())
+
+    @cached_property
+    def index(self) -> np.ndarray:
+        """j of every function, inside the ellipse of radii m_k;  (q, p)."""
+        every = np.stack(np.meshgrid(*(np.arange(1, m + 1) for m in self.counts), indexing="ij"), axis=-1)
+        flat = every.reshape(-1, self.counts.size)
+        return flat[((flat / self.counts) ** 2).sum(axis=1) <= max(1.0, (self.counts**-2.0).sum()) + 1e-12]
+
+    @property
+    def omega(self) -> np.ndarray:
+        """(q, p)."""
+        return 0.5 * np.pi * self.index / self.half
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def angles(self, x: np.ndarray) -> np.ndarray:
+        """t in [0, pi]; 0 outside the box, where every function is 0;  (n, p)."""
+        t = 0.5 * np.pi * ((x - self.centre) / self.half + 1.0)
+        t[((t < 0.0) | (t > np.pi)).any(axis=1)] = 0.0
+        return t
+
+    def functions(self, t: np.ndarray) -> np.ndarray:
+        """phi at angles;  (n, p) -> (n, q)."""
+        out = np.full((len(t), len(self)), np.prod(self.half) ** -0.5)
+        for k, m in enumerate(self.counts):
+            out *= np.sin(t[:, k, None] * np.arange(1, m + 1))[:, self.index[:, k] - 1]
+        return out
+
+    @property
+    def frequencies(self) -> int:
+        """Of the cosines that products of two functions are made of."""
+        return int(np.prod(2 * self.counts + 1))
+
+    def cosines(self, t: np.ndarray) -> np.ndarray:
+        """prod_k cos(a_k t_k), a_k = 0 .. 2 m_k;  (n, p) -> (n, frequencies)."""
+        out = np.ones((len(t), 1))
+        for k, m in enumerate(self.counts):
+            table = np.cos(t[:, k, None] * np.arange(2 * m + 1))
+            out = (out[:, :, None] * table[:, None, :]).reshape(len(t), -1)
+        return out
+
+    @cached_property
+    def products(self) -> list[tuple[float, np.ndarray]]:
+        """phi_i phi_j = sum of sign cosine[where[i, j]]: in each dimension (cos (i - j) t - cos (i + j) t) / (2 L);
+        [(sign, (q, q))]."""
+        found = []
+        for turn in product((0, 1), repeat=self.counts.size):
+            where = np.zeros((len(self), len(self)), np.int32)
+            for k, plus in enumerate(turn):
+                j = self.index[:, k].astype(np.int32)
+                where *= np.int32(2 * self.counts[k] + 1)
+                where += j[:, None] + j if plus else np.abs(j[:, None] - j)
+            found.append(((-1.0) ** sum(turn) / float(np.prod(2.0 * self.half)), where))
+        return found
+
+
+def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, most: int) -> np.ndarray:
+    """m in each dimension: as CUT asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
+    full = 2.0 / np.pi * half / shortest
+    for cut in np.linspace(CUT[smoothness], LEAST_CUT, 20):
+        counts = np.ceil(cut * full).astype(int)
+        if functions_in(counts) <= most:
+            break
+    return counts
+
+
+def functions_in(counts: np.ndarray) -> float:
+    """About how many the ellipse of these radii holds."""
+    return float(np.prod(counts)) * {1: 1.0, 2: np.pi / 4, 3: np.pi / 6}[len(counts)]
+
+
+def must_be_low(p: int, solver: str) -> None:
+    if p > DIMENSIONS:
+        raise InputError(f"solver={solver!r} is for X of 1 to {DIMENSIONS} columns, got {p}: use 'exact', 'cg' or 'inducing'")

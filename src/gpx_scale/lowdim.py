@@ -1,0 +1,87 @@
+"""x in one to three dimensions: how many functions on a box it takes, and whether they suit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .box import CUT, DIMENSIONS, MARGIN, REACH, Extent, counts_for, functions_in, must_be_low
+from .errors import InputError, SolverUnavailable
+from .features import DenseFeatures
+
+BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
+BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
+BASIS_LARGEST = 12_000  # beyond, LAPACK's threaded potrf has been seen to crash (22,000)
+BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take them
+
+
+@dataclass(frozen=True)
+class Low:
+    """What decides whether functions on a box, or a grid, will do for x in few dimensions: whether k has a spectral density,
+    how smooth it is and, once known, the half-widths of x over the shortest length scales, and the longest over these."""
+
+    density: bool = True
+    smoothness: float = float("inf")
+    spans: tuple[float, ...] | None = None
+    spread: float = 1.0
+
+    @classmethod
+    def of(cls, kernel: Any, some: Any, extent: Extent | None = None) -> Low | None:
+        """Of a kernel and rows (some of them), with spans where the extent of all is given. None where X or Z is sparse, or
+        where k is not of vectors."""
+        if kernel.takes != "vectors" or not isinstance(some.Z, DenseFeatures) or not isinstance(some.x, np.ndarray):
+            return None
+        if extent is None:
+            return cls(kernel.has_density, kernel.smoothness)
+        low, high = kernel.lengths(extent.half.size)
+        spans = tuple((extent.half / low).tolist())
+        return cls(kernel.has_density, kernel.smoothness, spans, float((high / low).max()))
+
+    def counts(self, most: int) -> np.ndarray:
+        """Functions a dimension, `most` in all if that will do."""
+        assert self.spans is not None
+        half = np.array(self.spans) + MARGIN[self.smoothness] * self.spread * REACH
+        return counts_for(half, np.full(half.size, 1.0 / REACH), self.smoothness, most)
+
+    def left(self, most: int) -> float:
+        """Share of k that this many functions leave out, about; 1 where they are too few."""
+        counts, full = self.counts(most), self.counts(10**9)
+        if functions_in(counts) > most:
+            return 1.0
+        square = (CUT[self.smoothness] * float((counts / full).min())) ** 2
+        nu = self.smoothness
+        return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
+
+
+def must_suit(p: int, solver: str, low: Low | None, dtype: str) -> None:
+    must_be_low(p, solver)
+    if low is None:
+        raise SolverUnavailable(f"solver={solver!r} needs a dense X and Z, and a kernel of vectors: use 'cg' or 'inducing'")
+    if solver == "basis" and not low.density:
+        raise SolverUnavailable(
+            "this kernel has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
+        )
+    if dtype == "float32":
+        raise InputError(f'dtype="float32": solver={solver!r} computes in float64; give dtype="auto"')
+
+
+def suits_a_basis(n: int, p: int, d: int, low: Low | None, stream: bool, count: int | None, exact_rows: int) -> bool:
+    """Whether `auto` takes a basis: few columns, many rows, and length scales (once known) that few functions resolve."""
+    if low is None or not low.density or p > DIMENSIONS:
+        return False
+    if not stream and n <= (BASIS_ROWS if np.isinf(low.smoothness) else exact_rows):
+        return False
+    if low.spans is None or count is not None:
+        return d * 9**p <= 2 * BASIS_MOST
+    return low.left(BASIS_MOST // d) <= BASIS_LEFT
+
+
+def basis_bytes(n: int, p: int, d: int, counts: np.ndarray, nodes: int, n_jobs: int, stream: bool) -> int:
+    """Rows unless they stream, M^2 matrices, where the products of functions are, sums (two a worker), blocks in work."""
+    q, cosines = functions_in(counts), float(np.prod(2 * counts + 1))
+    held = 8 * (p + 2 * d + 4) * (0 if stream else n)
+    sums = nodes * (d * (d + 1) / 2 * cosines + d * q)
+    working = n_jobs * (3 * q * q + 256 * (cosines + q + nodes * d * d))
+    return held + int(8 * (2 * (q * d) ** 2 + 2**p * q * q / 2 + (2 * n_jobs + 3) * sums + working))
