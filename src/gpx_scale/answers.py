@@ -1,4 +1,4 @@
-"""What a fitted model answers, in the user's units: predictions, explanations, samples."""
+"""What a fitted model answers, in the user's units: predictions, explanations, the evidence, samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from .inputs import Door, remember_columns
 from .params import Params, whole
 from .plan import Plan, chunk_bytes, within
 from .posterior import Ask, Moments, Posterior
+from .progress import Journal
+from .rows import Rows
 from .runtime import Executor, parse_memory, threads
+from .solution import Evidence
+from .solvers import make_solver
 
 
 class Answers:
@@ -28,7 +32,11 @@ class Answers:
     _door: Door
     _params: Params
     _plan: Plan
+    _rows: Rows | None
     posterior_: Posterior
+    solver_: str
+    log_marginal_likelihood_value_: float
+    random_state: Any
     memory_limit: Any
     n_jobs: int | None
 
@@ -92,7 +100,7 @@ class Answers:
         check_is_fitted(self)
         if not self.posterior_.parts.keeps_rows:
             raise SolverUnavailable(
-                "a model of inducing points keeps no training rows: explain(X) treats them as new, solver='cg' keeps them"
+                f"solver={self.solver_!r} keeps no training rows: explain(X) treats them as new, solver='cg' keeps them"
             )
         data = self.posterior_.parts.data
         raw = self._door.scaling.raw_z(data.Z)
@@ -123,6 +131,42 @@ class Answers:
     def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
         with self._engine() as (executor, chunk):
             return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
+
+    # ------------------------------------------------------------------------------------------------------ evidence
+
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
+        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient.
+
+        Of inducing points: the bound on it, for which the rows of `fit` are read again (a copy or a saved model has none). Of
+        a basis: from its sums, and from the rows where length scales leave its box.
+        """
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        params = self._params if theta is None else self._params.with_theta(theta)
+        found = self._evaluate(params, eval_gradient)
+        value = found.value - found.rows * np.log(self._door.scaling.y_scale)
+        return (value, found.gradient) if eval_gradient else value
+
+    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
+        check_is_fitted(self)
+        if self.solver_ != "exact":
+            raise SolverUnavailable("leave-one-out needs the diagonal of C^-1, which only solver='exact' has")
+        found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
+        return scale * found.leave_one_out(), scale * found.leave_one_out_std()
+
+    def _evaluate(self, params: Params, gradient: bool) -> Evidence:
+        parts, plan = self.posterior_.parts, self._plan
+        data = parts.data if parts.keeps_rows else self._rows
+        if data is None and not parts.answers_for(params):
+            raise SolverUnavailable(
+                "the evidence at other parameters needs the rows, which this model does not have: fit again"
+            )
+        within(plan.bytes_needed, parse_memory(self.memory_limit), "evaluating the evidence")
+        with self._engine() as (executor, _):
+            solver = make_solver(plan, executor, check_random_state(self.random_state), Journal(), parts=parts)
+            return solver.evaluate(data, params, gradient=gradient)
 
     # ------------------------------------------------------------------------------------------------------- samples
 

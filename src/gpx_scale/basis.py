@@ -43,6 +43,9 @@ class Space:
     nodes: Nodes
     sums: Sums
 
+    def covers(self, params: Params) -> bool:
+        return self.box.covers(params.kernel) and self.nodes.covers(Ratio.of(self.box, self.mean_square, params).value)
+
     @property
     def size(self) -> int:
         """M."""
@@ -191,11 +194,11 @@ class BasisSolver:
         journal: Journal,
         allow: Callable[[Box, int, int], None] = lambda box, nodes, d: None,
         extent: Extent | None = None,
+        space: Space | None = None,
     ) -> None:
         self.most, self.count, self._allow = most, count, allow
         self._executor, self._journal = executor, journal
-        self.space: Space | None = None
-        self._extent = extent
+        self.space, self._extent = space, extent
 
     def extent(self, rows: Rows) -> Extent:
         if self._extent is None:
@@ -394,13 +397,28 @@ class BasisParts(RowParts):
     # more rows
 
     @property
+    def rows(self) -> int:
+        return self.data.sums.rows
+
+    def answers_for(self, params: Params) -> bool:
+        return self.data.covers(params)
+
+    @property
     def task(self) -> AddUp:
-        """What is asked of more rows."""
-        return AddUp(self.data.box, self.data.nodes)
+        """What is asked of more rows, at these very parameters."""
+        return AddUp(self.data.box, self._node, within=True)
+
+    @property
+    def _node(self) -> Nodes:
+        rho = Ratio.of(self.data.box, self.data.mean_square, self.params).value
+        return Nodes.around(rho, self.data.nodes.largest, self.data.sums.rows, spread=0.0)
 
     def with_more(self, sums: Sums) -> BasisParts:
-        total = self.data.sums.copy()
+        """The same after more rows, of which these are the sums."""
+        weights, _ = self.data.nodes.at(self._node.rho[0])
+        now = self.data.sums.at(weights)
+        total = Sums(now.rows, now.cosines[None], now.b[None], now.plain[None])
         total += sums
         with Executor() as executor:
-            found = BasisParts.of(replace(self.data, sums=total), self.params, self.data.box.centre[None], executor)
-        return replace(found, left=self.left)
+            space = replace(self.data, nodes=self._node, sums=total)
+            return replace(BasisParts.of(space, self.params, self.data.box.centre[None], executor), left=self.left)

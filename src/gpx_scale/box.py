@@ -89,6 +89,15 @@ class Box:
     def __len__(self) -> int:
         return len(self.index)
 
+    def must_hold(self, x: np.ndarray) -> None:
+        """Rows a length scale or less from the edge are refused."""
+        out = (np.abs(x - self.centre) > self.half - self.longest).any(axis=1)
+        if out.any():
+            raise InputError(
+                f"{int(out.sum())} of {len(x)} rows are beyond the box that the basis was built for: fit again with all rows, "
+                "or use solver='inducing'"
+            )
+
     def angles(self, x: np.ndarray) -> np.ndarray:
         """t in [0, pi]; 0 outside the box, where every function is 0;  (n, p)."""
         t = 0.5 * np.pi * ((x - self.centre) / self.half + 1.0)

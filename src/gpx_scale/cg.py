@@ -13,7 +13,7 @@ A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measu
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class CgSolver:
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
     def _covariance(self, data: Inputs, params: Params) -> tuple[Covariance, Covariance]:
-        """C for many products, and C in float64 for true residuals."""
+        """C for many products, and C in float64 for residuals."""
         if self.form == "pairs" and self._pairs is None:
             with self._journal.phase("pairs"):
                 self._pairs = Pairs.of(data, self._executor, self._allow)
@@ -114,30 +114,23 @@ class CgSolver:
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
         return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
-    def _with_all_pivots(self) -> bool:
-        """From now on, where fewer were tried; whether that is another preconditioner than before."""
-        if not self._try_jacobi:
-            return False
-        self._try_jacobi, self._pivots, self._draws = False, None, None
-        return True
+    def _with_fewer_pivots_if_that_will_do(self, work: Callable[[], Any]) -> Any:
+        """With all of them, from now on, where it will not."""
+        try:
+            return work()
+        except NotConverged:
+            if not self._try_jacobi:
+                raise
+            self._try_jacobi, self._pivots, self._draws = False, None, None
+            return work()
 
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
-        try:
-            return self._evaluate(data, params, gradient, information)
-        except NotConverged:
-            if not self._with_all_pivots():
-                raise
-            return self._evaluate(data, params, gradient, information)
+        return self._with_fewer_pivots_if_that_will_do(lambda: self._evaluate(data, params, gradient, information))
 
     def condition(self, data: Inputs, params: Params) -> CgParts:
         """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
-        try:
-            return self._condition(data, params)
-        except NotConverged:
-            if not self._with_all_pivots():
-                raise
-            return self._condition(data, params)
+        return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, params))
 
     def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         C, precise = self._covariance(data, params)
@@ -371,13 +364,16 @@ class CgParts(RowParts):
 
     def _solve(self, B: np.ndarray, nats: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
-        pairs = Pairs.of(self.data, executor) if self.form == "pairs" else None
-        C, precise = covariances(self.data, self.params, executor, self.form, self.dtype, pairs)
+        C, precise = self._covariances(executor)
         P = LowRank.of(C, self.pivots, residual=self.form == "pairs")
         X = np.empty_like(B)
         for j in slices(B.shape[1], COLUMNS):
             X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
         return X, precise.matmul(X)
+
+    def _covariances(self, executor: Executor) -> tuple[Covariance, Covariance]:
+        pairs = Pairs.of(self.data, executor) if self.form == "pairs" else None
+        return covariances(self.data, self.params, executor, self.form, self.dtype, pairs)
 
     def _paths(self, count: int, executor: Executor) -> tuple[list[PriorPath], np.ndarray]:
         """At least that many paths, solving for those that are not there yet; path s is always the same."""
@@ -430,7 +426,7 @@ class CgParts(RowParts):
         They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones. Of a
         sparse Z, from paths of their own.
         """
-        mean = self.mean(self.cross(x, executor), executor)
+        mean = self.means(x, None, executor)
         if isinstance(self.data.Z, DenseFeatures):
             which = np.concatenate([random.permutation(PATHS), np.arange(PATHS, max(PATHS, n_samples))])[:n_samples]
             deviations = self.deviations(x, which, executor)

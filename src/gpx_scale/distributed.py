@@ -19,7 +19,6 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from .bound import Collect, Statistics
 from .errors import GPXError, InputError
 from .estimator import GPXRegressor
 from .inputs import Door, Gate, Inputs, take, unpack
@@ -86,7 +85,7 @@ class DaskGPXRegressor(GPXRegressor):
             return super()._elsewhere(X, y, Z, solver, kernel)
         return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z))
 
-    def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
+    def _more(self, X: Any, y: Any, Z: Any, task: Any, executor: Executor) -> Any:
         X, Z = unpack(X, Z)
         if not _is_remote(X):
             return super()._more(X, y, Z, task, executor)

@@ -11,10 +11,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from .answers import Answers
-from .bound import Collect, Statistics
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .features import Features, SparseFeatures
@@ -23,12 +21,11 @@ from .kernels import as_kernel
 from .lowdim import Low
 from .params import Params, positive, whole
 from .placing import Choice, count_of
-from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows, within
+from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows
 from .posterior import Posterior
 from .progress import FitReport, Journal, undone_on_failure
 from .rows import MemoryRows, Rows, blocks_of
-from .runtime import Executor, parse_memory
-from .solution import Evidence
+from .runtime import Executor
 from .solvers import Search, make_solver
 from .stream import StreamRows, SurveyedRows, chunks_through, gate_for, source_of
 
@@ -211,25 +208,26 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         """
         return self._fit(X, y, Z, self.solver)
 
-    @available_if(lambda self: self.solver in ("auto", *INDUCING))
+    @available_if(lambda self: self.solver in ("auto", "basis", *INDUCING))
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
-        """Add rows to a model of inducing points, at its hyperparameters, points and scaling; the first call fits one. A model
-        that `auto` fitted otherwise is made one of inducing points first, out of the rows that it keeps."""
+        """Add rows to a model of inducing points or basis functions, at its hyperparameters, points (or box) and scaling; the
+        first call fits one. A model that `auto` fitted otherwise is made one of inducing points first, out of the rows that it
+        keeps."""
         if not hasattr(self, "posterior_"):
-            return self._fit(X, y, Z, "inducing")
+            return self._fit(X, y, Z, "basis" if self.solver == "basis" else "inducing")
         if self._params.kernel.takes == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
         with undone_on_failure(self), self._engine() as (executor, _):
             parts = self._points_of(self.posterior_.parts, executor)
-            more = self._more(X, y, Z, Collect(parts.frame), executor)
+            more = self._more(X, y, Z, parts.task, executor)
             if more is None:
                 raise InputError("there are no rows to add")
             parts = parts.with_more(more)
-            self._rows, self.solver_ = None, "inducing"
-            self._plan = replace(self._plan, n=parts.statistics.rows, solver="inducing")
+            self._rows, self.solver_ = None, self._plan.solver
+            self._plan = replace(self._plan, n=parts.rows)
             self.posterior_ = Posterior(parts, self._params)
-            self.log_marginal_likelihood_value_ = parts.evidence - self._plan.n * np.log(self._door.scaling.y_scale)
-            self.fit_report_ = self.fit_report_.after_more_rows(self._plan.n, self.log_marginal_likelihood_value_, parts)
+            self.log_marginal_likelihood_value_ = parts.evidence - parts.rows * np.log(self._door.scaling.y_scale)
+            self.fit_report_ = self.fit_report_.after_more_rows(self.solver_, self.log_marginal_likelihood_value_, parts)
         return self
 
     def _points_of(self, parts: Any, executor: Executor) -> Any:
@@ -241,8 +239,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         rows = MemoryRows(replace(parts.data, x=self._params.kernel.rows(parts.data.x)))
         return make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
 
-    def _more(self, X: Any, y: Any, Z: Any, task: Collect, executor: Executor) -> Statistics | None:
-        """Statistics of rows for a model that stands."""
+    def _more(self, X: Any, y: Any, Z: Any, task: Any, executor: Executor) -> Any:
+        """The sum of a task over rows, for a model that stands; None without rows."""
         kernel, door = self._params.kernel, self._door
         source = source_of(X, y, Z, "inducing", kernel.takes)
         if source is None:
@@ -407,42 +405,6 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             residuals = scaling.y_scale * optimum.evidence.leave_one_out()
             report.leave_one_out_rmse = float(np.sqrt(np.mean(residuals**2)))
         return report
-
-    # ------------------------------------------------------------------------------------------------------ evidence
-
-    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
-        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient.
-
-        Of inducing points: the bound on it, for which the rows of `fit` are read again (a copy or a saved model has none).
-        """
-        check_is_fitted(self)
-        if theta is None and not eval_gradient:
-            return self.log_marginal_likelihood_value_
-        params = self._params if theta is None else self._params.with_theta(theta)
-        found = self._evaluate(params, eval_gradient)
-        value = found.value - found.rows * np.log(self._door.scaling.y_scale)
-        return (value, found.gradient) if eval_gradient else value
-
-    def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
-        check_is_fitted(self)
-        if self.solver_ != "exact":
-            raise SolverUnavailable("leave-one-out needs the diagonal of C^-1, which only solver='exact' has")
-        found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
-        return scale * found.leave_one_out(), scale * found.leave_one_out_std()
-
-    def _evaluate(self, params: Params, gradient: bool) -> Evidence:
-        parts, plan = self.posterior_.parts, self._plan
-        data = parts.data if parts.keeps_rows else self._rows
-        if data is None:
-            raise SolverUnavailable(
-                "the evidence at other parameters needs the rows, which this model does not have: fit again"
-            )
-        within(plan.bytes_needed, parse_memory(self.memory_limit), "evaluating the evidence")
-        with self._engine() as (executor, _):
-            choice = None if parts.keeps_rows else Choice(plan.points, "given", plan.sample, parts.data)
-            solver = make_solver(plan, executor, check_random_state(self.random_state), Journal(), choice)
-            return solver.evaluate(data, params, gradient=gradient)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows, which stay with the fit."""

@@ -123,6 +123,15 @@ class InducingParts(RowParts):
     def frame(self) -> Frame:
         return Frame(self.data, self.params, self.params.kernel.points(self.data.x), self.L, self.jitter)
 
+    @property
+    def task(self) -> Collect:
+        """What is asked of more rows."""
+        return Collect(self.frame)
+
+    @property
+    def rows(self) -> int:
+        return self.statistics.rows
+
     def with_more(self, statistics: Statistics) -> InducingParts:
         """The same after more rows, of which these are the sums."""
         total = self.statistics.copy()

@@ -1,4 +1,4 @@
-"""x in one to three dimensions: how many functions on a box it takes, and whether they suit."""
+"""x in one to three dimensions: how many functions on a box, or points of a grid, it takes, and whether they suit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from .box import CUT, DIMENSIONS, MARGIN, REACH, Extent, counts_for, functions_in, must_be_low
 from .errors import InputError, SolverUnavailable
 from .features import DenseFeatures
+from .grid import EDGE, PER_LENGTH, points_for
 
 BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
 BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
@@ -44,6 +45,11 @@ class Low:
         assert self.spans is not None
         half = np.array(self.spans) + MARGIN[self.smoothness] * self.spread * REACH
         return counts_for(half, np.full(half.size, 1.0 / REACH), self.smoothness, most)
+
+    def points(self, per_length: float = PER_LENGTH) -> np.ndarray:
+        """Grid points a dimension."""
+        assert self.spans is not None
+        return points_for(2.0 * np.array(self.spans), per_length) + 2 * EDGE
 
     def left(self, most: int) -> float:
         """Share of k that this many functions leave out, about; 1 where they are too few."""
@@ -85,3 +91,12 @@ def basis_bytes(n: int, p: int, d: int, counts: np.ndarray, nodes: int, n_jobs: 
     sums = nodes * (d * (d + 1) / 2 * cosines + d * q)
     working = n_jobs * (3 * q * q + 256 * (cosines + q + nodes * d * d))
     return held + int(8 * (2 * (q * d) ** 2 + 2**p * q * q / 2 + (2 * n_jobs + 3) * sums + working))
+
+
+def grid_bytes(n: int, p: int, d: int, points: np.ndarray, rank: int, shared: int, n_jobs: int) -> int:
+    """Interpolation both ways, transforms of 8 columns a weight, what the grid knows of k, preconditioner, variances."""
+    padded = float(np.prod(2.0 * points))
+    interpolation = 2 * 16 * n * 4**p
+    transforms = padded * (8 * d * 5 + 6 * (p + 6)) * 8
+    rows = 8 * n * (3 * 8 * d + 8 * 32 + 3 * rank + 2 * shared + 4 * (p + 2) + 3 * d)
+    return int(interpolation + transforms + rows + n_jobs * 2**25)

@@ -46,6 +46,10 @@ class RowParts:
         """Weights."""
         return self.data.Z.shape[1]
 
+    def answers_for(self, params: Params) -> bool:
+        """Whether the evidence at these parameters can be had from the parts alone."""
+        return self.keeps_rows
+
     def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
         """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
         kernel = self.params.kernel
@@ -62,6 +66,10 @@ class RowParts:
     def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
         return self.data.Z.scaled(self.alpha).combine(K, executor)
+
+    def means(self, x: Any, K: np.ndarray | None, executor: Executor, own: slice | None = None) -> np.ndarray:
+        """E[w*], with K where it is there already;  (m, d)."""
+        return self.mean(self.cross(x, executor, own) if K is None else K, executor)
 
     def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
         """What is known of (C^-1)_RR, for that many weights of a sparse Z."""

@@ -157,9 +157,9 @@ class Posterior:
         self, x: Any, executor: Executor, mean: bool, var: bool, cov: bool, along: list[Features], own: slice | None
     ) -> Moments:
         parts = self.parts
-        K = parts.cross(x, executor, own)
-        means = parts.mean(K, executor) if mean else np.empty((len(K), 0))
-        if not (var or cov or along):
+        K = parts.cross(x, executor, own) if var or cov or along else None
+        means = parts.means(x, K, executor, own) if mean else np.empty((len(x), 0))
+        if K is None:
             return Moments(means, None, None, [])
         prior, floor = self._prior(x, own is not None)
         asked = [A for A in along if A.squared().any()]  # the usual baseline is 0

@@ -72,12 +72,12 @@ class FitReport:
         ]
         return "\n".join(lines)
 
-    def after_more_rows(self, rows: int, evidence: float, parts: Any) -> FitReport:
+    def after_more_rows(self, solver: str, evidence: float, parts: Any) -> FitReport:
         """The same of a model that rows were added to."""
         return replace(
             self,
-            solver="inducing",
-            n_samples=rows,
+            solver=solver,
+            n_samples=parts.rows,
             evidence=evidence,
             variances=parts.variances,
             solution=parts.solution,

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from .basis import BasisSolver
+from .basis import BasisSolver, Space
 from .box import Box, Extent, functions_in
 from .cg import CgSolver
 from .checkpoint import Checkpoint, State
-from .errors import InputError, SolverUnavailable
+from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .evidence import Keep, Optimum, at_bound, climb, maximise_evidence
 from .exact import ExactSolver
+from .grid import GridSolver
 from .inducing import InducingSolver
-from .inputs import Places
+from .inputs import Inputs, Places
 from .lowdim import BASIS_LARGEST, BASIS_MOST, Low, basis_bytes
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
@@ -30,6 +31,7 @@ SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to 
 CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
 BASIS_TOL = 1e-6  # the same on a basis, where an evaluation is cheap and exact
+PATCH = 20  # rows, for each one of a subset, that its close ones are found in
 MOVES = 8  # boxes that a search may build
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
@@ -40,15 +42,23 @@ def make_solver(
     random: Any,
     journal: Journal,
     choice: Choice | None = None,
+    parts: Any = None,
 ) -> Any:
-    """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`."""
+    """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`.
+
+    `parts` of an earlier one: its inducing points, functions and sums, or grid are used again."""
     if plan.solver == "basis":
-        return _basis_solver(plan, executor, journal)
+        return _basis_solver(plan, executor, journal, None if parts is None else parts.data)
     if plan.solver == "exact":
         return ExactSolver(plan.n, plan.dtype, executor)
     if plan.solver == "inducing":
-        assert choice is not None
+        if choice is None:
+            choice = Choice(plan.points, "given", plan.sample, parts.data)
         return InducingSolver(choice, executor, journal)
+    if plan.solver == "grid":
+        how = {"extent": plan.extent, "count": plan.count, "per_length": plan.per_length, "shared": plan.shared}
+        on = None if parts is None else parts.on
+        return GridSolver(plan.rank, "grid", plan.dtype, executor, random, journal, on=on, **how)
     return _cg_solver(plan, plan.rank, executor, random, journal)
 
 
@@ -62,7 +72,7 @@ def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.Rand
     )
 
 
-def _basis_solver(plan: Plan, executor: Executor, journal: Journal) -> BasisSolver:
+def _basis_solver(plan: Plan, executor: Executor, journal: Journal, space: Space | None) -> BasisSolver:
     def allow(box: Box, nodes: int, d: int) -> None:
         """Too large a basis is refused before it is built."""
         size = int(functions_in(box.counts)) * d
@@ -74,7 +84,7 @@ def _basis_solver(plan: Plan, executor: Executor, journal: Journal) -> BasisSolv
         needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
         within(needed, plan.memory_limit, what, "solver='grid', or a smaller n_basis")
 
-    return BasisSolver(BASIS_MOST, plan.count, executor, journal, allow, plan.extent)
+    return BasisSolver(BASIS_MOST, plan.count, executor, journal, allow, plan.extent, space)
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,8 @@ class Search:
         rows as it takes them."""
         if self.wanted and not origin.warm:
             task = Task(rows, Prior.around(start), executor, journal, lambda params: None)
-            origin = replace(origin, params=self._exact_subset(task, plan, origin.params).params)
+            some = _spread_and_near(rows, plan.subset)
+            origin = replace(origin, params=self._exact_subset(task, some, origin.params).params)
         kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
         assert plan.again is not None
         plan = replace(plan.again(Low.of(kernel, rows.sample(1), extent)), extent=extent)  # type: ignore[arg-type]
@@ -167,6 +178,8 @@ class Search:
             optimum = self._maximise(task, solver.evaluate, first, warm)
         elif plan.solver == "basis":
             optimum = self._basis(task, solver, first)
+        elif plan.solver == "grid":
+            optimum = self._grid(task, solver, first)
         elif plan.solver == "inducing":
             optimum = self._inducing(task, solver, plan, first, warm, places)
         else:
@@ -195,10 +208,15 @@ class Search:
     def _basis(self, task: Task, solver: BasisSolver, first: Params) -> Optimum:
         """Quasi-Newton on the sums of one pass, and again around where it ended while that is at the edge of their range."""
         optimum = Optimum(first, None, False, "stopped on a subset", [])
-        for _ in range(MOVES):
+        for turn in range(MOVES):
             if task.journal.stopped:
                 return optimum
-            solver.prepare(task.data, first)
+            try:
+                solver.prepare(task.data, first)
+            except (SolverUnavailable, MemoryLimitError) as too_large:
+                if turn == 0:
+                    raise
+                return replace(optimum, converged=False, message=str(too_large))
             narrow = task.prior.within(*solver.limits(first))
             optimum = self._maximise(
                 replace(task, prior=narrow), solver.evaluate, first, warm=True, tol=BASIS_TOL, restarts=False
@@ -209,11 +227,24 @@ class Search:
             first = optimum.params
         return replace(optimum, converged=False, message=f"length scales left the box {MOVES} times")
 
-    def _exact_subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
-        some = replace(task, data=task.data.sample(plan.subset), keep=lambda params: None)
-        exact = ExactSolver(len(some.data), np.float64, task.executor)
+    def _grid(self, task: Task, solver: GridSolver, first: Params) -> Optimum:
+        """Newton by gradients on a grid, and again on a finer one where length scales have become too short for it."""
+        optimum = Optimum(first, None, False, "stopped on a subset", [])
+        for _ in range(MOVES):
+            if task.journal.stopped:
+                return optimum
+            solver.place(task.data, first.kernel)
+            optimum = self._climb(task, solver, first)
+            first = optimum.params
+            if solver.fine_for(first.kernel):
+                break
+        return optimum
+
+    def _exact_subset(self, task: Task, some: Inputs, first: Params) -> Optimum:
+        on_some = replace(task, data=some, keep=lambda params: None)
+        exact = ExactSolver(len(some), np.float64, task.executor)
         with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
-            return self._maximise(some, exact.evaluate, first, whole=f"{len(some.data)} rows", tol=SUBSET_TOL)
+            return self._maximise(on_some, exact.evaluate, first, whole=f"{len(some)} rows", tol=SUBSET_TOL)
 
     def _inducing(
         self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None
@@ -223,7 +254,7 @@ class Search:
         rows, choice, journal = task.data, solver.choice, task.journal
         sample = MemoryRows(rows.sample(plan.sample))
         if not warm:
-            found = self._exact_subset(task, plan, first)
+            found = self._exact_subset(task, rows.sample(plan.subset), first)
             first = found.params
             if journal.stopped:
                 return replace(found, evidence=None)
@@ -273,3 +304,12 @@ class Search:
         limits = {"max_iter": self.max_iter, "tol": max(tol, self.tol)}
         told = {"journal": task.journal, "keep": task.keep}
         return search(evaluate, task.data, first, task.prior, **limits, **told, **more)
+
+
+def _spread_and_near(rows: Rows, count: int) -> Inputs:
+    """Half of them spread over all rows, half next to one another: the ones see long length scales, the others short ones."""
+    sample = rows.sample(PATCH * count)
+    spread = np.sort(np.random.RandomState(0).permutation(len(sample))[: -(-count // 2)])
+    apart = np.square(sample.x - sample.x[spread[0]]).sum(axis=1)
+    near = np.argsort(apart, kind="stable")[: count // 2]
+    return sample[np.union1d(spread, near)]

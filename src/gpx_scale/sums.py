@@ -2,7 +2,7 @@
 
     G(rho) = sum_i h_i (phi_i x z_i)(phi_i x z_i)^T      b(rho) = sum_i h_i y_i (phi_i x z_i)      h_i = 1 / (1 + rho |z_i|^2)
 
-rho = sigma_w^2 / sigma_y^2. Two functions' product is a sum of cosines, so G needs the (2 m + 1)^p sums of h z_l z_l' cos(a.t),
+rho = sigma_w^2 / sigma_y^2. A product of functions is a sum of cosines, so G needs (2 m + 1)^p sums of h z_l z_l' cos(a.t),
 not (q d)^2 numbers a row. As functions of xi = log(1 + rho T), T the largest |z|^2, all of them are analytic within pi of the
 real axis, whatever |z_i|^2 is: a few Chebyshev nodes in xi interpolate to any digits.
 """
@@ -104,9 +104,6 @@ class Sums:
         self.plain += other.plain
         return self
 
-    def copy(self) -> Sums:
-        return Sums(self.rows, self.cosines.copy(), self.b.copy(), self.plain.copy())
-
     def at(self, weights: np.ndarray) -> Sums:
         """Interpolated by these weights of the nodes; without the first axis."""
         parts = (np.tensordot(weights, part, axes=1) for part in (self.cosines, self.b, self.plain))
@@ -119,9 +116,12 @@ class AddUp:
 
     box: Box
     nodes: Nodes
+    within: bool = False  # refuse rows near the box's edge, which it was not built for
 
     def __call__(self, block: Inputs) -> Sums:
         assert isinstance(block.Z, DenseFeatures)
+        if self.within:
+            self.box.must_hold(block.x)
         r, d, rho = self.nodes.count, block.Z.shape[1], self.nodes.rho
         first, second = np.triu_indices(d)
         cosines = np.zeros((r * first.size, self.box.frequencies))
