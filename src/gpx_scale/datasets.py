@@ -119,12 +119,13 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
 
 
 class Varying(NamedTuple):
-    """x (n, p), z (n, d), y (n,), and the true weights (n, d)."""
+    """Where (or when) X (n, p), covariates Z (n, d) with their names, y (n,), and the true weights (n, d) where known."""
 
     X: np.ndarray
-    Z: np.ndarray
     y: np.ndarray
-    weights: np.ndarray
+    Z: np.ndarray
+    feature_names: list[str]
+    weights: np.ndarray | None = None
 
 
 def synth2(n: int, random_state: int = 0) -> Varying:
@@ -144,7 +145,7 @@ def synth2(n: int, random_state: int = 0) -> Varying:
     )
     Z = np.column_stack([np.ones(n), random.standard_normal((n, 4))])
     y = (weights * Z).sum(axis=1) + 0.3 * random.standard_normal(n)
-    return Varying(X, Z, y / y.std(), weights / y.std())
+    return Varying(X, y / y.std(), Z, ["1", *(f"z{k}" for k in range(1, 5))], weights / y.std())
 
 
 def _from_folder(name: str, target: str, drop: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> Dataset:
