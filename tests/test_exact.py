@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import exact
+from gpx_scale import factoring
 from gpx_scale.covariance import TILE, Covariance
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.exact import ExactSolver
@@ -137,15 +137,15 @@ def test_one_and_two_workers_agree():
 
 def test_busy_cores_are_left_to_others(monkeypatch):
     """When evaluations are slower than one thread would be, the next ones take one thread, with the same result."""
-    problem = make_problem(n=exact.THREADS_FROM)
+    problem = make_problem(n=factoring.THREADS_FROM)
     with Executor(2) as executor:
         solver = ExactSolver(len(problem.y), np.float64, executor)
-        monkeypatch.setattr(exact, "_one_thread_flops", lambda: 0.0)
+        monkeypatch.setattr(factoring, "_one_thread_flops", lambda: 0.0)
         first = solver.evaluate(problem.inputs, problem.params)
-        assert not solver._alone
-        monkeypatch.setattr(exact, "_one_thread_flops", lambda: np.inf)
+        assert not solver._watch.alone
+        monkeypatch.setattr(factoring, "_one_thread_flops", lambda: np.inf)
         solver.evaluate(problem.inputs, problem.params)
-        assert solver._alone
+        assert solver._watch.alone
         last = solver.evaluate(problem.inputs, problem.params)
     assert first.value == pytest.approx(last.value, rel=1e-12)
     assert_allclose(first.gradient, last.gradient, rtol=1e-8)

@@ -7,7 +7,21 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 ORDER = [
-    *("errors", "runtime", "progress", "params", "jit", "features", "scaling", "inputs", "kernels", "blocks", "rows", "box"),
+    *(
+        "errors",
+        "runtime",
+        "factoring",
+        "progress",
+        "params",
+        "jit",
+        "features",
+        "scaling",
+        "inputs",
+        "kernels",
+        "blocks",
+        "rows",
+        "box",
+    ),
     *("covariance", "pairs", "preconditioner", "solution", "krylov", "words", "parts", "local", "paths", "pilots"),
     *(
         "certified",

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from .box import REACH, Box, Extent
+from .box import CLOSE, REACH, Box, Extent
 from .errors import InputError, NotPositiveDefinite
+from .factoring import Watch, worthwhile_threads
 from .features import DenseFeatures, Features
 from .params import Params
 from .parts import Reductions, RowParts, symmetric_part
@@ -107,11 +108,12 @@ class Whitened:
                 "raise sigma_y"
             )
         self.v = potrs(self.B, self.c, lower=1)[0]
-        self.diagonal = self.B.diagonal().copy()
+        diagonal = self.B.diagonal()
+        self.condition = float((diagonal.max() / diagonal.min()) ** 2)
         n = space.sums.rows
         log_noise = n * np.log(params.sigma_y**2) + self.plain[0]
         fitted = self._precision * self.plain[1] - self.c @ self.v
-        self.value = float(-0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(self.diagonal).sum() + fitted))
+        self.value = float(-0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(diagonal).sum() + fitted))
 
     def inverted(self) -> np.ndarray:
         """B^-1's lower triangle, in B's place;  2 M^3/3 flops, once."""
@@ -198,19 +200,19 @@ class BasisSolver:
     ) -> None:
         self.most, self.count, self._allow = most, count, allow
         self._executor, self._journal = executor, journal
-        self.space, self._extent = space, extent
+        self.space, self._extent, self._watch = space, extent, Watch(executor.n_jobs)
 
     def extent(self, rows: Rows) -> Extent:
         if self._extent is None:
             self._extent = rows.add_up(Extent.of, self._executor, self._journal.passed)
         return self._extent
 
-    def prepare(self, rows: Rows, params: Params, reach: float = REACH) -> Space:
-        """The box around these parameters, and one pass over the rows."""
+    def prepare(self, rows: Rows, params: Params, around: bool = True) -> Space:
+        """The box for these parameters, and others around them if asked for, and one pass over the rows."""
         extent, some = self.extent(rows), rows.sample(LOOKED_AT)
         x, d = some.x, some.Z.shape[1]
-        box = Box.around(extent, params.kernel, reach, self.most // d, self.count)
-        spread = {} if reach > 1.0 else {"spread": 0.0}
+        box = Box.around(extent, params.kernel, REACH if around else CLOSE, self.most // d, self.count)
+        spread = {} if around else {"spread": 0.0}
         self._allow(box, 1, d)
         mean_square = np.square(box.functions(box.angles(x))).mean(axis=0)
         nodes = Nodes.around(Ratio.of(box, mean_square, params).value, extent.z_squared, len(rows), **spread)
@@ -227,7 +229,7 @@ class BasisSolver:
         """The one that is there, where it holds; for other noise, the same functions with more nodes."""
         space = self.space
         if space is None or not space.box.covers(params.kernel):
-            return self.prepare(rows, params, reach=1.0)
+            return self.prepare(rows, params, around=False)
         rho = Ratio.of(space.box, space.mean_square, params).value
         if space.nodes.covers(rho):
             return space
@@ -242,17 +244,19 @@ class BasisSolver:
         return low, high
 
     def evaluate(self, rows: Rows, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
-        found = Whitened(self._space(rows, params), params, self._executor)
-        n = found.space.sums.rows
-        condition = float((found.diagonal.max() / found.diagonal.min()) ** 2)
-        if not gradient:
-            return Evidence(found.value, None, found.v, n, condition=condition)
-        slope, metric = found.gradient_and_information()
+        space = self._space(rows, params)
+        with self._watch.over(space.size, space.size**3 if gradient else 0):
+            found = Whitened(space, params, self._executor)
+            n, condition = space.sums.rows, found.condition
+            if not gradient:
+                return Evidence(found.value, None, found.v, n, condition=condition)
+            slope, metric = found.gradient_and_information()
         return Evidence(found.value, slope, found.v, n, condition=condition, information=metric if information else None)
 
     def condition(self, rows: Rows, params: Params) -> BasisParts:
         space = self._space(rows, params)
-        return BasisParts.of(space, params, rows.sample(LOOKED_AT).x, self._executor)
+        with self._watch.over(space.size):
+            return BasisParts.of(space, params, rows.sample(LOOKED_AT).x, self._executor)
 
 
 # ------------------------------------------------------------------------------------------------ posterior's parts
@@ -275,12 +279,11 @@ class BasisParts(RowParts):
     @classmethod
     def of(cls, space: Space, params: Params, x: np.ndarray, executor: Executor) -> BasisParts:
         found = Whitened(space, params, executor)
-        condition = float((found.diagonal.max() / found.diagonal.min()) ** 2)
         inverse = found.inverted()
         for rows in slices(len(inverse), 512):
             inverse[rows, rows] = np.tril(inverse[rows, rows]) + np.tril(inverse[rows, rows], -1).T
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
-        parts = cls(space, params, found.v, inverse.T, found.value, condition, (0.0, 0.0))
+        parts = cls(space, params, found.v, inverse.T, found.value, found.condition, (0.0, 0.0))
         left = parts.remainder(x) / parts.prior(x)
         return replace(parts, left=(float(left.mean()), float(left.max())))
 
@@ -382,7 +385,7 @@ class BasisParts(RowParts):
 
     @cached_property
     def _root(self) -> np.ndarray:
-        with Executor(1) as executor:
+        with Executor(1) as executor, worthwhile_threads(len(self)):
             return Whitened(self.data, self.params, executor).B
 
     def __getstate__(self) -> dict[str, Any]:
@@ -419,6 +422,6 @@ class BasisParts(RowParts):
         now = self.data.sums.at(weights)
         total = Sums(now.rows, now.cosines[None], now.b[None], now.plain[None])
         total += sums
-        with Executor() as executor:
+        with Executor() as executor, worthwhile_threads(len(self)):
             space = replace(self.data, nodes=self._node, sums=total)
             return replace(BasisParts.of(space, self.params, self.data.box.centre[None], executor), left=self.left)

@@ -9,9 +9,7 @@ solve are iterated against float64 tiles to a true residual, so only the log-det
 
 from __future__ import annotations
 
-import time
 import warnings
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,16 +20,15 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 from .certified import latent_variance_bound
 from .covariance import Covariance
 from .errors import JitterWarning, NotConverged, NotPositiveDefinite
+from .factoring import Watch, worthwhile_threads
 from .features import Features
 from .inputs import Inputs
 from .params import Params
 from .parts import JointPrior, Reductions, RowParts, symmetric_part
-from .runtime import Executor, slices, threads
+from .runtime import Executor, slices
 from .solution import Evidence
 from .words import InverseWords, Reduce, SolvedWords
 
-THREADS_FROM = 800
-THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
 INVERTIBLE = 1e-10  # relative rounding of b.C^-1 b up to which the explicit inverse serves for variances
 REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
 
@@ -153,10 +150,7 @@ class ExactSolver:
     def __init__(self, n: int, dtype: Any, executor: Executor) -> None:
         self._buffer = np.empty(n * n, dtype)
         self._executor = executor
-        self._alone = False  # one BLAS thread, because others are in the way
-
-    def _scope(self, n: int) -> Any:
-        return threads(1) if self._alone else _worthwhile_threads(n, self._buffer.itemsize)
+        self._watch = Watch(executor.n_jobs, self._buffer.itemsize)
 
     def _factorise(self, data: Inputs, params: Params) -> Factor:
         n = len(data)
@@ -165,19 +159,8 @@ class ExactSolver:
     def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
         """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
         n = len(data)
-        with self._scope(n):
-            start = time.perf_counter()
-            found = self._evaluate(data, params, gradient, information)
-            took = time.perf_counter() - start
-        if (
-            THREADS_FROM <= n <= THREADS_UP_TO[self._buffer.itemsize]
-            and gradient
-            and not self._alone
-            and self._executor.n_jobs > 1
-        ):
-            # Where other processes hold the cores, OpenBLAS's threads wait for each other: 50 times slower at n = 1,000.
-            self._alone = n**3 / took < 0.4 * _one_thread_flops()
-        return found
+        with self._watch.over(n, n**3 if gradient else 0):
+            return self._evaluate(data, params, gradient, information)
 
     def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         factor = self._factorise(data, params)
@@ -194,7 +177,7 @@ class ExactSolver:
 
     def condition(self, data: Inputs, params: Params) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
-        with self._scope(len(data)):
+        with self._watch.over(len(data)):
             factor = self._factorise(data, params)
             alpha = factor.solve(data.y[:, None])[:, 0]
         if factor.jitter:
@@ -216,20 +199,6 @@ def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.
     U = np.asfortranarray(covariance.tangents(alpha), inverse.dtype)
     (symm,) = get_blas_funcs(("symm",), (inverse,))
     return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
-
-
-def _one_thread_flops() -> float:
-    """Flops a second of one thread now, by a product of a few milliseconds."""
-    A = np.ones((400, 400))
-    start = time.perf_counter()
-    A @ A
-    return 2 * 400**3 / (time.perf_counter() - start)
-
-
-def _worthwhile_threads(n: int, itemsize: int) -> Any:
-    """One BLAS thread for small matrices (two gain a third at n = 442 on idle cores, and wait for seconds on busy ones), and
-    for those too large for several."""
-    return nullcontext() if THREADS_FROM <= n <= THREADS_UP_TO[itemsize] else threads(1)
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
@@ -302,7 +271,7 @@ class ExactParts(RowParts):
         covariance = self.factor(executor).covariance
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
         if self.buffer.dtype == np.float64 and 3 * entries > 2 * n and 9 * n * n < memory_limit and rounding < INVERTIBLE:
-            with _worthwhile_threads(n, self.buffer.itemsize):
+            with worthwhile_threads(n, self.buffer.itemsize):
                 inverse = replace(self.factor(executor), buffer=self.buffer.copy()).inverse_in_place()
             return InverseWords(inverse, 1.0 - rounding)
         return SolvedWords(n, partial(self._quadratic, executor=executor))
@@ -322,7 +291,7 @@ class ExactParts(RowParts):
 
     def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
-        with _worthwhile_threads(len(self), self.buffer.itemsize):
+        with worthwhile_threads(len(self), self.buffer.itemsize):
             P, Q = self.factor(executor).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
 

@@ -276,7 +276,8 @@ class GridParts(CgParts):
         vectors = kernel.vectors(x)
         found = np.empty((len(vectors), self.d))
         inside = self.on.grid.inside(vectors)
-        found[inside] = self.on.grid.weights(vectors[inside]) @ self.weights
+        if inside.any():
+            found[inside] = self.on.grid.weights(vectors[inside]) @ self.weights
         if not inside.all():
             beyond = cross(kernel, kernel.points(vectors[~inside]), kernel.points(kernel.vectors(self.data.x)), executor)
             found[~inside] = self.mean(beyond, executor)

@@ -14,7 +14,7 @@ from .grid import EDGE, PER_LENGTH, points_for
 
 BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
 BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
-BASIS_LARGEST = 12_000  # beyond, LAPACK's threaded potrf has been seen to crash (22,000)
+BASIS_LARGEST = 12_000  # functions that are ever built: an evaluation takes a minute on two cores
 BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take them
 
 

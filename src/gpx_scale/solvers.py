@@ -31,8 +31,9 @@ SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to 
 CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
 BASIS_TOL = 1e-6  # the same on a basis, where an evaluation is cheap and exact
+SHORTER = (10.0, 100.0, 1000.0)  # theta2 over this is tried too
 PATCH = 20  # rows, for each one of a subset, that its close ones are found in
-MOVES = 8  # boxes that a search may build
+MOVES = 24  # boxes, or grids, that a search may build
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
 
@@ -151,7 +152,9 @@ class Search:
         if self.wanted and not origin.warm:
             task = Task(rows, Prior.around(start), executor, journal, lambda params: None)
             some = _spread_and_near(rows, plan.subset)
-            origin = replace(origin, params=self._exact_subset(task, some, origin.params).params)
+            first = self._length_scales(task, some, start)
+            found = self._exact_subset(task, some, first, warm=first is not start)
+            origin = replace(origin, params=found.params)
         kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
         assert plan.again is not None
         plan = replace(plan.again(Low.of(kernel, rows.sample(1), extent)), extent=extent)  # type: ignore[arg-type]
@@ -240,11 +243,23 @@ class Search:
                 break
         return optimum
 
-    def _exact_subset(self, task: Task, some: Inputs, first: Params) -> Optimum:
+    def _length_scales(self, task: Task, some: Inputs, start: Params) -> Params:
+        """`start`, or the same with shorter length scales, whichever some rows favour: from the median distance, a search
+        would take what changes over a fraction of it for noise."""
+        exact = ExactSolver(len(some), np.float64, task.executor)
+        lengths = np.array([label == "theta2" for label in start.labels])
+        tried = [start, *(start.with_theta(start.theta - np.log(factor) * lengths) for factor in SHORTER)]
+        values = [
+            exact.evaluate(some, params, gradient=False).value + task.prior.value_and_gradient(params.theta)[0]
+            for params in tried
+        ]
+        return tried[int(np.argmax(values))]
+
+    def _exact_subset(self, task: Task, some: Inputs, first: Params, warm: bool = False) -> Optimum:
         on_some = replace(task, data=some, keep=lambda params: None)
         exact = ExactSolver(len(some), np.float64, task.executor)
         with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
-            return self._maximise(on_some, exact.evaluate, first, whole=f"{len(some)} rows", tol=SUBSET_TOL)
+            return self._maximise(on_some, exact.evaluate, first, warm, whole=f"{len(some)} rows", tol=SUBSET_TOL)
 
     def _inducing(
         self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None

@@ -1,0 +1,538 @@
+"""The basis solver: spectral densities, functions, sums over rows, evidence and posterior against the oracle, bad input."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+import oracle
+from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
+from gpx_scale.basis import BasisSolver, gram
+from gpx_scale.box import Box, Extent
+from gpx_scale.datasets import synth2
+from gpx_scale.errors import SolverUnavailable
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inputs import Inputs
+from gpx_scale.lowdim import Low
+from gpx_scale.params import Params
+from gpx_scale.progress import Journal
+from gpx_scale.rows import MemoryRows
+from gpx_scale.runtime import Executor
+from gpx_scale.sums import AddUp, Nodes
+
+NOISE = 0.2, 0.3  # sigma_w, sigma_y
+
+
+def varying(n, p, d=3, seed=0):
+    """Rows in the engine's units: x in a cube, z with a constant."""
+    random = np.random.RandomState(seed)
+    X = random.uniform(-1.7, 1.7, (n, p))
+    Z = np.column_stack([np.ones(n), random.standard_normal((n, d - 1))])
+    return X, random.standard_normal(n), Z
+
+
+def rows_of(X, y, Z):
+    return MemoryRows(Inputs(X, DenseFeatures(Z), y))
+
+
+def fitted(kernel, X, y, Z, noise=NOISE, **arguments):
+    """At given hyperparameters, in given units."""
+    given = {"sigma_w": noise[0], "sigma_y": noise[1], "optimizer": None, "standardize": False, "solver": "basis"}
+    return GPXRegressor(kernel, **{**given, **arguments}).fit(X, y, Z)
+
+
+# ------------------------------------------------------------------------------------------------- spectral densities
+
+DENSITIES = {
+    "rbf": kernels.RBF(1.3, 2.0),
+    "matern12": kernels.Matern12(1.1, 3.0),
+    "matern32": kernels.Matern32(0.9, 2.5),
+    "matern52": kernels.Matern52(1.2, 1.5),
+    "sum": kernels.RBF(0.5, 1.0) + kernels.Matern52(0.7, 3.0),
+}
+
+
+@pytest.mark.parametrize("kernel", DENSITIES.values(), ids=DENSITIES)
+def test_a_density_is_the_fourier_transform_of_its_kernel(kernel):
+    lag = np.linspace(0.0, 60.0, 400_001)[:, None]
+    k = kernel(lag, np.zeros((1, 1)))[:, 0]
+    omega = np.array([0.0, 0.3, 1.0, 2.0])
+    expected = [2.0 * np.trapezoid(k * np.cos(w * lag[:, 0]), lag[:, 0]) for w in omega]
+    assert_allclose(kernel.density(omega[:, None])[0], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", ["rbf", "matern32", "sum", "ard", "matern12 ard"])
+def test_slopes_of_a_density_are_those_of_differences(p, name):
+    per_column = tuple(np.linspace(1.0, 2.0, p))
+    more = {"ard": kernels.RBF(1.3, per_column), "matern12 ard": kernels.Matern12(1.3, per_column)}
+    kernel = (DENSITIES | more)[name]
+    omega = np.random.RandomState(0).uniform(0, 3, (7, p))
+    _, slopes = kernel.density(omega)
+    for t in range(kernel.theta.size):
+        step = 1e-6 * (np.arange(kernel.theta.size) == t)
+        up, down = (kernel.with_theta(kernel.theta + sign * step).density(omega)[0] for sign in (1, -1))
+        assert_allclose(slopes[:, t], (up - down) / 2e-6, rtol=1e-6, atol=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------- functions and sums
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_functions_are_orthonormal_and_0_at_the_edge_and_beyond(p):
+    box = Box(np.full(p, 0.5), np.full(p, 2.0), np.full(p, 4), np.ones(p), np.ones(p))
+    each = (np.arange(400) + 0.5) / 100 - 1.5  # midpoints
+    one = Box(np.array([0.5]), np.array([2.0]), np.array([4]), np.ones(1), np.ones(1))
+    phi = one.functions(one.angles(each[:, None]))
+    assert_allclose(phi.T @ phi / 100, np.eye(4), atol=1e-4)
+    outside = np.full((3, p), 0.5)
+    outside[:, 0] = [2.5, 2.6, -40.0]
+    assert_allclose(box.functions(box.angles(outside)), 0.0, atol=1e-12)
+    assert len(box) < 4**p or p == 1
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
+    X, y, Z = varying(300, p)
+    rows, kernel = rows_of(X, y, Z), kernels.RBF(1.0, 4.0)
+    extent = Extent.of(rows.data)
+    box = Box.around(extent, kernel, 1.2, 100)
+    nodes = Nodes.around(0.1, extent.z_squared, len(rows))
+    sums = rows.add_up(AddUp(box, nodes), Executor(2))
+    phi = box.functions(box.angles(X))
+    for rho in (0.02, 0.1, 0.5):
+        h = 1.0 / (1.0 + rho * np.square(Z).sum(axis=1))
+        weights, slopes = nodes.at(rho)
+        found, moved = sums.at(weights), sums.at(slopes)
+        along = -h * (1.0 - h)  # dh by log rho
+        for pair, (l, k) in enumerate(zip(*np.triu_indices(3), strict=True)):
+            F, G = Z[:, [l]] * phi, Z[:, [k]] * phi
+            assert_allclose(gram(box, found.cosines[pair]), F.T @ (h[:, None] * G), atol=1e-5)
+            assert_allclose(gram(box, moved.cosines[pair]), F.T @ (along[:, None] * G), atol=1e-4)
+        assert_allclose(found.b, np.einsum("i,il,ij->lj", h * y, Z, phi), atol=1e-5)
+        expected = [-np.log(h).sum(), (h * y**2).sum(), h.sum(), (h**2).sum()]
+        assert_allclose(found.plain, expected, atol=1e-5)
+
+
+@given(st.floats(0, 1e6), st.floats(1e-3, 1e6), st.integers(1, 10**7))
+def test_nodes_interpolate_to_the_accuracy_they_promise(rho, largest, rows):
+    nodes = Nodes.around(rho, largest, rows)
+    assert nodes.covers(rho)
+    for at in (rho, rho * np.exp(1.9), rho * np.exp(-1.9)):
+        t = np.linspace(0.0, largest, 50)
+        weights, _ = nodes.at(at)
+        values = weights @ (1.0 / (1.0 + nodes.rho[:, None] * t))
+        assert np.abs(values - 1.0 / (1.0 + at * t)).max() <= 1e-4 / rows + 1e-12
+
+
+def test_without_noise_of_the_weights_one_node_is_enough():
+    nodes = Nodes.around(0.0, 3.0, 1000)
+    assert nodes.count == 1
+    assert_array_equal(nodes.at(0.0)[0], [1.0])
+
+
+# ------------------------------------------------------------------------------------------------------------- evidence
+
+EXACT = {
+    "rbf": lambda p: kernels.RBF(1.3, 6.0),
+    "short": lambda p: kernels.RBF(1.3, 2.0),
+    "ard": lambda p: kernels.RBF(1.3, tuple(np.linspace(5.0, 9.0, p))),
+}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", EXACT)
+def test_smooth_kernels_are_exact(name, p):
+    """Evidence to 1e-4 nats, posterior to 1e-6, in one, two and three dimensions."""
+    if (name, p) == ("short", 3):
+        pytest.skip("thousands of functions: as test_functions_converge_to_the_exact_model has it")
+    d = 1 if p == 3 else 3
+    kernel, (X, y, Z) = EXACT[name](p), varying(150, p, d)
+    model = fitted(kernel, X, y, Z)
+    assert_allclose(model.log_marginal_likelihood_value_, oracle.log_evidence(kernel, X, y, Z, *NOISE), atol=1e-4)
+    query = varying(4, p, d, seed=1)
+    explanation = model.explain(query[0], query[2], cov=True)
+    for i, x in enumerate(query[0]):
+        mean, cov = oracle.weights(kernel, X, y, Z, x, *NOISE)
+        assert_allclose(explanation.weights[i], mean, atol=1e-5)
+        assert_allclose(explanation.weights_cov[i], cov, atol=1e-6)
+        assert_allclose(explanation.weights_std[i] ** 2, np.diag(cov), atol=1e-6)
+    mean, cov = model.predict(query[0], query[2], return_cov=True)
+    expected, joint = oracle.predict(kernel, X, y, Z, query[0], query[2], *NOISE)
+    assert_allclose(mean, expected, atol=1e-5)
+    assert_allclose(cov, joint, atol=1e-5)
+    assert_allclose(model.predict(query[0], query[2], return_std=True)[1] ** 2, np.diag(joint), atol=1e-5)
+
+
+SIZES = {1: (8, 32, 256), 2: (6, 12, 34), 3: (4, 8, 14)}
+# Nats that the largest basis may miss: a Matern's spectrum has a tail, the rougher the longer.
+LEFT = {"matern52": 0.5, "matern32": 2.0, "matern12": 15.0}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", ["rbf", "matern52", "matern32", "matern12"])
+def test_functions_converge_to_the_exact_model(name, p):
+    """More functions: nearer the exact evidence and posterior, in one, two and three dimensions."""
+    kernel = {"rbf": kernels.RBF(1.0, 3.0)}.get(name) or DENSITIES[name].with_theta(np.log([1.0, 6.0]))
+    d = 1 if p == 3 else 2
+    X, _, Z = varying(120, p, d)
+    C = oracle.covariance(kernel, X, Z, *NOISE)
+    y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(120)
+    exact, query = oracle.log_evidence(kernel, X, y, Z, *NOISE), np.random.RandomState(2).uniform(-1.5, 1.5, (20, p))
+    means = np.array([oracle.weights(kernel, X, y, Z, x, *NOISE)[0] for x in query])
+    nats, errors = [], []
+    for count in SIZES[p]:
+        model = fitted(kernel, X, y, Z, n_basis=count)
+        nats.append(abs(model.log_marginal_likelihood_value_ - exact))
+        errors.append(np.abs(model.explain(query, np.ones((20, d))).weights - means).max())
+    assert nats[-1] < nats[0]
+    assert errors[-1] < 0.6 * errors[0]
+    assert nats[-1] <= LEFT.get(name, 0.05 if p == 3 else 1e-4)
+    assert errors[-1] <= {"rbf": 0.02 if p == 3 else 1e-6, "matern52": 0.1}.get(name, np.inf)
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("name", ["rbf", "ard", "matern52", "matern12", "sum"])
+@pytest.mark.parametrize("sigma_w", [0.2, 0.0])
+def test_the_gradient_is_that_of_differences(name, p, sigma_w):
+    kernel = {"ard": kernels.RBF(1.3, tuple(np.linspace(3.0, 4.0, p)))}.get(name) or DENSITIES[name]
+    X, y, Z = varying(100, p)
+    model = fitted(kernel, X, y, Z, noise=(sigma_w, 0.3), n_basis=12)
+    theta = model.theta_
+    _, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+    engine = BasisSolver(5000, 12, Executor(1), Journal())
+    params, rows = model._params, rows_of(X, y, Z)
+    engine.prepare(rows, params)  # a box that holds for the parameters around, too
+    _, gradient = 0.0, engine.evaluate(rows, params).gradient
+    for t in np.flatnonzero(np.isfinite(theta)):
+        step = 1e-5 * (np.arange(theta.size) == t)
+        up, down = (engine.evaluate(rows, params.with_theta(theta + sign * step)).value for sign in (1, -1))
+        assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+def test_the_information_is_near_the_curvature():
+    """Average information by the kernel's parameters; by the noise's, what it is without functions."""
+    X, y, Z = varying(2000, 1, d=2)
+    kernel = kernels.RBF(1.0, 1.0)
+    y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, 0.3, 0.3)) @ y
+    rows, params = rows_of(X, y, Z), Params(kernel, 0.3, 0.3)
+    engine = BasisSolver(5000, None, Executor(1), Journal())
+    engine.prepare(rows, params)
+    found = engine.evaluate(rows, params, information=True).information
+    H = np.empty((4, 4))
+    for t in range(4):
+        step = 1e-4 * (np.arange(4) == t)
+        up, down = (engine.evaluate(rows, params.with_theta(params.theta + sign * step)).gradient for sign in (1, -1))
+        H[t] = (down - up) / 2e-4
+    assert_allclose(found[2:, 2:], H[2:, 2:], rtol=0.3)
+    assert (np.linalg.eigvalsh(found) > 0).all()
+
+
+# --------------------------------------------------------------------------------------------------------------- search
+
+
+@pytest.mark.parametrize("ard", [False, True])
+def test_the_search_ends_where_the_exact_one_does(ard):
+    X, y, Z, *_ = synth2(700)
+    Z = Z[:, :3]
+    exact = GPXRegressor(solver="exact", ard=ard, tol=1e-8, random_state=0).fit(X, y, Z)
+    basis = GPXRegressor(solver="basis", ard=ard, tol=1e-8, random_state=0).fit(X, y, Z)
+    assert basis.fit_report_.converged
+    assert abs(basis.log_marginal_likelihood_value_ - exact.log_marginal_likelihood_value_) < 0.02
+    kernel = slice(0, -2)  # sigma_w is flat here
+    assert_allclose(basis.theta_[kernel], exact.theta_[kernel], atol=0.1)
+    query = synth2(50, random_state=1)
+    assert_allclose(basis.predict(query.X, query.Z[:, :3]), exact.predict(query.X, query.Z[:, :3]), atol=0.02)
+
+
+@pytest.mark.parametrize("theta2", [1e-2, 1e3])
+def test_a_box_is_built_again_when_the_optimum_leaves_it(theta2):
+    """A warm start far off: length scales walk, a box at a time."""
+    X, y, Z, *_ = synth2(1000)
+    Z = Z[:, :2]
+    model = GPXRegressor(solver="basis", warm_start=True, random_state=0).fit(X, y, Z)
+    found = model.theta_.copy()
+    start = model._params.theta.copy()
+    start[1] = np.log(model.hyperparameters_["theta2"] * (0.25 if theta2 < 1 else 4.0))
+    model._found = model._params.with_theta(start), None
+    model.fit(X, y, Z)
+    assert model.fit_report_.converged
+    assert_allclose(model.theta_[:2], found[:2], atol=0.05)
+
+
+def test_noise_that_leaves_its_nodes_is_evaluated_with_more_of_them():
+    X, y, Z = varying(200, 1)
+    engine, rows = BasisSolver(5000, None, Executor(1), Journal()), rows_of(X, y, Z)
+    kernel = kernels.RBF(1.3, 2.0)
+    engine.prepare(rows, Params(kernel, 0.2, 0.3))
+    functions = engine.space.box
+    for sigma_w, sigma_y in ((3.0, 0.3), (0.01, 2.0), (0.2, 0.05)):
+        found = engine.evaluate(rows, Params(kernel, sigma_w, sigma_y)).value
+        assert_allclose(found, oracle.log_evidence(kernel, X, y, Z, sigma_w, sigma_y), atol=1e-3)
+        assert engine.space.box is functions
+
+
+def test_coefficients_are_found_with_honest_deviations():
+    data, query = synth2(6_000), synth2(500, random_state=1)
+    model = GPXRegressor(random_state=0).fit(data.X, data.y, data.Z)
+    assert model.solver_ == "basis"
+    explanation = model.explain(query.X, query.Z)
+    truth = query.weights * (query.y.std() / data.y.std())  # both are scaled by the deviation of y, near enough
+    scale = data.weights[0, 0] / (np.sin(2 * np.pi * data.X[0, 0]) * np.cos(np.pi * data.X[0, 1]))
+    other = query.weights[0, 0] / (np.sin(2 * np.pi * query.X[0, 0]) * np.cos(np.pi * query.X[0, 1]))
+    truth = query.weights * scale / other
+    error = explanation.weights - truth
+    assert np.sqrt(np.mean(error**2)) < 0.03
+    assert np.mean(np.abs(error) <= 2.0 * explanation.weights_std) >= 0.9
+    total = explanation.base_values + explanation.contributions.sum(axis=1)
+    assert_allclose(total, model.predict(query.X, query.Z), rtol=1e-12, atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------ where rows are, and threads
+
+
+def test_threads_and_streams_give_the_same_model():
+    data = synth2(5_000)
+    data = data._replace(Z=data.Z[:, :2])
+    arguments = {"solver": "basis", "random_state": 0, "max_iter": 20}
+    two = GPXRegressor(**arguments, n_jobs=2).fit(data.X, data.y, data.Z)
+    one = GPXRegressor(**arguments, n_jobs=1).fit(data.X, data.y, data.Z)
+    assert_allclose(one.theta_, two.theta_, atol=1e-6)
+
+    def chunks():
+        for rows in (slice(0, 1234), slice(1234, 1235), slice(1235, 5000)):
+            yield data.X[rows], data.y[rows], data.Z[rows]
+
+    for solver in ("basis", "auto"):
+        stream = GPXRegressor(**{**arguments, "solver": solver}, n_jobs=2).fit(chunks)
+        assert stream.solver_ == "basis"
+        assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # of m^3 flops on one thread or two
+        assert_allclose(stream.predict(data.X[:50], data.Z[:50]), two.predict(data.X[:50], data.Z[:50]), atol=1e-6)
+
+
+def test_rows_are_added_to_a_basis():
+    X, y, Z = varying(400, 2)
+    kernel = kernels.RBF(1.3, 6.0)
+    whole = fitted(kernel, X, y, Z)
+    part = fitted(
+        kernel,
+        np.vstack([X[:200], [[-1.7, -1.7], [1.7, 1.7]]]),
+        np.append(y[:200], [0.0, 0.0]),
+        np.vstack([Z[:200], np.zeros((2, 3))]),
+    )
+    part.partial_fit(X[200:], y[200:], Z[200:])
+    assert part.solver_ == "basis"
+    assert part.fit_report_.n_samples == 402
+    query = varying(20, 2, seed=1)
+    ours, theirs = part.explain(query[0], query[2]), whole.explain(query[0], query[2])
+    assert_allclose(ours.weights, theirs.weights, atol=1e-5)
+    assert_allclose(ours.weights_std, theirs.weights_std, atol=1e-6)
+    assert_allclose(
+        part.log_marginal_likelihood_value_ - 2 * part_of_nothing(part), whole.log_marginal_likelihood_value_, atol=1e-3
+    )
+    with pytest.raises(InputError, match="beyond the box"):
+        part.partial_fit(X + 30.0, y, Z)
+    assert part.fit_report_.n_samples == 402
+
+
+def part_of_nothing(model):
+    """log p of a y = 0 whose z is 0."""
+    return -0.5 * np.log(2 * np.pi * model.hyperparameters_["sigma_y"] ** 2)
+
+
+def test_a_copy_answers_as_the_model_does(tmp_path):
+    X, y, Z, *_ = synth2(800)
+    model = GPXRegressor(solver="basis", random_state=0).fit(X, y, Z)
+    copy = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copy.predict(X, Z), model.predict(X, Z))
+    near = model.theta_ + 0.01
+    assert_array_equal(copy.log_marginal_likelihood(near), model.log_marginal_likelihood(near))
+    far = model.theta_ + np.array([0.0, 3.0, 0.0, 0.0])
+    assert np.isfinite(model.log_marginal_likelihood(far))
+    with pytest.raises(SolverUnavailable, match="needs the rows"):
+        copy.log_marginal_likelihood(far)
+    assert_array_equal(
+        copy.sample_weights(X[:3], Z[:3], 2, random_state=0), model.sample_weights(X[:3], Z[:3], 2, random_state=0)
+    )
+
+
+def test_a_checkpoint_is_taken_up_again(tmp_path):
+    X, y, Z, *_ = synth2(800)
+    path = tmp_path / "fit.npz"
+    first = GPXRegressor(solver="basis", random_state=0, checkpoint=path).fit(X, y, Z)
+    again = GPXRegressor(solver="basis", random_state=0, checkpoint=path).fit(X, y, Z)
+    assert_array_equal(again.theta_, first.theta_)
+    assert not again.fit_report_.evaluations
+
+
+def test_samples_have_the_posterior_s_moments():
+    X, y, Z = varying(60, 1)
+    model = fitted(kernels.Matern52(1.3, 4.0), X, y, Z)
+    query = varying(3, 1, seed=1)
+    draws = model.sample_y(query[0], query[2], 20_000, random_state=0)
+    mean, cov = model.predict(query[0], query[2], return_cov=True)
+    assert_allclose(draws.mean(axis=1), mean, atol=0.03)
+    assert_allclose(np.cov(draws), cov, atol=0.03)
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+@pytest.mark.parametrize("p", [1, 2])
+def test_beyond_the_data_the_prior_comes_back_without_oscillation(solver, p):
+    X, y, Z = varying(300, p)
+    model = fitted(kernels.RBF(1.3, 1.0), X, y + 3.0, Z, solver=solver, random_state=0)
+    far = np.zeros((120, p))
+    far[:, 0] = np.linspace(1.7, 12.0, 120)
+    found = model.explain(far, np.ones((120, 3)))
+    prior = np.sqrt(1.3 + NOISE[0] ** 2)
+    std = found.weights_std[:, 0]
+    assert (np.diff(std) > -1e-3).all()
+    assert_allclose(std[-1], prior, rtol=1e-6)
+    assert (found.weights_std <= prior * (1 + 1e-9)).all()
+    size = np.abs(found.weights)
+    assert_allclose(size[-1], 0.0, atol=1e-6)
+    assert (size[40:].max(axis=0) <= size[:40].max(axis=0)).all()
+    turns = np.diff(np.sign(np.diff(found.weights[:, 0]))) != 0
+    assert turns[np.abs(found.weights[1:-1, 0]) > 1e-3].sum() <= 3
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+def test_a_constant_column_of_x_changes_nothing(solver):
+    X, y, Z, *_ = synth2(400)
+    one = np.column_stack([X[:, 0], np.full(400, 7.0)])
+    model = GPXRegressor(solver=solver, random_state=0, max_iter=15).fit(one, y, Z)
+    explanation = model.explain(one[:20], Z[:20])
+    assert np.isfinite(explanation.weights_std).all()
+    assert (explanation.weights_std > 0).all()
+    exact = GPXRegressor(solver="exact", random_state=0).fit(one, y, Z)
+    assert_allclose(model.predict(one, Z), exact.predict(one, Z), atol=0.05)
+    all_equal = GPXRegressor(solver=solver, random_state=0, max_iter=5).fit(np.full((50, 2), 3.0), y[:50], Z[:50])
+    assert np.isfinite(all_equal.predict(np.full((2, 2), 3.0), Z[:2])).all()
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+def test_duplicate_places_with_different_y_are_one_place(solver):
+    X, y, Z = varying(40, 2)
+    X, Z, y = np.tile(X, (5, 1)), np.tile(Z, (5, 1)), np.random.RandomState(1).standard_normal(200)
+    kernel = kernels.RBF(1.0, 3.0)
+    model = fitted(kernel, X, y, Z, solver=solver, random_state=0)
+    mean, _ = oracle.weights(kernel, X, y, Z, X[0], *NOISE)
+    assert_allclose(model.explain(X[:1], Z[:1]).weights[0], mean, atol=1e-5 if solver == "basis" else 0.02)
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+def test_metres_and_degrees_are_the_same_to_a_model(solver):
+    data = synth2(400)
+    data = data._replace(Z=data.Z[:, :2])
+    arguments = {"solver": solver, "random_state": 0, "max_iter": 10}
+    plain = GPXRegressor(**arguments).fit(data.X, data.y, data.Z)
+    metres = GPXRegressor(**arguments).fit(4e6 + 1e5 * data.X, data.y, data.Z)
+    degrees = GPXRegressor(**arguments).fit(52.0 + 1e-3 * data.X, data.y, data.Z)
+    expected = plain.predict(data.X, data.Z)
+    assert_allclose(metres.predict(4e6 + 1e5 * data.X, data.Z), expected, atol=1e-3)
+    assert_allclose(degrees.predict(52.0 + 1e-3 * data.X, data.Z), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("theta2", [1e2, 1e4, 1e8])
+def test_a_length_scale_beyond_the_domain_is_a_constant_coefficient(theta2):
+    X, y, Z = varying(200, 2)
+    kernel = kernels.RBF(1.0, theta2)
+    model = fitted(kernel, X, y, Z)
+    assert_allclose(model.log_marginal_likelihood_value_, oracle.log_evidence(kernel, X, y, Z, *NOISE), atol=1e-3)
+    mean, cov = oracle.weights(kernel, X, y, Z, X[0], *NOISE)
+    found = model.explain(X[:1], Z[:1])
+    assert_allclose(found.weights[0], mean, atol=1e-4)
+    assert_allclose(found.weights_std[0] ** 2, np.diag(cov), atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+def test_what_few_columns_are_for_is_said(solver):
+    random = np.random.RandomState(0)
+    X, y, Z = random.standard_normal((50, 4)), random.standard_normal(50), random.standard_normal((50, 2))
+    with pytest.raises(InputError, match=r"1 to 3 columns, got 4: use 'exact', 'cg' or 'inducing'"):
+        GPXRegressor(solver=solver).fit(X, y, Z)
+    with pytest.raises(SolverUnavailable, match="dense X and Z"):
+        GPXRegressor(solver=solver).fit(X[:, :2], y, sp.csr_array(Z))
+    with pytest.raises(SolverUnavailable, match="dense X and Z"):
+        GPXRegressor("precomputed", solver=solver).fit(np.eye(50), y, Z)
+    with pytest.raises(InputError, match="n_basis"):
+        GPXRegressor(solver=solver, n_basis=1).fit(X[:, :2], y, Z)
+    with pytest.raises(InputError, match="float32"):
+        GPXRegressor(solver=solver, dtype="float32").fit(X[:, :2], y, Z)
+
+
+def test_a_kernel_without_density_is_for_a_grid():
+    X, y, Z = varying(100, 1)
+    with pytest.raises(SolverUnavailable, match="solver='grid'"):
+        GPXRegressor("rq", solver="basis").fit(X, y, Z)
+    with pytest.raises(SolverUnavailable, match="solver='grid'"):
+        GPXRegressor(kernels.RBF() * kernels.Matern32(), solver="basis").fit(X, y, Z)
+
+
+def test_too_large_a_basis_is_said_before_it_is_built():
+    X, y, Z = varying(100, 2)
+    with pytest.raises(SolverUnavailable, match=r"length scales are short.*solver='grid'"):
+        fitted(kernels.RBF(1.0, 1e-4), X, y, Z)
+    with pytest.raises(MemoryLimitError, match=r"a basis of .* needs .*n_basis"):
+        fitted(kernels.RBF(1.0, 0.5), X, y, Z, memory_limit="30MiB")
+
+
+def test_what_rows_are_needed_for_is_refused():
+    X, y, Z, *_ = synth2(200)
+    model = GPXRegressor(solver="basis", max_iter=3, random_state=0).fit(X, y, Z)
+    with pytest.raises(SolverUnavailable, match="keeps no training rows"):
+        model.training_explanation()
+    with pytest.raises(SolverUnavailable, match="not bounds"):
+        model.explain(X, Z, std="certified")
+    with pytest.raises(SolverUnavailable, match="leave-one-out"):
+        model.leave_one_out()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_hardly_any_rows(n):
+    X, y, Z = varying(n, 2)
+    model = GPXRegressor(solver="basis", max_iter=5).fit(X, y, Z)
+    assert np.isfinite(model.explain(X, Z).weights_std).all()
+
+
+# ----------------------------------------------------------------------------------------------------------------- plan
+
+
+def test_auto_takes_a_basis_for_few_columns_and_says_why():
+    for n, p, solver in (
+        (50_000, 2, "basis"),
+        (6_000, 1, "basis"),
+        (1_000_000, 3, "basis"),
+        (5_000, 2, "exact"),
+        (50_000, 4, "cg"),
+    ):
+        assert make_plan(n, p, 5, memory_limit="16GiB").solver == solver
+    assert make_plan(1_000_000, 2, 5, memory_limit="4GiB", stream=True).solver == "basis"
+    assert make_plan(8_000, 2, 5, memory_limit="4GiB", low=Low(smoothness=1.5)).solver == "exact"
+    assert make_plan(50_000, 2, 5, memory_limit="16GiB", low=None).solver == "cg"
+    assert make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"  # 2,000 weights of 64 functions each
+    plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
+    assert plan.provisional
+    assert "length scales" in str(plan)
+    known = plan.again(Low(spans=(1.5, 1.5)))
+    assert known.solver == "basis"
+    assert not known.provisional
+    assert "functions for each weight" in str(known)
+
+
+def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
+    plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
+    short = plan.again(Low(spans=(40.0, 40.0)))
+    assert short.solver == "grid"
+    assert "too short for a basis" in str(short)
+    assert "points a length scale" in str(short)
+    assert plan.again(Low(smoothness=0.5, spans=(3.0, 3.0))).solver == "grid"
+    assert make_plan(50_000, 2, 5, memory_limit="400MiB", low=Low(spans=(400.0, 400.0))).solver != "grid"
+    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", stream=True).again(Low(spans=(40.0, 40.0)))
+    assert stream.solver == "inducing"

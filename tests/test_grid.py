@@ -1,0 +1,195 @@
+"""The grid solver: interpolation, products by FFT and their derivatives, convergence to the exact model, explanations."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import oracle
+from gpx_scale import GPXRegressor, MemoryLimitError, kernels
+from gpx_scale.box import Extent
+from gpx_scale.covariance import Covariance
+from gpx_scale.datasets import Varying, synth2
+from gpx_scale.grid import Grid, GridCovariance, Interpolated
+from gpx_scale.params import Params
+from gpx_scale.runtime import Executor
+from test_basis import NOISE, fitted, rows_of, varying
+
+KERNELS = {
+    "rbf": lambda p: kernels.RBF(1.3, 2.0),
+    "ard": lambda p: kernels.RBF(1.3, tuple(np.linspace(1.5, 3.0, p))),
+    "matern12": lambda p: kernels.Matern12(1.1, 3.0),
+    "matern52": lambda p: kernels.Matern52(1.1, 3.0),
+    "rq": lambda p: kernels.RationalQuadratic(1.2, 2.0, shape=1.5),
+    "product": lambda p: kernels.RBF(0.7, 2.0) * kernels.Matern32(1.5, 4.0),
+}
+
+
+def covariance_of(kernel, X, y, Z, per_length=4.0, noise=NOISE):
+    data = rows_of(X, y, Z).data
+    grid = Grid.around(Extent.of(data), kernel, None, per_length)
+    return GridCovariance(data, Params(kernel, *noise), Executor(2), np.float64, Interpolated.of(grid, X))
+
+
+def rough(n, seed=0):
+    """Two coefficients that change within a fiftieth of the unit square's side."""
+    random = np.random.RandomState(seed)
+    X = random.uniform(size=(n, 2))
+    Z = np.column_stack([np.ones(n), random.standard_normal(n)])
+    u, v = 2 * np.pi * X.T
+    weights = np.column_stack([np.sin(12 * u) * np.cos(11 * v), np.cos(13 * u + 9 * v)])
+    return Varying(X, (weights * Z).sum(axis=1) + 0.2 * random.standard_normal(n), Z, ["1", "z"], weights)
+
+
+# -------------------------------------------------------------------------------------------------------- interpolation
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_cubics_are_interpolated_exactly(p):
+    X, *_ = varying(60, p)
+    grid = Grid(np.full(p, -2.3), np.full(p, 0.4), (12,) * p)
+    points = np.stack(np.meshgrid(*[grid.origin[0] + 0.4 * np.arange(12)] * p, indexing="ij"), axis=-1).reshape(-1, p)
+
+    def cubic(x):
+        return (1.0 + x - 2 * x**2 + 0.5 * x**3).prod(axis=1)
+
+    W = grid.weights(X)
+    assert grid.inside(X).all()
+    assert W.nnz == 60 * 4**p
+    assert_allclose(W @ cubic(points), cubic(X), rtol=1e-10, atol=1e-10)
+    assert_allclose(W.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_products_are_those_of_the_interpolated_matrix(name, p):
+    kernel, (X, y, Z) = KERNELS[name](p), varying(50, p)
+    C = covariance_of(kernel, X, y, Z, per_length=2.0)
+    grid, W = C.on.grid, C.on.W.toarray()
+    each = [o + s * np.arange(c) for o, s, c in zip(grid.origin, grid.step, grid.shape, strict=True)]
+    points = np.stack(np.meshgrid(*each, indexing="ij"), axis=-1).reshape(-1, p)
+    S = (W @ kernel(points, points) @ W.T) * (Z @ Z.T)
+    exact = oracle.covariance(kernel, X, Z, *NOISE)
+    np.fill_diagonal(S, exact.diagonal())
+    assert_allclose(C.matmul(np.eye(50)), S, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_derivatives_are_those_of_the_products(name):
+    kernel, (X, y, Z) = KERNELS[name](2), varying(60, 2)
+    C = covariance_of(kernel, X, y, Z)
+    random = np.random.RandomState(1)
+    U, V = random.standard_normal((2, 60, 10))
+    found, tangents = C.contract_pairs(U, V), C.tangents(V[:, 0])
+    for t in range(C.params.theta.size):
+        step = 1e-6 * (np.arange(C.params.theta.size) == t)
+        moved = [
+            GridCovariance(C.data, C.params.with_theta(C.params.theta + sign * step), C.executor, np.float64, C.on)
+            for sign in (1, -1)
+        ]
+        dC = (moved[0].matmul(V) - moved[1].matmul(V)) / 2e-6
+        assert_allclose(found[t], (U * dC).sum(), rtol=1e-5, atol=1e-5)
+        assert_allclose(tangents[:, t], dC[:, 0], rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------- convergence
+
+FINE = {1: (2.0, 8.0), 2: (2.0, 6.0), 3: (1.5, 4.0)}
+LEFT = {"rbf": 0.1, "ard": 0.1, "matern52": 0.5, "matern12": 5.0, "rq": 0.2, "product": 0.5}
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_finer_grid_is_nearer_the_exact_covariance_and_evidence(name, p):
+    kernel, (X, y, Z) = KERNELS[name](p), varying(150, p)
+    exact = oracle.covariance(kernel, X, Z, *NOISE)
+    y = np.linalg.cholesky(exact) @ y
+    evidence = oracle.log_density(y, exact)
+    errors, nats = [], []
+    for per_length in FINE[p]:
+        C = covariance_of(kernel, X, y, Z, per_length).matmul(np.eye(150))
+        errors.append(np.abs(C - exact).max())
+        nats.append(abs(oracle.log_density(y, 0.5 * (C + C.T)) - evidence))
+    assert errors[1] < 0.6 * errors[0]
+    assert nats[1] <= LEFT[name]
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+@pytest.mark.parametrize("name", ["rbf", "matern52"])
+def test_evidence_and_posterior_are_near_the_exact_ones(name, p):
+    kernel, (X, y, Z) = KERNELS[name](p), varying(300, p, d=2)
+    y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, *NOISE)) @ y
+    model = fitted(kernel, X, y, Z, solver="grid", random_state=0)
+    assert model.solver_ == "grid"
+    exact, deviation = oracle.log_evidence(kernel, X, y, Z, *NOISE), model.fit_report_.evidence_deviation
+    assert abs(model.log_marginal_likelihood_value_ - exact) <= 1.0 + 4.0 * deviation
+    query = varying(5, p, d=2, seed=1)
+    explanation = model.explain(query[0], query[2])
+    for i, x in enumerate(query[0]):
+        mean, cov = oracle.weights(kernel, X, y, Z, x, *NOISE)
+        sd = np.sqrt(np.diag(cov))
+        assert (np.abs(explanation.weights[i] - mean) <= 0.1 * sd).all()
+        assert (explanation.weights_std[i] >= sd * (1 - 1e-9)).all()
+        assert_allclose(explanation.weights_std[i], sd, rtol=0.02)
+    value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    assert abs(value - exact) <= 1.0 + 4.0 * deviation
+    assert gradient.shape == model.theta_.shape
+
+
+# --------------------------------------------------------------------------------------------------------------- fitted
+
+
+def test_auto_finds_short_length_scales_and_takes_a_grid():
+    data, query = rough(12_000), rough(300, seed=1)
+    model = GPXRegressor(random_state=0, memory_limit="8GiB").fit(data.X, data.y, data.Z)
+    assert model.solver_ == "grid"
+    assert "too short for a basis" in str(model.fit_report_)
+    explanation = model.explain(query.X, query.Z)
+    error = explanation.weights - query.weights
+    assert np.sqrt(np.mean(error**2)) < 0.25  # a coefficient's own deviation is 0.6
+    assert np.mean(np.abs(error) <= 2.0 * explanation.weights_std) >= 0.9
+    total = explanation.base_values + explanation.contributions.sum(axis=1)
+    assert_allclose(total, explanation.prediction, rtol=1e-12, atol=1e-12)
+    assert_allclose(model.predict(query.X, query.Z), explanation.prediction, rtol=1e-12, atol=1e-12)
+
+
+def test_a_grid_model_does_what_others_do():
+    X, y, Z, *_ = synth2(500)
+    Z = Z[:, :2]
+    model = GPXRegressor(solver="grid", random_state=0, max_iter=8).fit(X, y, Z)
+    copy = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copy.predict(X, Z), model.predict(X, Z))
+    own = model.training_explanation(std=False)
+    exact = GPXRegressor(
+        solver="exact",
+        optimizer=None,
+        random_state=0,
+        sigma_w=model.hyperparameters_["sigma_w"],
+        sigma_y=model.hyperparameters_["sigma_y"],
+        theta1=model.hyperparameters_["theta1"],
+        theta2=model.hyperparameters_["theta2"],
+    ).fit(X, y, Z)
+    assert_allclose(own.weights, exact.training_explanation(std=False).weights, atol=0.01)
+    draws = model.sample_weights(X[:2], Z[:2], 3, random_state=0)
+    assert draws.shape == (2, 2, 3)
+    far = X[:3] + 100.0  # not on the grid: from all rows
+    assert_allclose(model.predict(far, Z[:3]), exact.predict(far, Z[:3]), atol=1e-6)
+    mean, cov = model.predict(X[:4], Z[:4], return_cov=True)
+    expected, joint = exact.predict(X[:4], Z[:4], return_cov=True)
+    assert_allclose(mean, expected, atol=0.01)
+    assert_allclose(cov, joint, atol=1e-3)
+
+
+def test_too_fine_a_grid_is_said_before_it_is_laid():
+    X, y, Z = varying(200, 3)
+    with pytest.raises(MemoryLimitError, match=r"a grid of .* points for each of 3 weights needs"):
+        fitted(kernels.RBF(1.0, 1e-3), X, y, Z, solver="grid", memory_limit="1GiB")
+
+
+def test_columns_and_diagonal_are_those_of_the_kernel():
+    X, y, Z = varying(80, 2)
+    C = covariance_of(KERNELS["matern12"](2), X, y, Z)
+    plain = Covariance(C.data, C.params, C.executor)
+    assert_array_equal(C.columns(np.arange(3)), plain.columns(np.arange(3)))
+    assert_allclose(C.matmul(np.eye(80)).diagonal(), plain.diagonal)
