@@ -100,7 +100,7 @@ def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
     X, y, Z = varying(300, p)
     rows, kernel = rows_of(X, y, Z), kernels.RBF(1.0, 4.0)
     extent = Extent.of(rows.data)
-    box = Box.around(extent, kernel, 1.2, 100)
+    box = Box.around(extent, Params(kernel, *NOISE), 3, 1.2, 100)
     nodes = Nodes.around(0.1, extent.z_squared, len(rows))
     sums = rows.add_up(AddUp(box, nodes), Executor(2))
     phi = box.functions(box.angles(X))
@@ -203,15 +203,66 @@ def test_the_gradient_is_that_of_differences(name, p, sigma_w):
     X, y, Z = varying(100, p)
     model = fitted(kernel, X, y, Z, noise=(sigma_w, 0.3), n_basis=12)
     theta = model.theta_
-    _, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
     engine = BasisSolver(5000, 12, Executor(1), Journal())
     params, rows = model._params, rows_of(X, y, Z)
     engine.prepare(rows, params)  # a box that holds for the parameters around, too
-    _, gradient = 0.0, engine.evaluate(rows, params).gradient
+    gradient = engine.evaluate(rows, params).gradient
     for t in np.flatnonzero(np.isfinite(theta)):
         step = 1e-5 * (np.arange(theta.size) == t)
         up, down = (engine.evaluate(rows, params.with_theta(theta + sign * step)).value for sign in (1, -1))
         assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern32", "sum"])
+def test_a_fitted_model_gives_the_gradient(name):
+    X, y, Z = varying(100, 1)
+    model = fitted(DENSITIES[name], X, y, Z)
+    _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+    for t in range(gradient.size):
+        step = 1e-5 * (np.arange(gradient.size) == t)
+        up, down = (model.log_marginal_likelihood(model.theta_ + sign * step) for sign in (1, -1))
+        assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-4, atol=1e-4)
+    model.partial_fit(X[:5], y[:5], Z[:5])
+    with pytest.raises(SolverUnavailable, match="needs the rows"):
+        model.log_marginal_likelihood(eval_gradient=True)
+
+
+def test_a_sum_of_kernels_answers_as_the_exact_solver_does():
+    X, y, Z = varying(100, 2)
+    kernel = kernels.RBF(1.0, 6.0) + kernels.RBF(0.5, 30.0)
+    basis, exact = (fitted(kernel, X, y, Z, solver=solver) for solver in ("basis", "exact"))
+    assert_allclose(basis.predict(X, Z), exact.predict(X, Z), atol=1e-5)
+    assert basis.sample_weights(X[:2], Z[:2], 2).shape == (2, 3, 2)
+
+
+def test_functions_beyond_the_spectrum_do_no_harm():
+    X, y, Z = varying(60, 1)
+    model = GPXRegressor(solver="basis", n_basis=300, random_state=0, max_iter=5).fit(X, y, Z)
+    assert np.isfinite(model.log_marginal_likelihood(eval_gradient=True)[1]).all()
+
+
+@pytest.mark.parametrize("sigma_y", [1e-2, 1e-3])
+def test_little_noise_takes_more_functions_and_a_finer_grid(sigma_y):
+    random = np.random.RandomState(0)
+    X, kernel = random.uniform(0, 2, (200, 1)), kernels.RBF(1.0, 1.0)
+    Z = np.ones((200, 1))
+    C = oracle.covariance(kernel, X, Z, 0.0, sigma_y)
+    y = np.linalg.cholesky(C) @ random.standard_normal(200)
+    query = np.linspace(0.1, 1.9, 15)[:, None]
+    for solver in ("basis", "grid"):
+        model = fitted(kernel, X, y, Z, noise=(0.0, sigma_y), solver=solver, random_state=0)
+        found = model.explain(query, np.ones((15, 1)))
+        for i, x in enumerate(query):
+            mean, cov = oracle.weights(kernel, X, y, Z, x, 0.0, sigma_y)
+            assert abs(found.weights[i, 0] - mean[0]) <= 0.5 * np.sqrt(cov[0, 0] + sigma_y**2)
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid"])
+@pytest.mark.parametrize("theta2", [1e-300, 1e-12])
+def test_absurdly_short_length_scales_are_refused(solver, theta2):
+    X, y, Z = varying(50, 2)
+    with pytest.raises((SolverUnavailable, MemoryLimitError)):
+        fitted(kernels.RBF(1.0, theta2), X, y, Z, solver=solver)
 
 
 def test_the_information_is_near_the_curvature():

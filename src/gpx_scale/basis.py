@@ -20,7 +20,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from .box import CLOSE, REACH, Box, Extent
-from .errors import InputError, NotPositiveDefinite
+from .errors import InputError, NotPositiveDefinite, SolverUnavailable
 from .factoring import Watch, worthwhile_threads
 from .features import DenseFeatures, Features
 from .params import Params
@@ -127,7 +127,8 @@ class Whitened:
         inverse, v, n = self.inverted(), self.v, self.space.sums.rows
         known = 1.0 - inverse.diagonal()
         along_s = 0.5 * (v**2 - known).reshape(-1, self.root_s.size).sum(axis=0)
-        relative = self._density_slopes / self._s[:, None]  # d log s
+        s = self._s[:, None]
+        relative = np.divide(self._density_slopes, s, out=np.zeros_like(self._density_slopes), where=s > 0)  # d log s
         along_y = -0.5 * (n - known.sum() - self._precision * self.plain[1] + self.c @ v + v @ v)
         gradient = np.concatenate([along_s @ relative, [0.0, 2.0 * along_y]]) + self._along_ratio(inverse) * self._ratio.slopes
         moved = (v.reshape(-1, self.root_s.size, 1) * relative).reshape(v.size, -1)
@@ -141,8 +142,10 @@ class Whitened:
 
     def _along_ratio(self, inverse: np.ndarray) -> float:
         """By log rho at a given sigma_y: -1/2 (sum (B^-1 + v v^T) o H' + ...), H' = sigma_y^-2 S^1/2 G' S^1/2."""
-        if self.space.nodes.count == 1:
+        if self._ratio.value == 0.0:
             return 0.0
+        if self.space.nodes.count == 1:
+            raise SolverUnavailable("the gradient of the evidence needs the rows, which this model does not have: fit again")
         moved = self.space.sums.at(self._slopes)
         q, scale = self.root_s.size, self._precision * np.outer(self.root_s, self.root_s)
         below = np.tri(q, k=-1) + np.tri(q)  # an entry below the diagonal stands for two
@@ -211,11 +214,10 @@ class BasisSolver:
         """The box for these parameters, and others around them if asked for, and one pass over the rows."""
         extent, some = self.extent(rows), rows.sample(LOOKED_AT)
         x, d = some.x, some.Z.shape[1]
-        box = Box.around(extent, params.kernel, REACH if around else CLOSE, self.most // d, self.count)
-        spread = {} if around else {"spread": 0.0}
+        box = Box.around(extent, params, d, REACH if around else CLOSE, self.most // d, self.count)
         self._allow(box, 1, d)
         mean_square = np.square(box.functions(box.angles(x))).mean(axis=0)
-        nodes = Nodes.around(Ratio.of(box, mean_square, params).value, extent.z_squared, len(rows), **spread)
+        nodes = Nodes.around(Ratio.of(box, mean_square, params).value, extent.z_squared, len(rows))
         return self._add_up(rows, box, mean_square, nodes)
 
     def _add_up(self, rows: Rows, box: Box, mean_square: np.ndarray, nodes: Nodes) -> Space:
@@ -311,14 +313,14 @@ class BasisParts(RowParts):
 
     def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
         """s^1/2 phi(x*);  (m, q)."""
-        box = self.data.box
+        box, x = self.data.box, self.params.kernel.vectors(x)
         parts = executor.map(lambda rows: box.functions(box.angles(x[rows])), slices(len(x), 512))
         return np.concatenate(parts) * self.root_s if parts else np.empty((0, len(box)))
 
     def remainder(self, x: Any) -> np.ndarray:
         """k(x*, x*) less what the functions have of it;  (m,)."""
         box = self.data.box
-        known = np.square(box.functions(box.angles(x)) * self.root_s).sum(axis=1)
+        known = np.square(box.functions(box.angles(self.params.kernel.vectors(x))) * self.root_s).sum(axis=1)
         return np.maximum(self.prior(x) - known, 0.0)
 
     def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:

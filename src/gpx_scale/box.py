@@ -18,6 +18,7 @@ import numpy as np
 
 from .errors import InputError
 from .inputs import Inputs
+from .params import Params
 
 DIMENSIONS = 3
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
@@ -26,6 +27,8 @@ MARGIN = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
 CUT = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
 LEAST_CUT = 3.5  # where functions are too many otherwise: 6% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
 REACH = 1.25  # the longest length scale of a box over the one that it was built for, and that over the shortest
+SHARP = 100.0  # k over the noise up to which the above is enough
+LARGEST = 1e9  # count of anything
 CLOSE = 1.1  # the same where parameters are given: a margin still
 
 
@@ -62,13 +65,15 @@ class Box:
     longest: np.ndarray
 
     @classmethod
-    def around(cls, extent: Extent, kernel: Any, reach: float, most: int, count: int | None = None) -> Box:
+    def around(cls, extent: Extent, params: Params, d: int, reach: float, most: int, count: int | None = None) -> Box:
         """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
         dimension, if given."""
+        kernel = params.kernel
         low, high = kernel.lengths(extent.low.size)
         shortest, longest = low / reach, high * reach
-        half = extent.half + MARGIN[kernel.smoothness] * longest
-        counts = counts_for(half, shortest, kernel.smoothness, most) if count is None else np.full(low.size, count)
+        sharp = sharpness(params, d)
+        half = extent.half + margin(kernel.smoothness, sharp) * longest
+        counts = counts_for(half, shortest, kernel.smoothness, sharp, most) if count is None else np.full(low.size, count)
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
 
     def covers(self, kernel: Any) -> bool:
@@ -140,11 +145,30 @@ class Box:
         return found
 
 
-def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, most: int) -> np.ndarray:
-    """m in each dimension: as CUT asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
+def sharpness(params: Params, d: int) -> float:
+    """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
+    origin = params.kernel.points(np.zeros((1, 1)))  # any x will do
+    signal = d * float(params.kernel.diagonal(origin)[0])
+    return max(1.0, signal / (SHARP * (params.sigma_y**2 + d * params.sigma_w**2)))
+
+
+def margin(smoothness: float, sharp: float) -> float:
+    """Length scales between data and edge; more where little noise hides what the edge costs."""
+    if np.isinf(smoothness):
+        return float(np.hypot(MARGIN[smoothness], np.sqrt(0.5 * np.log(sharp))))
+    return MARGIN[smoothness]
+
+
+def cut(smoothness: float, sharp: float) -> float:
+    """Frequencies, in inverse length scales; more where little noise hides what is left out."""
+    return float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(sharp)))) if np.isinf(smoothness) else CUT[smoothness]
+
+
+def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, sharp: float, most: int) -> np.ndarray:
+    """m in each dimension: as `cut` asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
     full = 2.0 / np.pi * half / shortest
-    for cut in np.linspace(CUT[smoothness], LEAST_CUT, 20):
-        counts = np.ceil(cut * full).astype(int)
+    for each in np.linspace(cut(smoothness, sharp), LEAST_CUT, 20):
+        counts = np.ceil(np.minimum(each * full, LARGEST)).astype(int)
         if functions_in(counts) <= most:
             break
     return counts

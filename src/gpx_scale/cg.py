@@ -172,6 +172,8 @@ class CgSolver:
         """
         U = C.tangents(alpha)
         moving = np.flatnonzero(U.any(axis=0))  # sigma_w = 0 has no tangent
+        if not moving.size:
+            return np.zeros((U.shape[1], U.shape[1]))
         right = U[:, moving]
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
         nats, tell = INFORMATION_SHARE * energy, self._journal.iterated

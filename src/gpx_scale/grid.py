@@ -9,7 +9,7 @@ A product costs n 4^p d + d g log g a column. Interpolation of cubics misses abo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -18,10 +18,11 @@ import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 
-from .box import Extent
+from .box import LARGEST, Extent, sharpness
 from .cg import CgParts, CgSolver
 from .covariance import Covariance, cross
 from .inputs import Inputs
+from .pairs import single_will_do
 from .params import Params
 from .runtime import Executor, slices
 
@@ -40,10 +41,10 @@ class Grid:
     shape: tuple[int, ...]
 
     @classmethod
-    def around(cls, extent: Extent, kernel: Any, count: int | None = None, per_length: float = PER_LENGTH) -> Grid:
-        """Over the data, `per_length` points to the shortest length scale, or `count` a dimension."""
+    def around(cls, extent: Extent, kernel: Any, count: int | None = None, fineness: float = PER_LENGTH) -> Grid:
+        """Over the data, `fineness` points to the shortest length scale, or `count` a dimension."""
         width = 2.0 * extent.half
-        counts = np.full(width.size, count) if count else points_for(width / kernel.lengths(width.size)[0], per_length)
+        counts = np.full(width.size, count) if count else points_for(width / kernel.lengths(width.size)[0], fineness)
         step = np.where(width > 0, width, 1.0) / np.maximum(counts - 1, 1)
         return cls(extent.low - EDGE * step, step, tuple(int(c) + 2 * EDGE for c in counts))
 
@@ -91,9 +92,14 @@ class Grid:
         return np.abs(points[:, None] - points).reshape(-1, self.step.size)
 
 
-def points_for(spans: np.ndarray, per_length: float) -> np.ndarray:
+def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
     """Grid points a dimension, for data that many length scales wide;  (p,)."""
-    return np.ceil(spans * per_length).astype(int) + 1
+    return np.ceil(np.minimum(spans * fineness, LARGEST)).astype(int) + 1
+
+
+def per_length(sharp: float) -> float:
+    """Grid points a length scale: PER_LENGTH, and more where little noise hides what interpolation misses."""
+    return PER_LENGTH * sharp**0.25
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,14 @@ class Interpolated:
     @cached_property
     def back(self) -> sp.csr_array:
         return sp.csr_array(self.W.T)
+
+    @cached_property
+    def single(self) -> Interpolated:
+        """The same in float32."""
+        return Interpolated(self.grid, self.W.astype(np.float32))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"grid": self.grid, "W": self.W}  # the rest can be had again
 
     def down(self, A: np.ndarray, executor: Executor) -> np.ndarray:
         """W^T A, in the transform of the padded grid;  (n, c) -> (c, ...)."""
@@ -154,7 +168,7 @@ def _times(A: sp.csr_array, B: np.ndarray, executor: Executor) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GridCovariance(Covariance):
-    """C with its products by interpolation; its diagonal, and single columns, are those of k."""
+    """C with its products by interpolation, in `dtype`; its diagonal, and single columns, are those of k."""
 
     on: Interpolated | None = None
 
@@ -173,9 +187,14 @@ class GridCovariance(Covariance):
         kernel = self.params.kernel
         return kernel.contract(kernel.points(lags), kernel.points(np.zeros((1, lags.shape[1]))), np.ones((len(lags), 1)))
 
+    @property
+    def _used(self) -> Interpolated:
+        """What products go through."""
+        return self._on.single if self.dtype == np.float32 else self._on
+
     @cached_property
     def _symbol(self) -> np.ndarray:
-        return self._on.symbol(self._values(self._on.grid.lags))
+        return self._on.symbol(self._values(self._on.grid.lags)).astype(self.dtype)
 
     @cached_property
     def _left(self) -> np.ndarray:
@@ -191,7 +210,7 @@ class GridCovariance(Covariance):
 
     def _spread(self, V: np.ndarray) -> np.ndarray:
         """Z_l V for every l;  (n, c) -> (n, d c)."""
-        return (self.data.Z.array[:, :, None] * V[:, None, :]).reshape(len(V), -1)  # type: ignore[attr-defined]
+        return (self.features.array[:, :, None] * V.astype(self.dtype)[:, None, :]).reshape(len(V), -1)
 
     def _gathered(self, A: np.ndarray, c: int) -> np.ndarray:
         """sum_l Z_l A_l;  (n, d c) -> (n, c)."""
@@ -201,55 +220,68 @@ class GridCovariance(Covariance):
         out = self._left[:, None] * V
         for chunk in slices(V.shape[1], 8):
             c = chunk.stop - chunk.start
-            moved = self._on.down(self._spread(V[:, chunk]), self.executor)
+            moved = self._used.down(self._spread(V[:, chunk]), self.executor)
             moved *= self._symbol
-            out[:, chunk] += self._gathered(self._on.up(moved, self.executor), c)
+            out[:, chunk] += self._gathered(self._used.up(moved, self.executor), c)
         return out
 
     def contract_pairs(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         spectrum: Any = 0.0
         for chunk in slices(V.shape[1], 8):
-            left = self._on.down(self._spread(U[:, chunk]), self.executor)
-            right = self._on.down(self._spread(V[:, chunk]), self.executor)
+            left = self._used.down(self._spread(U[:, chunk]), self.executor)
+            right = self._used.down(self._spread(V[:, chunk]), self.executor)
             spectrum = spectrum + (left.conj() * right).sum(axis=0)
         both = np.einsum("ij,ij->i", U, V)
         along = self._on.correlation(spectrum, self.executor) @ self._slopes(self._on.grid.lags)
         return np.concatenate([along + both @ self._left_slopes, both @ self.noise_tangents])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        moved, slopes = self._on.down(self._spread(v[:, None]), self.executor), self._slopes(self._on.grid.lags)
+        moved, slopes = self._used.down(self._spread(v[:, None]), self.executor), self._slopes(self._on.grid.lags)
         along = [
-            self._gathered(self._on.up(moved * self._on.symbol(slopes[:, t]), self.executor), 1)
+            self._gathered(self._used.up(moved * self._on.symbol(slopes[:, t]).astype(self.dtype), self.executor), 1)
             for t in range(slopes.shape[1])
         ]
         return np.hstack([np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_tangents])
 
 
+def grid_covariances(
+    data: Inputs, params: Params, executor: Executor, on: Interpolated | None
+) -> tuple[Covariance, Covariance]:
+    """C for many products, in float32 where that keeps its digits, and in float64."""
+    precise = GridCovariance(data, params, executor, np.float64, on)
+    return replace(precise, dtype=np.float32) if single_will_do(precise) else precise, precise
+
+
 class GridSolver(CgSolver):
     """The iterative solver on a grid that one call of `place` lays for a whole fit."""
 
-    def __init__(self, *args: Any, extent: Extent, count: int | None, per_length: float, on: Interpolated | None, **more: Any):
+    def __init__(self, *args: Any, extent: Extent, count: int | None, share: float, on: Interpolated | None, **more: Any):
         super().__init__(*args, **more)
-        self._extent, self._count, self._per_length, self._on = extent, count, per_length, on
+        self._extent, self._count, self._share_of_points, self._on = extent, count, share, on
+        self._held = False  # a search stays on its grid
 
-    def place(self, data: Inputs, kernel: Any) -> Grid:
-        """Lay the grid for these length scales."""
+    def place(self, data: Inputs, params: Params, hold: bool = False) -> Grid:
+        """Lay the grid for these parameters, and hold on to it if asked to."""
+        kernel, self._held = params.kernel, hold
         with self._journal.phase("grid"):
-            grid = Grid.around(self._extent, kernel, self._count, self._per_length)
+            grid = Grid.around(self._extent, kernel, self._count, self._fineness(data, params))
             self._on, self._pivots, self._draws, self._share = Interpolated.of(grid, kernel.vectors(data.x)), None, None, None
         return grid
 
-    def fine_for(self, kernel: Any) -> bool:
+    def _fineness(self, data: Inputs, params: Params) -> float:
+        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1]))
+
+    def fine_for(self, data: Inputs, params: Params) -> bool:
         """Whether the grid still has 3/4 of the points that a length scale should have."""
         assert self._on is not None
-        shortest = kernel.lengths(self._extent.half.size)[0]
-        return self._count is not None or bool((shortest * 4 / 3 >= self._per_length * self._on.grid.step).all())
+        shortest = params.kernel.lengths(self._extent.half.size)[0]
+        wanted = self._fineness(data, params) * self._on.grid.step
+        return self._count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
 
     def _covariance(self, data: Inputs, params: Params) -> tuple[Covariance, Covariance]:
-        if self._on is None:
-            self.place(data, params.kernel)
-        C = GridCovariance(data, params, self._executor, np.float64, self._on)
-        return C, C
+        if self._on is None or not (self._held or self.fine_for(data, params)):
+            self.place(data, params)
+        return grid_covariances(data, params, self._executor, self._on)
 
     def condition(self, data: Inputs, params: Params) -> GridParts:
         found = super().condition(data, params)
@@ -267,8 +299,7 @@ class GridParts(CgParts):
     weights: np.ndarray
 
     def _covariances(self, executor: Executor) -> tuple[Covariance, Covariance]:
-        C = GridCovariance(self.data, self.params, executor, np.float64, self.on)
-        return C, C
+        return grid_covariances(self.data, self.params, executor, self.on)
 
     def means(self, x: Any, K: np.ndarray | None, executor: Executor, own: slice | None = None) -> np.ndarray:
         """4^p points a query; of one outside the grid, from all rows."""

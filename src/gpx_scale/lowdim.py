@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .box import CUT, DIMENSIONS, MARGIN, REACH, Extent, counts_for, functions_in, must_be_low
+from .box import DIMENSIONS, REACH, Extent, counts_for, cut, functions_in, margin, must_be_low, sharpness
 from .errors import InputError, SolverUnavailable
 from .features import DenseFeatures
-from .grid import EDGE, PER_LENGTH, points_for
+from .grid import EDGE, per_length, points_for
+from .params import Params
 
 BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
 BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
@@ -27,36 +28,39 @@ class Low:
     smoothness: float = float("inf")
     spans: tuple[float, ...] | None = None
     spread: float = 1.0
+    sharp: float = 1.0
 
     @classmethod
-    def of(cls, kernel: Any, some: Any, extent: Extent | None = None) -> Low | None:
-        """Of a kernel and rows (some of them), with spans where the extent of all is given. None where X or Z is sparse, or
-        where k is not of vectors."""
+    def of(cls, kernel: Any, some: Any, found: tuple[Params, Extent] | None = None) -> Low | None:
+        """Of a kernel and rows (some of them), with spans where parameters and the extent of all rows are known. None where X
+        or Z is sparse, or where k is not of vectors."""
         if kernel.takes != "vectors" or not isinstance(some.Z, DenseFeatures) or not isinstance(some.x, np.ndarray):
             return None
-        if extent is None:
+        if found is None:
             return cls(kernel.has_density, kernel.smoothness)
+        params, extent = found
         low, high = kernel.lengths(extent.half.size)
         spans = tuple((extent.half / low).tolist())
-        return cls(kernel.has_density, kernel.smoothness, spans, float((high / low).max()))
+        sharp = sharpness(params, some.Z.shape[1])
+        return cls(kernel.has_density, kernel.smoothness, spans, float((high / low).max()), sharp)
 
     def counts(self, most: int) -> np.ndarray:
         """Functions a dimension, `most` in all if that will do."""
         assert self.spans is not None
-        half = np.array(self.spans) + MARGIN[self.smoothness] * self.spread * REACH
-        return counts_for(half, np.full(half.size, 1.0 / REACH), self.smoothness, most)
+        half = np.array(self.spans) + margin(self.smoothness, self.sharp) * self.spread * REACH
+        return counts_for(half, np.full(half.size, 1.0 / REACH), self.smoothness, self.sharp, most)
 
-    def points(self, per_length: float = PER_LENGTH) -> np.ndarray:
-        """Grid points a dimension."""
+    def points(self, share: float = 1.0) -> np.ndarray:
+        """Grid points a dimension, as many to a length scale as noise asks for, or a share of that."""
         assert self.spans is not None
-        return points_for(2.0 * np.array(self.spans), per_length) + 2 * EDGE
+        return points_for(2.0 * np.array(self.spans), share * per_length(self.sharp)) + 2 * EDGE
 
     def left(self, most: int) -> float:
         """Share of k that this many functions leave out, about; 1 where they are too few."""
         counts, full = self.counts(most), self.counts(10**9)
         if functions_in(counts) > most:
             return 1.0
-        square = (CUT[self.smoothness] * float((counts / full).min())) ** 2
+        square = (cut(self.smoothness, self.sharp) * float((counts / full).min())) ** 2
         nu = self.smoothness
         return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 

@@ -244,15 +244,9 @@ class SparseCovariance(Covariance):
 def covariances(
     data: Inputs, params: Params, executor: Executor, form: str, dtype: Any, pairs: Pairs | None
 ) -> tuple[Covariance, Covariance]:
-    """C for many products, in float32 where that keeps its digits and its range, in its form; and in float64.
-
-    Rounding n^2 tiles to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not well
-    above that, the rounded matrix need not be positive, and float64 is used.
-    """
+    """C for many products, in float32 where that will do, in its form; and in float64."""
     exact = Covariance(data, params, executor)
-    sizes = exact.diagonal.max(), data.Z.squared().max(), exact.diagonal.max() / max(data.Z.squared().max(), 1e-300)
-    in_range = all(1e-25 < size < 1e25 for size in sizes if size)
-    fine = in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(np.float32).eps * np.sqrt(len(data))
+    fine = single_will_do(exact)
     if form == "pairs":
         assert pairs is not None
         precise = SparseCovariance(data, params, executor, np.float64, pairs)
@@ -261,3 +255,15 @@ def covariances(
         return exact, exact
     tiles = Stored if form == "stored" else Covariance
     return tiles(data, params, executor, dtype if params.kernel.single(data.x) else np.float64), exact
+
+
+def single_will_do(exact: Covariance) -> bool:
+    """Whether float32 keeps the digits and the range of C.
+
+    Rounding n^2 numbers to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not far
+    above that, the rounded matrix need not be positive.
+    """
+    z_squared = exact.data.Z.squared().max()
+    sizes = exact.diagonal.max(), z_squared, exact.diagonal.max() / max(z_squared, 1e-300)
+    in_range = all(1e-25 < size < 1e25 for size in sizes if size)
+    return in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(np.float32).eps * np.sqrt(len(exact))

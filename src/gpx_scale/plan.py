@@ -12,7 +12,7 @@ from .box import Extent, functions_in
 from .cg import LESS
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
-from .grid import PER_LENGTH
+from .grid import per_length
 from .local import SHARED
 from .lowdim import BASIS_MOST, Low, basis_bytes, grid_bytes, must_suit, suits_a_basis
 from .pairs import PAIR_BYTES
@@ -32,7 +32,7 @@ DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
 CG_ROWS = 100_000  # up to which `auto` takes `cg` of a dense Z: beyond, n^2 kernel values a product are minutes
 INDUCING_SUBSET = 2_000  # of the exact search that `inducing` starts from
 SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
-GRID_RANK, GRID_COARSEST = 1_000, 3.0  # of the preconditioner at most; points a length scale at least
+GRID_RANK, GRID_COARSEST = 1_000, 0.6  # of the preconditioner at most; share of the points that should be
 BASIS_SUBSET = 1_000  # of the exact search that length scales come from
 ANY = Low()  # a smooth kernel of vectors
 PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
@@ -46,7 +46,7 @@ class Plan:
     tiles, "pairs" of a sparse Z, a "grid"), the preconditioner's rank at most, whether none may do better, the rows that its
     hyperparameters start from, and those that all its variances condition on. `points` and `sample` are of the inducing
     solver: its points, and the rows that they are chosen from and moved on. `count` is of the basis, its functions a dimension
-    (None: as many as the length scales ask for), and of the grid, its points (None: `per_length` to a length scale), `extent`
+    (None: as many as the length scales ask for), and of the grid, its points (None: a `share` of what they ask for), `extent`
     what x they are for. `again` plans once more, with length scales; until then the plan is `provisional`.
     """
 
@@ -67,7 +67,7 @@ class Plan:
     points: int = 0
     sample: int = 0
     count: Any = None
-    per_length: float = 0.0
+    share: float = 1.0
     stream: bool = False
     extent: Extent | None = field(default=None, repr=False, compare=False)
     again: Callable[[Low], Plan] | None = field(default=None, repr=False, compare=False)
@@ -238,7 +238,7 @@ def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stre
 def _grid_plan(
     n: int, p: int, d: int, reason: str, limit: int, jobs: int, count: int | None, rank: int | str, low: Low
 ) -> Plan:
-    """A grid as fine as memory allows, down to GRID_COARSEST points a length scale; then less rank."""
+    """A grid as fine as memory allows, down to GRID_COARSEST of what it should be; then less rank."""
     subset, reasons = min(n, BASIS_SUBSET), [reason]
     wanted = int(min(n, GRID_RANK, max(SMALLEST_RANK, 4.0 * np.sqrt(n)))) if rank == "auto" else min(n, int(rank))
     shared = min(n, GRID_RANK)
@@ -246,19 +246,19 @@ def _grid_plan(
         needed = exact_bytes(subset, p, d, 8, jobs) + 8 * n * (p + 2 * d + 4)
         reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
         return replace(Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons), subset=subset, count=count)
-    fine = [PER_LENGTH, 4.0, GRID_COARSEST] if count is None else [PER_LENGTH]
+    shares = [1.0, 0.8, GRID_COARSEST] if count is None else [1.0]
     ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank == "auto" and r >= SMALLEST_RANK)]
-    for per_length, rank_used in ((a, b) for b in ranks for a in fine):
-        points = low.points(per_length) if count is None else np.full(p, count)
+    for share, rank_used in ((a, b) for b in ranks for a in shares):
+        points = low.points(share) if count is None else np.full(p, count)
         needed = grid_bytes(n, p, d, points, rank_used, min(shared, 4 * rank_used), jobs)
         if needed <= limit:
             break
     shape = " x ".join(map(str, points))
     within(needed, limit, f"a grid of {shape} points for each of {d} weights", "a smaller n_basis, or fewer rows")
-    how = f"{per_length:.0f} points a length scale" if count is None else "as asked"
+    how = f"{share * per_length(low.sharp):.0f} points a length scale" if count is None else "as asked"
     reasons += [f"a grid of {shape} points, {how}", f"preconditioner of rank {rank_used} at most"]
     plan = Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, "grid", rank_used)
-    return replace(plan, subset=subset, count=count, per_length=per_length, shared=min(shared, 4 * rank_used))
+    return replace(plan, subset=subset, count=count, share=share, shared=min(shared, 4 * rank_used))
 
 
 def inducing_bytes(n: int, p: int, d: int, *, points: int, sample: int, subset: int, n_jobs: int, stream: bool) -> int:

@@ -31,7 +31,7 @@ SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to 
 CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
 BOUND_TOL = 1e-4  # nats a row of the last search on a bound, which is many off the evidence itself
 BASIS_TOL = 1e-6  # the same on a basis, where an evaluation is cheap and exact
-SHORTER = (10.0, 100.0, 1000.0)  # theta2 over this is tried too
+SHORTER = 100.0  # theta2 over this is a start too
 PATCH = 20  # rows, for each one of a subset, that its close ones are found in
 MOVES = 24  # boxes, or grids, that a search may build
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
@@ -57,7 +57,7 @@ def make_solver(
             choice = Choice(plan.points, "given", plan.sample, parts.data)
         return InducingSolver(choice, executor, journal)
     if plan.solver == "grid":
-        how = {"extent": plan.extent, "count": plan.count, "per_length": plan.per_length, "shared": plan.shared}
+        how = {"extent": plan.extent, "count": plan.count, "share": plan.share, "shared": plan.shared}
         on = None if parts is None else parts.on
         return GridSolver(plan.rank, "grid", plan.dtype, executor, random, journal, on=on, **how)
     return _cg_solver(plan, plan.rank, executor, random, journal)
@@ -80,7 +80,8 @@ def _basis_solver(plan: Plan, executor: Executor, journal: Journal, space: Space
         what = f"a basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
         if size > BASIS_LARGEST:
             raise SolverUnavailable(
-                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data; use solver='grid'"
+                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data (has x an outlier?); "
+                "use solver='grid', or 'inducing' for a stream"
             )
         needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
         within(needed, plan.memory_limit, what, "solver='grid', or a smaller n_basis")
@@ -152,12 +153,10 @@ class Search:
         if self.wanted and not origin.warm:
             task = Task(rows, Prior.around(start), executor, journal, lambda params: None)
             some = _spread_and_near(rows, plan.subset)
-            first = self._length_scales(task, some, start)
-            found = self._exact_subset(task, some, first, warm=first is not start)
-            origin = replace(origin, params=found.params)
+            origin = replace(origin, params=self._length_scales(task, some, start))
         kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
         assert plan.again is not None
-        plan = replace(plan.again(Low.of(kernel, rows.sample(1), extent)), extent=extent)  # type: ignore[arg-type]
+        plan = replace(plan.again(Low.of(kernel, rows.sample(1), (origin.params, extent))), extent=extent)  # type: ignore[arg-type]
         if plan.solver in ("basis", "inducing"):
             return origin, plan, rows
         assert isinstance(rows, MemoryRows)
@@ -210,7 +209,7 @@ class Search:
 
     def _basis(self, task: Task, solver: BasisSolver, first: Params) -> Optimum:
         """Quasi-Newton on the sums of one pass, and again around where it ended while that is at the edge of their range."""
-        optimum = Optimum(first, None, False, "stopped on a subset", [])
+        optimum, best = Optimum(first, None, False, "stopped on a subset", []), None
         for turn in range(MOVES):
             if task.journal.stopped:
                 return optimum
@@ -224,7 +223,11 @@ class Search:
             optimum = self._maximise(
                 replace(task, prior=narrow), solver.evaluate, first, warm=True, tol=BASIS_TOL, restarts=False
             )
+            height = optimum.evidence.value + task.prior.value_and_gradient(optimum.params.theta)[0]
+            if best is not None and height < best[0] - 0.1:
+                return replace(best[1], converged=False, message="another box has no better evidence: raise n_basis")
             optimum = replace(optimum, evidence=None, at_bound=at_bound(optimum.params, task.prior))
+            best = height, optimum
             if set(at_bound(optimum.params, narrow)) <= set(optimum.at_bound):
                 return optimum
             first = optimum.params
@@ -236,24 +239,27 @@ class Search:
         for _ in range(MOVES):
             if task.journal.stopped:
                 return optimum
-            solver.place(task.data, first.kernel)
+            solver.place(task.data, first, hold=True)
             optimum = self._climb(task, solver, first)
             first = optimum.params
-            if solver.fine_for(first.kernel):
+            if solver.fine_for(task.data, first):
                 break
         return optimum
 
     def _length_scales(self, task: Task, some: Inputs, start: Params) -> Params:
-        """`start`, or the same with shorter length scales, whichever some rows favour: from the median distance, a search
-        would take what changes over a fraction of it for noise."""
-        exact = ExactSolver(len(some), np.float64, task.executor)
+        """The better of two optima on some rows, from `start` and from a tenth of its length scales: from the median distance,
+        a search would take what changes over a fraction of it for noise."""
         lengths = np.array([label == "theta2" for label in start.labels])
-        tried = [start, *(start.with_theta(start.theta - np.log(factor) * lengths) for factor in SHORTER)]
-        values = [
-            exact.evaluate(some, params, gradient=False).value + task.prior.value_and_gradient(params.theta)[0]
-            for params in tried
-        ]
-        return tried[int(np.argmax(values))]
+        found = [self._exact_subset(task, some, start)]
+        if not task.journal.stopped:
+            shorter = start.with_theta(start.theta - np.log(SHORTER) * lengths)
+            found.append(self._exact_subset(task, some, shorter, warm=True))
+
+        def height(optimum: Optimum) -> float:
+            log_prior, _ = task.prior.value_and_gradient(optimum.params.theta)
+            return -np.inf if optimum.evidence is None else optimum.evidence.value + log_prior
+
+        return max(found, key=height).params
 
     def _exact_subset(self, task: Task, some: Inputs, first: Params, warm: bool = False) -> Optimum:
         on_some = replace(task, data=some, keep=lambda params: None)

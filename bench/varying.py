@@ -1,0 +1,194 @@
+"""Varying coefficients: functions on a box and grids beside GPBoost (Vecchia) and mgwr: `make bench-varying` (extra [peers]).
+
+Data are `synth2`: five coefficients over the unit square. A fit is of hyperparameters and 1,000 coefficient vectors with their
+deviations at new places. `python bench/varying.py NAME ...` runs some cases and leaves the results of the others.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from measure import run_cases
+
+THREADS = 2
+QUERIES = 1_000
+SHORT_ROWS = 30_000
+
+
+def truth(X, scale=1.0):
+    """The coefficients of `synth2`, before scaling."""
+    u, v = X.T
+    pi = np.pi
+    w = [np.sin(2 * pi * u) * np.cos(pi * v), np.cos(2 * pi * u + v), np.sin(pi * (u + v)), np.sin(2 * pi * v)]
+    return np.column_stack([*w, (np.cos(2 * pi * u * v) + 1) / 2]) * scale
+
+
+def data(n):
+    """Rows, queries, and the true coefficients of these in the units of the rows' y."""
+    from gpx_scale.datasets import synth2
+
+    rows, query = synth2(n), synth2(QUERIES, random_state=1)
+    return rows, query, truth(query.X, rows.weights[0, 1] / truth(rows.X[:1])[0, 1])
+
+
+def ours(n, **arguments):
+    from gpx_scale import GPXRegressor
+
+    small = data(1500)
+    GPXRegressor(solver="basis", n_jobs=THREADS).fit(*small[0][:3]).explain(small[1].X, small[1].Z)  # compiles
+    rows, query, true = data(n)
+    start = time.perf_counter()
+    model = GPXRegressor(random_state=0, n_jobs=THREADS, **arguments).fit(rows.X, rows.y, rows.Z)
+    found = model.explain(query.X, query.Z)
+    took = time.perf_counter() - start
+    error = found.weights - true
+    return {
+        "seconds": took,
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "coverage": float(np.mean(np.abs(error) <= 2.0 * found.weights_std)),
+        "solver": model.solver_,
+        "phases": model.fit_report_.seconds,
+        "evaluations": model.fit_report_.evaluations,
+    }
+
+
+def gpboost_50000():
+    """gp_rand_coef_data with Vecchia; coefficients at new places as differences of predictions at unit vectors."""
+    import gpboost as gpb
+
+    rows, query, true = data(50_000)
+    start = time.perf_counter()
+    model = gpb.GPModel(
+        gp_coords=rows.X,
+        gp_rand_coef_data=rows.Z[:, 1:],
+        cov_function="matern",
+        cov_fct_shape=1.5,
+        gp_approx="vecchia",
+        likelihood="gaussian",
+        num_parallel_threads=THREADS,
+    )
+    model.fit(y=rows.y)
+    found = []
+    for k in range(5):
+        unit = np.zeros((QUERIES, 4))
+        if k:
+            unit[:, k - 1] = 1.0
+        at = {"gp_coords_pred": query.X, "gp_rand_coef_data_pred": unit, "predict_var": True, "predict_response": False}
+        found.append(model.predict(**at)["mu"])
+    took = time.perf_counter() - start
+    weights = np.column_stack([found[0], *(mean - found[0] for mean in found[1:])])
+    return {"seconds": took, "rmse": float(np.sqrt(np.mean((weights - true) ** 2)))}
+
+
+def mgwr_10000():
+    """GWR with its golden-section search of the bandwidth, and its coefficients at new places."""
+    from mgwr.gwr import GWR
+    from mgwr.sel_bw import Sel_BW
+
+    rows, query, true = data(10_000)
+    places, y, Z = list(map(tuple, rows.X)), rows.y[:, None], rows.Z[:, 1:]
+    start = time.perf_counter()
+    bandwidth = Sel_BW(places, y, Z, n_jobs=THREADS).search()
+    model = GWR(places, y, Z, bandwidth, n_jobs=THREADS)
+    fitted = model.fit()
+    predicted = model.predict(query.X, query.Z[:, 1:], fitted.scale, fitted.resid_response)
+    took = time.perf_counter() - start
+    error = predicted.params - true
+    return {"seconds": took, "rmse": float(np.sqrt(np.mean(error**2))), "bandwidth": float(bandwidth)}
+
+
+def short():
+    """Coefficients of ever more waves, at given length scales: seconds and error of a basis and of a grid."""
+    from gpx_scale import GPXRegressor
+    from gpx_scale.errors import GPXError
+
+    random, found = np.random.RandomState(0), {}
+    X, query = random.uniform(size=(SHORT_ROWS, 2)), random.uniform(size=(QUERIES, 2))
+    z, z_query = (np.column_stack([np.ones(len(A)), random.standard_normal(len(A))]) for A in (X, query))
+    noise = 0.3 * random.standard_normal(SHORT_ROWS)
+
+    def waves(A, count):
+        u, v = 2 * np.pi * count * A.T
+        return np.column_stack([np.sin(u) * np.cos(v), np.cos(u + 0.7 * v)])
+
+    for count in (1, 1, 4, 8, 16):  # the first compiles
+        y, true = (waves(X, count) * z).sum(axis=1) + noise, waves(query, count)
+        length = 0.25 / count / X.std()
+        for solver in ("basis", "grid"):
+            start = time.perf_counter()
+            try:
+                model = GPXRegressor(
+                    solver=solver,
+                    optimizer=None,
+                    theta1=0.5,
+                    theta2=2 * length**2,
+                    sigma_w=0.01,
+                    sigma_y=0.3,
+                    random_state=0,
+                    n_jobs=THREADS,
+                ).fit(X, y, z)
+                error = model.explain(query, z_query).weights - true
+            except GPXError as refused:
+                found[f"{solver} {count}"] = {"refused": str(refused)}
+                continue
+            found[f"{solver} {count}"] = {
+                "seconds": time.perf_counter() - start,
+                "rmse": float(np.sqrt(np.mean(error**2))),
+            }
+    return found
+
+
+CASES = {
+    "ours_50000": lambda: ours(50_000),
+    "gpboost_50000": gpboost_50000,
+    "ours_10000": lambda: ours(10_000),
+    "mgwr_10000": mgwr_10000,
+    "million": lambda: ours(1_000_000),
+    "short": short,
+}
+
+
+def _said(found):
+    return f"{found['seconds']:.1f} s, RMSE {found['rmse']:.4f}"
+
+
+def summary(found):
+    rows = []
+    mine, theirs = found.get("ours_50000"), found.get("gpboost_50000")
+    if mine:
+        within = f"{_said(mine)}, {mine['coverage']:.0%} within 2 sd"
+        rows.append(
+            ("synth2, n = 50,000: fit and 1,000 coefficient vectors", within, "90% within 2 sd", mine["coverage"] >= 0.9)
+        )
+    if mine and theirs:
+        ratio = theirs["seconds"] / mine["seconds"]
+        rows.append(
+            ("the same, GPBoost (Vecchia) over ours in time", f"{ratio:.0f} times ({_said(theirs)})", "20 times", ratio >= 20)
+        )
+        share = mine["rmse"] / theirs["rmse"]
+        rows.append(("the same, our error over GPBoost's", f"{share:.2f}", "a third", share <= 1 / 3))
+    million = found.get("million")
+    if million:
+        memory = million["memory"] / 2**30
+        fits = memory < 4 and (theirs is None or million["seconds"] < theirs["seconds"])
+        said = f"{_said(million)}, {memory:.1f} GiB"
+        rows.append(("synth2, n = 1,000,000", said, "GPBoost's time at 50,000; 4 GiB", fits))
+    mine, theirs = found.get("ours_10000"), found.get("mgwr_10000")
+    if mine and theirs:
+        ratio = theirs["seconds"] / mine["seconds"]
+        fine = ratio >= 20 and mine["rmse"] < theirs["rmse"]
+        said = f"{ratio:.0f} times ({_said(theirs)}; ours {_said(mine)})"
+        rows.append(("synth2, n = 10,000: mgwr's GWR over ours in time", said, "20 times, less error", fine))
+    for name, case in (found.get("short") or {}).items():
+        if name == "memory":
+            continue
+        solver, count = name.split()
+        said = _said(case) if "seconds" in case else "refused: too many functions"
+        rows.append((f"waves {count} to a side, n = {SHORT_ROWS:,}, given length scales: {solver}", said, "", None))
+    return rows
+
+
+if __name__ == "__main__":
+    run_cases(__file__, __doc__, CASES, summary, "varying")
