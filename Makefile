@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers bench-large bench-text bench-inducing accuracy tables check docs clean
+.PHONY: run test test-all bench bench-peers bench-large bench-text bench-inducing bench-varying accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ bench-text: $(VENV)/.installed-test
 
 bench-inducing: $(VENV)/.installed-peers
 	$(BIN)/python bench/inducing.py
+
+bench-varying: $(VENV)/.installed-peers
+	$(BIN)/python bench/varying.py
+	$(BIN)/python bench/spatial.py
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py

@@ -13,6 +13,8 @@ PAGES = {
     "engine": ("The engine beside LAPACK and numpy", "make bench"),
     "large": ("Tens of thousands of rows beside GPyTorch: the iterative solver", "make bench-large"),
     "inducing": ("Inducing points beside GPyTorch's SGPR, a million rows, Dask", "make bench-inducing"),
+    "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),
+    "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
     "text": ("Bags of words", "make bench-text"),
     "peers": ("Beside pytorch-gpx 0.1, the authors' package", "make bench-peers"),
     "accuracy": ("Accuracy as in the paper: standardised, five 80/20 splits", "make accuracy"),
@@ -37,11 +39,17 @@ def main():
     parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
     goals = [
-        row for name in ("engine", "large", "inducing", "text", "peers") for row in results[name] if row["target"]
+        row for name in ("engine", "large", "inducing", "varying", "text", "peers") for row in results[name] if row["target"]
     ] + results["accuracy"]
     fill(ROOT / "README.md", goals)
     fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"])
     fill(ROOT / "docs" / "text.md", results["text"])
+    over_time = [row["what"].startswith("bicycles") for row in results["spatial"]]
+    for page, wanted in (("spatial", False), ("time", True)):
+        fill(
+            ROOT / "docs" / f"{page}.md",
+            [row for row, time in zip(results["spatial"], over_time, strict=True) if time == wanted],
+        )
 
 
 def fill(path, rows):

@@ -113,7 +113,7 @@ def short():
         u, v = 2 * np.pi * count * A.T
         return np.column_stack([np.sin(u) * np.cos(v), np.cos(u + 0.7 * v)])
 
-    for count in (1, 1, 4, 8, 16):  # the first compiles
+    for count in (1, 1, 4, 8, 16, 24):  # the first compiles
         y, true = (waves(X, count) * z).sum(axis=1) + noise, waves(query, count)
         length = 0.25 / count / X.std()
         for solver in ("basis", "grid"):

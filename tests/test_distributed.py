@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from gpx_scale import GPXError, GPXRegressor, InputError
-from gpx_scale.datasets import synth10
+from gpx_scale.datasets import synth2, synth10
 
 dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
 da = pytest.importorskip("dask.array")
@@ -50,6 +50,19 @@ def test_two_workers_find_what_threads_find(client, local):
     assert_allclose(model.log_marginal_likelihood_value_, local.log_marginal_likelihood_value_, rtol=1e-10)
     assert_allclose(model.predict(arrays(500)[0]).compute(), local.predict(X), atol=1e-10)
     assert len(set(model._rows.homes)) == 2
+
+
+def test_a_basis_is_added_up_where_the_partitions_are(client):
+    data = synth2(1500)
+    arguments = {"solver": "basis", "random_state": 0, "max_iter": 10}
+    local = GPXRegressor(**arguments).fit(data.X, data.y, data.Z[:, :2])
+    parts = [da.from_array(A, chunks=(400, *A.shape[1:])) for A in (data.X, data.y, data.Z[:, :2])]
+    model = DaskGPXRegressor(client, **arguments).fit(*parts)
+    assert model.solver_ == "basis"
+    assert_allclose(model.theta_, local.theta_, atol=1e-6)
+    assert_allclose(model.predict(data.X, data.Z[:, :2]), local.predict(data.X, data.Z[:, :2]), atol=1e-6)
+    model.partial_fit(*parts)
+    assert model.fit_report_.n_samples == 3000
 
 
 def test_to_local_is_an_ordinary_model(client, local):

@@ -39,7 +39,7 @@ LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}  # m x m num
 
 
 class DaskGPXRegressor(GPXRegressor):
-    """GPXRegressor on a cluster, with `solver="inducing"`.
+    """GPXRegressor on a cluster, with `solver="inducing"` or, for X of few columns, `"basis"`.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def _basis_solver(plan: Plan, executor: Executor, journal: Journal, space: Space
         what = f"a basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
         if size > BASIS_LARGEST:
             raise SolverUnavailable(
-                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data (has x an outlier?); "
+                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data (an outlier of x?); "
                 "use solver='grid', or 'inducing' for a stream"
             )
         needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)

@@ -43,7 +43,7 @@ Source = Callable[[], Iterator[Chunk]]
 
 def source_of(X: Any, y: Any, Z: Any, solver: str, takes: str = "vectors") -> Source | None:
     """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams to
-    the inducing solver only, or where `auto` would take it."""
+    the solvers that take one, or where `auto` would take them."""
     if hasattr(X, "__next__"):
         raise InputError("a generator is used up by one pass: give the function that makes it")
     if callable(X) or isinstance(X, str | Path):
@@ -56,7 +56,7 @@ def source_of(X: Any, y: Any, Z: Any, solver: str, takes: str = "vectors") -> So
         return lambda: _yielded(X)
     inner, z = unpack(X, Z)
     mapped = [len(A) for A in (inner, z) if isinstance(A, np.memmap)]
-    if not mapped or takes != "vectors" or not (solver in INDUCING or (solver == "auto" and mapped[0] > CG_ROWS)):
+    if not mapped or takes != "vectors" or not (solver in (*INDUCING, "basis") or (solver == "auto" and mapped[0] > CG_ROWS)):
         return None
     target = y.reshape(-1) if getattr(y, "shape", ())[1:] == (1,) and hasattr(y, "reshape") else y
     if y is None or {count_rows(A) for A in (inner, z, target) if A is not None} != set(mapped[:1]):
