@@ -445,7 +445,7 @@ def summary(found):
         rows.append(("King County: held-out log prices within 95% intervals", words, "", None))
     if r := found.get("bike"):
         state = "" if r["converged"] else ", search not converged"
-        words = f"length scale {r['lengths'][0]:.0f} days, {r['seconds']:.0f} s ({r['solver']}), fits: {r['fits']}{state}"
+        words = f"length scale {r['lengths'][0]:.0f} days, {r['seconds']:.0f} s ({r['solver']}){state}"
         rows.append((f"bicycles, {r['rows']:,} hours: fit", words, "", None))
         parts = {
             "the last four weeks": "ahead",

@@ -42,7 +42,7 @@ def main():
         row for name in ("engine", "large", "inducing", "varying", "text", "peers") for row in results[name] if row["target"]
     ] + results["accuracy"]
     fill(ROOT / "README.md", goals)
-    fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"])
+    fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"] + results["varying"])
     fill(ROOT / "docs" / "text.md", results["text"])
     over_time = [row["what"].startswith("bicycles") for row in results["spatial"]]
     for page, wanted in (("spatial", False), ("time", True)):
