@@ -257,6 +257,25 @@ def test_little_noise_takes_more_functions_and_a_finer_grid(sigma_y):
             assert abs(found.weights[i, 0] - mean[0]) <= 0.5 * np.sqrt(cov[0, 0] + sigma_y**2)
 
 
+@pytest.mark.parametrize("sigma_y", [1e-2, 1e-4])
+def test_noise_far_too_small_for_the_data_is_followed_as_the_exact_solver_does(sigma_y):
+    X, y, Z = varying(150, 2, d=2)
+    basis, exact = (
+        fitted(kernels.RBF(1.0, 6.0), X, y, Z, noise=(0.0, sigma_y), solver=solver) for solver in ("basis", "exact")
+    )
+    ours, theirs = (model.explain(X[:20], Z[:20]) for model in (basis, exact))
+    assert np.abs((ours.weights - theirs.weights) / theirs.weights_std).max() <= 0.05
+    assert_allclose(ours.weights_std, theirs.weights_std, rtol=0.01)
+
+
+def test_too_few_functions_do_not_make_a_search_worse():
+    X, y, Z, *_ = synth2(300)
+    Z = Z[:, :2]
+    model = GPXRegressor(solver="basis", n_basis=4, random_state=0).fit(X, y, Z)
+    start = GPXRegressor(solver="basis", n_basis=4, random_state=0, optimizer=None).fit(X, y, Z)
+    assert model.log_marginal_likelihood_value_ > start.log_marginal_likelihood_value_
+
+
 @pytest.mark.parametrize("solver", ["basis", "grid"])
 @pytest.mark.parametrize("theta2", [1e-300, 1e-12])
 def test_absurdly_short_length_scales_are_refused(solver, theta2):
