@@ -1,6 +1,7 @@
 """The basis solver: spectral densities, functions, sums over rows, evidence and posterior against the oracle, bad input."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from gpx_scale.params import Params
 from gpx_scale.progress import Journal
 from gpx_scale.rows import MemoryRows
 from gpx_scale.runtime import Executor
+from gpx_scale.stream import StreamRows
 from gpx_scale.sums import AddUp, Nodes
 
 NOISE = 0.2, 0.3  # sigma_w, sigma_y
@@ -284,6 +286,20 @@ def test_absurdly_short_length_scales_are_refused(solver, theta2):
         fitted(kernels.RBF(1.0, theta2), X, y, Z, solver=solver)
 
 
+def test_what_functions_leave_counts_as_noise():
+    X, _, Z = varying(300, 2)
+    kernel = kernels.Matern12(1.3, 3.0)
+    C = oracle.covariance(kernel, X, Z, 0.1, 0.3)
+    y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(300)
+    rows, params, exact = rows_of(X, y, Z), Params(kernel, 0.1, 0.3), oracle.log_density(y, C)
+    engine = BasisSolver(5000, 16, Executor(1), Journal())
+    space = engine.prepare(rows, params)
+    found = engine.evaluate(rows, params).value
+    known = float(space.mean_square @ kernel.density(space.box.omega)[0])
+    engine.space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
+    assert abs(found - exact) < 0.3 * abs(engine.evaluate(rows, params).value - exact)
+
+
 def test_the_information_is_near_the_curvature():
     """Average information by the kernel's parameters; by the noise's, what it is without functions."""
     X, y, Z = varying(2000, 1, d=2)
@@ -351,7 +367,6 @@ def test_coefficients_are_found_with_honest_deviations():
     model = GPXRegressor(random_state=0).fit(data.X, data.y, data.Z)
     assert model.solver_ == "basis"
     explanation = model.explain(query.X, query.Z)
-    truth = query.weights * (query.y.std() / data.y.std())  # both are scaled by the deviation of y, near enough
     scale = data.weights[0, 0] / (np.sin(2 * np.pi * data.X[0, 0]) * np.cos(np.pi * data.X[0, 1]))
     other = query.weights[0, 0] / (np.sin(2 * np.pi * query.X[0, 0]) * np.cos(np.pi * query.X[0, 1]))
     truth = query.weights * scale / other
@@ -365,7 +380,7 @@ def test_coefficients_are_found_with_honest_deviations():
 # ------------------------------------------------------------------------------------------ where rows are, and threads
 
 
-def test_threads_and_streams_give_the_same_model():
+def test_threads_and_streams_give_the_same_model(tmp_path):
     data = synth2(5_000)
     data = data._replace(Z=data.Z[:, :2])
     arguments = {"solver": "basis", "random_state": 0, "max_iter": 20}
@@ -382,6 +397,11 @@ def test_threads_and_streams_give_the_same_model():
         assert stream.solver_ == "basis"
         assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # of m^3 flops on one thread or two
         assert_allclose(stream.predict(data.X[:50], data.Z[:50]), two.predict(data.X[:50], data.Z[:50]), atol=1e-6)
+    mapped = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=data.X.shape)
+    mapped[:] = data.X
+    model = GPXRegressor(**arguments, n_jobs=2).fit(mapped, data.y, data.Z)
+    assert isinstance(model._rows, StreamRows)
+    assert_allclose(model.theta_, two.theta_, atol=1e-6)
 
 
 def test_rows_are_added_to_a_basis():

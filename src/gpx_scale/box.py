@@ -22,10 +22,10 @@ from .params import Params
 
 DIMENSIONS = 3
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
-# costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 1e-7, and 5e-4, 3e-3 and 7% in two dimensions.
+# costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 6e-7, and 5e-4, 3e-3 and 7% in two dimensions.
 MARGIN = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
 CUT = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
-LEAST_CUT = 3.5  # where functions are too many otherwise: 6% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
+LEAST_CUT = 3.5  # where functions are too many otherwise: 5% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
 REACH = 1.25  # the longest length scale of a box over the one that it was built for, and that over the shortest
 SHARP = 100.0  # k over the noise up to which the above is enough
 LARGEST = 1e9  # count of anything

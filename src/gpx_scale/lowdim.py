@@ -15,7 +15,7 @@ from .params import Params
 
 BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
 BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
-BASIS_LARGEST = 12_000  # functions that are ever built: an evaluation takes a minute on two cores
+BASIS_LARGEST = 12_000  # functions that are ever built: 1.7e12 flops an evaluation
 BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take them
 
 

@@ -158,6 +158,11 @@ def make_plan(
       chosen from, and moved on, a sample of 10000 rows; hyperparameters start from 2000 of them, exactly
     """
     given = dict(locals())
+
+    def again(low: Low) -> Plan:
+        """The same with length scales."""
+        return make_plan(**{**given, "low": low})
+
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
     if solver != "auto" and solver not in SOLVERS:
         raise InputError(f"solver={solver!r}: give one of auto, {', '.join(SOLVERS)}")
@@ -178,14 +183,14 @@ def make_plan(
         reason = f"X of {p} {'column' if p == 1 else 'columns'}: functions on a box, one pass over the rows"
         reason = "solver as asked" if solver == "basis" else reason
         plan = _basis_plan(n, p, d, reason, limit, jobs, stream, count, low)
-        return plan if low.spans is not None else replace(plan, again=lambda low: make_plan(**{**given, "low": low}))
+        return plan if low.spans is not None else replace(plan, again=again)
     known = low is not None and low.spans is not None
     if solver == "grid" or (solver == "auto" and known and not stream and n > EXACT_ROWS):
         assert low is not None
         short = "solver as asked" if solver == "grid" else "length scales too short for a basis: interpolation on a grid"
         try:
             plan = _grid_plan(n, p, d, short, limit, jobs, count, rank, low)
-            return plan if low.spans is not None else replace(plan, again=lambda low: make_plan(**{**given, "low": low}))
+            return plan if low.spans is not None else replace(plan, again=again)
         except MemoryLimitError:
             if solver == "grid":
                 raise
