@@ -13,13 +13,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError, SolverUnavailable
-from .explanation import Explanation, assemble, assemble_sparse, baseline_vector
+from .explanation import Explanation, assemble, assemble_sparse, baseline_vector, checked_names
 from .features import Features, SparseFeatures, repeated
 from .inputs import Door, remember_columns
 from .params import Params, whole
 from .plan import Plan, chunk_bytes, within
 from .posterior import Ask, Moments, Posterior
-from .progress import Journal
+from .progress import FitReport, Journal
 from .rows import Rows
 from .runtime import Executor, parse_memory, threads
 from .solution import Evidence
@@ -35,6 +35,8 @@ class Answers:
     _rows: Rows | None
     posterior_: Posterior
     solver_: str
+    fit_report_: FitReport
+    target_name_: str | None
     log_marginal_likelihood_value_: float
     random_state: Any
     memory_limit: Any
@@ -113,7 +115,9 @@ class Answers:
             raise InputError(f'std={ask.std!r}: give True, False, "certified" or "samples"')
         if isinstance(ask.std, str) and (ask.cov or ask.own):
             raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
-        scaling, names = self._door.scaling, self._door.z_names if names is None else names
+        scaling = self._door.scaling
+        names = checked_names(self._door.z_names if names is None else names, self._door.n_z)
+        known = {"feature_names": names, "target_name": self.target_name_, "fit_report": self.fit_report_}
         base = baseline_vector(baseline, scaling)
         sparse = isinstance(features, SparseFeatures)
         if sparse and not ask.dense and (ask.cov or base.any()):
@@ -125,8 +129,8 @@ class Answers:
         along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
         moments = self._answer(x, features, ask, along)
         if isinstance(features, SparseFeatures) and not ask.dense:
-            return assemble_sparse(moments, features, scaling, self._params, names)
-        return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, names)
+            return assemble_sparse(moments, features, scaling, self._params, known)
+        return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, known)
 
     def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
         with self._engine() as (executor, chunk):

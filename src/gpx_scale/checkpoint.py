@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import GPXWarning, InputError
 from .features import DenseFeatures
+from .files import written_whole
 from .inputs import Inputs, Places
 from .params import Params
 from .rows import MemoryRows, Rows
@@ -77,17 +78,12 @@ class Checkpoint:
         """Replace the file; one that cannot be written is warned of, and the fit goes on."""
         try:
             self._write(state)
-        except OSError as error:
-            warnings.warn(f"checkpoint {str(self.path)!r} cannot be written ({error})", GPXWarning, stacklevel=2)
+        except InputError as error:
+            warnings.warn(f"checkpoint: {error}", GPXWarning, stacklevel=2)
 
     def _write(self, state: State) -> None:
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.part")
-        try:
-            with open(beside, "wb") as file:
-                np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
-            os.replace(beside, self.path)  # a reader sees the old file or the new one
-        finally:
-            beside.unlink(missing_ok=True)
+        with written_whole(self.path) as beside, open(beside, "wb") as file:
+            np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
 
 
 def _kinds(kernel: Any) -> Any:

@@ -16,7 +16,7 @@ from .answers import Answers
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .features import Features, SparseFeatures
-from .inputs import Door, Inputs, Places, open_door, remember_columns
+from .inputs import Door, Inputs, Places, name_of, open_door, remember_columns
 from .kernels import as_kernel
 from .lowdim import Low
 from .params import Params, positive, whole
@@ -112,6 +112,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     posterior_ : Posterior
     n_iter_ : int
         Evaluations of the evidence, on subsets too.
+    target_name_ : str or None
+        The name that y came with (a pandas Series, a column of files).
     n_features_in_, feature_names_in_
 
     Examples
@@ -190,7 +192,6 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    fit_report_: FitReport
     _rows: Rows | None = None
 
     # ---------------------------------------------------------------------------------------------------------- fit
@@ -258,6 +259,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             kernel = as_kernel(self.kernel, self.theta1, self.theta2)
             random = check_random_state(self.random_state)
             door, data, plan = self._receive(X, y, Z, kernel, solver, random, journal)
+            self.target_name_ = name_of(y)
             journal.say(str(plan))
             self._learn(door, data, plan, kernel, random, executor, journal)
         if journal.was_interrupted:

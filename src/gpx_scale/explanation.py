@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtr, ndtri
 
 from .errors import InputError
 from .features import SparseFeatures
+from .files import written_whole
 from .params import Params
 from .posterior import Moments
+from .progress import FitReport
 from .scaling import Scaling
 
 
@@ -26,6 +30,13 @@ class Reason(NamedTuple):
     contribution_std: float | None
 
 
+class Interval(NamedTuple):
+    """Where a quantity is with some probability; the arrays have its shape."""
+
+    lower: Any
+    upper: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """Explanations of m samples by d features, in the user's units; `base_values + contributions.sum(1) == prediction`.
@@ -34,6 +45,19 @@ class Explanation:
     at the baseline. Every `*_std` is a posterior standard deviation (None where not asked for): of weights with sigma_w,
     of predictions with sigma_y too. data (m, d) is z in the user's units. Of a sparse Z, all that is (m, d) is a `csr_array`
     with the entries of Z.
+
+    >>> from gpx_scale import GPXRegressor, datasets
+    >>> data = datasets.load_diabetes()
+    >>> model = GPXRegressor(random_state=0).fit(data.X[:300], data.y[:300])
+    >>> explanation = model.explain(data.X[300:], feature_names=data.feature_names)
+    >>> reason = explanation.top(0, k=1)[0]
+    >>> reason.feature, round(reason.contribution), round(reason.contribution_std)
+    ('bmi', 42, 8)
+    >>> lower, upper = explanation.interval(0.9)
+    >>> lower.shape, bool((lower <= explanation.contributions).all())
+    ((142, 10), True)
+    >>> bool(explanation.probability_positive()[0, explanation.feature_names.index("bmi")] > 0.99)
+    True
     """
 
     weights: Any
@@ -47,6 +71,8 @@ class Explanation:
     data: Any
     feature_names: list[str]
     weights_cov: np.ndarray | None = None
+    target_name: str | None = None
+    fit_report: FitReport | None = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -58,7 +84,7 @@ class Explanation:
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"sample {rows} of {len(self)}")
             rows = [rows]
-        arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name != "feature_names")
+        arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in OF_THE_MODEL)
         return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
 
     def __iter__(self) -> Iterator[Explanation]:
@@ -84,7 +110,45 @@ class Explanation:
             for e in order
         ]
 
-    def _entries(self) -> dict[str, np.ndarray]:
+    # --------------------------------------------------------------------------------------------------- uncertainty
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Where each contribution is with probability `level`;  (m, d) each."""
+        return _between(self.contributions, self._known(self.contributions_std), level)
+
+    def weights_interval(self, level: float = 0.95) -> Interval:
+        """Where each weight is with probability `level`;  (m, d) each."""
+        return _between(self.weights, self._known(self.weights_std), level)
+
+    def prediction_interval(self, level: float = 0.95) -> Interval:
+        """Where a new y is with probability `level`, noise included;  (m,) each."""
+        return _between(self.prediction, self._known(self.prediction_std), level)
+
+    def probability_positive(self) -> Any:
+        """P(contribution > 0): near 1 it adds to the prediction, near 0 it does not;  (m, d), 0 where the feature is at its
+        baseline."""
+        return _entrywise(_probability_positive, self.contributions, self._known(self.contributions_std))
+
+    def coverage(self, y: Any, level: float = 0.95) -> float:
+        """Share of the true y within the intervals of their predictions; `level` of a model that knows what it knows."""
+        lower, upper = self.prediction_interval(level)
+        y = np.asarray(y, dtype=float)
+        if y.shape != lower.shape:
+            raise InputError(f"y of shape {y.shape} for {len(self)} predictions")
+        return float(np.mean((lower <= y) & (y <= upper)))
+
+    def importance(self) -> np.ndarray:
+        """Mean absolute contribution of each feature;  (d,)."""
+        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / len(self)
+
+    def _known(self, deviations: Any) -> Any:
+        if deviations is None:
+            raise InputError("these explanations have no deviations: explain(..., std=True)")
+        return deviations
+
+    # --------------------------------------------------------------------------------------------------- other forms
+
+    def _entries(self, level: float | None = None) -> dict[str, np.ndarray]:
         """Columns of a table with a row for every sample and feature, or every entry of a sparse Z; features as numbers."""
         parts = {
             "value": self.data,
@@ -93,6 +157,9 @@ class Explanation:
             "weight_std": self.weights_std,
             "contribution_std": self.contributions_std,
         }
+        if level is not None:
+            parts["lower"], parts["upper"] = self.interval(level)
+            parts["probability_positive"] = self.probability_positive()
         if sp.issparse(self.weights):
             pointers, features = self.weights.indptr, self.weights.indices
             columns = {"sample": np.repeat(np.arange(len(self)), np.diff(pointers)), "feature": features}
@@ -101,9 +168,13 @@ class Explanation:
         columns = {"sample": np.repeat(np.arange(m), d), "feature": np.tile(np.arange(d), m)}
         return columns | {name: part.ravel() for name, part in parts.items() if part is not None}
 
-    def to_frame(self, wide: bool = False) -> Any:
+    def to_frame(self, wide: bool = False, level: float | None = None) -> Any:
         """A pandas DataFrame: one row a sample and feature (of a sparse Z, an entry), or with `wide` one row a sample and its
-        contributions (of a sparse Z, in sparse columns)."""
+        contributions (of a sparse Z, in sparse columns).
+
+        level : bounds of that probability too: of every contribution, with the probability that it is positive; `wide`, of
+        the predictions.
+        """
         try:
             import pandas as pd
         except ImportError as error:
@@ -115,16 +186,125 @@ class Explanation:
             frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
             if self.prediction_std is not None:
                 frame.insert(2, "prediction_std", self.prediction_std, allow_duplicates=True)
+            if level is not None:
+                for at, (name, bound) in enumerate(self.prediction_interval(level)._asdict().items()):
+                    frame.insert(3 + at, name, bound, allow_duplicates=True)
             return frame
-        columns = self._entries()
+        columns = self._entries(level)
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
         return pd.DataFrame(columns)
 
-    def plot(self, i: int = 0, ax: Any = None, k: int = 20) -> Any:
-        """Bars of sample i's contributions with error bars; returns the matplotlib axes. Needs the extra [plot]."""
+    def to_json(self, path: Any = None, level: float | None = 0.95) -> str:
+        """All samples as JSON text, every number with all its digits; written to `path` where one is given.
+
+        level : of the bounds; None leaves them out, as it must be where there are no deviations.
+        """
+        if self.contributions_std is None:
+            level = None
+        columns = self._entries(level)
+        starts = np.searchsorted(columns.pop("sample"), np.arange(len(self) + 1))
+        features = [self.feature_names[at] for at in columns.pop("feature")]
+        lists = {name: column.tolist() for name, column in columns.items()}
+        whole: dict[str, Any] = {"prediction": self.prediction, "base_value": self.base_values}
+        if level is not None:
+            whole["prediction_std"], whole["base_value_std"] = self.prediction_std, self.base_values_std
+            whole["prediction_lower"], whole["prediction_upper"] = self.prediction_interval(level)
+        samples = [
+            {name: float(values[i]) for name, values in whole.items()}
+            | {
+                "reasons": [
+                    {"feature": features[e]} | {name: values[e] for name, values in lists.items()}
+                    for e in range(starts[i], starts[i + 1])
+                ]
+            }
+            for i in range(len(self))
+        ]
+        document = {"format": "gpx_scale explanation", "version": 1, "target": self.target_name, "level": level}
+        text = json.dumps(document | {"samples": samples}, allow_nan=False, ensure_ascii=False, indent=1)
+        if path is not None:
+            with written_whole(path) as beside:
+                beside.write_text(text, encoding="utf-8")
+        return text
+
+    def to_shap(self, level: float = 0.95, words: bool = False) -> Any:
+        """The same as a `shap.Explanation`, for the plots of the package shap (extra [bench]): values are the contributions,
+        with lower and upper bounds (its waterfall draws them as error bars). A sparse Z is made dense: slice it first.
+
+        words : `data` are the words of each sample instead of numbers, as `shap.plots.text` takes them.
+        """
+        try:
+            import shap
+        except ImportError as error:
+            raise ImportError("Explanation.to_shap needs shap: pip install 'gpx-scale[bench]'") from error
+        bounds = {}
+        if self.contributions_std is not None:
+            names = ("lower_bounds", "upper_bounds")
+            bounds = {name: _dense(bound) for name, bound in zip(names, self.interval(level), strict=True)}
+        data = _dense(self.data)
+        if words:
+            data = np.where(data != 0, np.array([f"{name} " for name in self.feature_names], dtype=object), "")
+        return shap.Explanation(
+            values=_dense(self.contributions),
+            base_values=self.base_values,
+            data=data,
+            feature_names=self.feature_names,
+            output_names=self.target_name,
+            **bounds,
+        )
+
+    def to_html(self, path: Any, y: Any = None, title: str | None = None, **options: Any) -> Any:
+        """A report in one HTML file that needs no network: the model, what matters overall, every sample's reasons.
+
+        y : the true values (m,), for the error and the coverage of the intervals. Options are those of
+        `gpx_scale.report.Section`. Needs the extra [report]; returns the path.
+        """
+        from .report import Section, write_report
+
+        title = title or (f"Predictions of {self.target_name}" if self.target_name else "Predictions and their reasons")
+        return write_report(path, [Section(title, self, y=y, **options)], title=title)
+
+    # --------------------------------------------------------------------------------------------- pictures: [plot]
+
+    def plot(self, i: int = 0, ax: Any = None, k: int = 20, level: float | None = None) -> Any:
+        """Bars of sample i's contributions with error bars (one deviation, or bounds of a level); returns the axes."""
         from .plots import plot_contributions
 
-        return plot_contributions(self, i, ax=ax, k=k)
+        return plot_contributions(self, i, ax=ax, k=k, level=level)
+
+    def plot_summary(self, k: int = 12, ax: Any = None) -> Any:
+        """The contributions of all samples by feature, the most important first; returns the axes."""
+        from .plots import plot_summary
+
+        return plot_summary(self, k=k, ax=ax)
+
+
+OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
+
+
+def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) -> Any:
+    """Of arrays of one shape, or of csr_arrays at the entries of their one pattern."""
+    if not sp.issparse(first):
+        return function(first, *others)
+    values = function(first.data, *(other.data for other in others))
+    return sp.csr_array((values, first.indices, first.indptr), shape=first.shape)
+
+
+def _between(mean: Any, deviation: Any, level: float) -> Interval:
+    if not 0.0 < level < 1.0:
+        raise InputError(f"level={level!r}: a probability between 0 and 1, such as 0.95")
+    reach = float(ndtri(0.5 + 0.5 * level))
+    lower = _entrywise(lambda centre, deviations: centre - reach * deviations, mean, deviation)
+    upper = _entrywise(lambda centre, deviations: centre + reach * deviations, mean, deviation)
+    return Interval(lower, upper)
+
+
+def _probability_positive(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(deviation > 0, ndtr(mean / deviation), (mean > 0).astype(float))
+
+
+def _dense(A: Any) -> np.ndarray:
+    return A.toarray() if sp.issparse(A) else np.asarray(A)
 
 
 def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
@@ -149,7 +329,7 @@ def assemble(
     baseline: np.ndarray,
     scaling: Scaling,
     params: Params,
-    names: Sequence[str],
+    known: dict[str, Any],
 ) -> Explanation:
     """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
     weights = scaling.weights(moments.mean)
@@ -171,14 +351,14 @@ def assemble(
         base_values=base_values,
         prediction=prediction,
         data=raw_z.copy(),
-        feature_names=_names(names, raw_z.shape[1]),
         weights_cov=weights_cov,
         **_deviations(moments, scaling, params),
+        **known,
     )
 
 
 def assemble_sparse(
-    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Params, names: Sequence[str]
+    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Params, known: dict[str, Any]
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
@@ -201,18 +381,18 @@ def assemble_sparse(
         base_values=base_values,
         prediction=base_values + contributions.sum(axis=1),
         data=pattern.with_values(pattern.values.copy()),
-        feature_names=_names(names, d),
         **_deviations(moments, scaling, params),
+        **known,
     )
 
 
-def _names(names: Sequence[str], d: int) -> list[str]:
+def checked_names(names: Sequence[str], d: int) -> list[str]:
     if len(names) != d:
         raise InputError(f"{len(names)} feature names for {d} features")
-    return list(names)
+    return [str(name) for name in names]
 
 
-def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str, np.ndarray | None]:
+def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str, Any]:
     """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}

@@ -237,6 +237,12 @@ def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
         validate_data(estimator, X, reset=reset, skip_check_array=True)
 
 
+def name_of(y: Any) -> str | None:
+    """Of a target: a series' or a column's; of files, y is the name itself."""
+    name = y if isinstance(y, str) else getattr(y, "name", None)
+    return name if isinstance(name, str) else None
+
+
 def _column_names(table: Any) -> list[Any] | None:
     return list(table.columns) if hasattr(table, "columns") else None
 

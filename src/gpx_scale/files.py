@@ -1,0 +1,38 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+
+
+def writable(path: Any) -> Path:
+    """The path of a file that can be written, or an error that names what is in the way; nothing is left behind."""
+    path = Path(os.fspath(path))
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise InputError(f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{str(path)!r} cannot be written: no permission to write in {str(path.parent)!r}")
+    return path
+
+
+@contextmanager
+def written_whole(path: Any) -> Iterator[Path]:
+    """A new file beside `path` to write to, which takes its place at the end: a reader sees the old file or the new one, and
+    after an error the old one."""
+    path = writable(path)
+    beside = path.with_name(f".{os.getpid()}.part.{path.name}")  # ends like it, for those who go by that
+    try:
+        yield beside
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
+    finally:
+        beside.unlink(missing_ok=True)
