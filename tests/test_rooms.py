@@ -41,7 +41,18 @@ ORDER = [
         "evidence",
         "checkpoint",
     ),
-    *("solvers", "posterior", "explanation", "text", "plots", "datasets", "answers", "estimator", "distributed"),
+    *(
+        "solvers",
+        "posterior",
+        "explanation",
+        "text",
+        "plots",
+        "datasets",
+        "persistence",
+        "answers",
+        "estimator",
+        "distributed",
+    ),
     *("__init__", "cli"),
 ]
 

@@ -2,7 +2,7 @@
 
 from . import blocks, datasets, kernels, text
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
-from .estimator import GPXRegressor
+from .estimator import GPXRegressor, load
 from .explanation import Explanation
 from .inputs import XZ
 from .plan import make_plan
@@ -20,6 +20,7 @@ __all__ = [
     "blocks",
     "datasets",
     "kernels",
+    "load",
     "make_plan",
     "text",
 ]

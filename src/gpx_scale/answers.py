@@ -17,6 +17,7 @@ from .explanation import Explanation, assemble, assemble_sparse, baseline_vector
 from .features import Features, SparseFeatures, repeated
 from .inputs import Door, remember_columns
 from .params import Params, whole
+from .persistence import write_state
 from .plan import Plan, chunk_bytes, within
 from .posterior import Ask, Moments, Posterior
 from .progress import FitReport, Journal
@@ -24,6 +25,8 @@ from .rows import Rows
 from .runtime import Executor, parse_memory, threads
 from .solution import Evidence
 from .solvers import make_solver
+
+NOT_KEPT = ("callbacks", "_rows", "client")
 
 
 class Answers:
@@ -192,6 +195,18 @@ class Answers:
         with self._engine() as (executor, _):
             draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
         return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
+
+    # ---------------------------------------------------------------------------------------------------------- keep
+
+    def save(self, path: Any) -> None:
+        """Write the model to a file that `gpx_scale.load` reads: arrays and JSON, no pickle, no code; whole or not at all.
+
+        It holds what predictions need, and no rows beyond that. Callbacks stay behind.
+        """
+        check_is_fitted(self)
+        write_state(path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT})
+
+    # --------------------------------------------------------------------------------------------------------- inside
 
     def _compare_columns(self, X: Any) -> None:
         """Names and number of X's columns must be those of `fit`."""

@@ -20,6 +20,7 @@ from .inputs import Door, Inputs, Places, name_of, open_door, remember_columns
 from .kernels import as_kernel
 from .lowdim import Low
 from .params import Params, positive, whole
+from .persistence import read_state
 from .placing import Choice, count_of
 from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows
 from .posterior import Posterior
@@ -420,6 +421,14 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "takes", "") == "gram"
         )
         return tags
+
+
+def load(path: Any) -> GPXRegressor:
+    """A model that `GPXRegressor.save` wrote. Nothing in the file is run: it names classes of gpx_scale and of scikit-learn's
+    transformers, and brings numbers for them. A file of a later format, or a damaged one, is refused."""
+    model = GPXRegressor()
+    model.__dict__.update(read_state(path))
+    return model
 
 
 def _density(Z: Features, solver: str) -> float | None:

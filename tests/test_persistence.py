@@ -1,0 +1,283 @@
+"""Saved models: the same answers after loading, nothing run, and nothing but a whole model read."""
+
+import io
+import json
+import pickle
+import zipfile
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import gpx_scale
+from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
+from gpx_scale.persistence import KINDS, OURS, TREE, read_state, write_state
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.normal(size=(120, 2))
+Y = X[:, 0] * np.sin(X[:, 1]) + 0.1 * RANDOM.normal(size=120)
+WORDS = sp.random(120, 30, 0.15, format="csr", random_state=0)
+FRAME = pd.DataFrame({"size": X[:, 0], "age": X[:, 1], "city": RANDOM.choice(["Kyoto", "Nara"], 120)})
+TEXTS = [f"{'good' if y > 0 else 'bad'} film number {k % 7}" for k, y in enumerate(Y)]
+CITIES = ColumnTransformer(
+    [("number", "passthrough", ["size", "age"]), ("kind", OneHotEncoder(sparse_output=False), ["city"])],
+    verbose_feature_names_out=False,
+)
+
+CASES = {
+    "exact": (GPXRegressor(solver="exact"), X, Y, None),
+    "single": (GPXRegressor(solver="exact", dtype=np.float32), X, Y, None),
+    "cg": (GPXRegressor(solver="cg"), X, Y, None),
+    "inducing": (GPXRegressor(solver="inducing", n_inducing=30), X, Y, None),
+    "places": (GPXRegressor(solver="inducing", inducing_points=X[:20].copy()), X, Y, None),
+    "basis": (GPXRegressor(solver="basis"), X, Y, None),
+    "grid": (GPXRegressor(solver="grid"), X, Y, None),
+    "words": (GPXRegressor(solver="exact"), X, Y, WORDS),
+    "words by cg": (GPXRegressor(solver="cg"), X, Y, WORDS),
+    "words by points": (GPXRegressor(solver="inducing", n_inducing=30, fit_intercept=True), X, Y, WORDS),
+    "sparse x": (GPXRegressor(), WORDS, Y, None),
+    "kernels": (GPXRegressor(kernels.RBF() + kernels.Matern12() * kernels.RationalQuadratic()), X, Y, None),
+    "ard": (GPXRegressor("matern52", ard=True, random_state=np.random.RandomState(3)), X, Y, None),
+    "columns": (GPXRegressor(x_transformer=["size"], z_transformer=CITIES), FRAME, pd.Series(Y, name="price"), None),
+    "scaled": (GPXRegressor(x_transformer=StandardScaler(), standardize=False), X, Y, None),
+    "texts": (
+        GPXRegressor(
+            x_transformer=make_pipeline(TfidfVectorizer(), TruncatedSVD(3, random_state=0)),
+            z_transformer=CountVectorizer(binary=True, stop_words="english"),
+        ),
+        TEXTS,
+        Y,
+        None,
+    ),
+}
+
+
+def answers(model, X, Z):
+    """All numbers of some explanations."""
+    found = model.explain(X[:7], None if Z is None else Z[:7])
+    arrays = (found.weights, found.weights_std, found.contributions, found.prediction, found.prediction_std, found.base_values)
+    return [A.toarray() if sp.issparse(A) else A for A in arrays], found.feature_names
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small saved model, as bytes, and its predictions."""
+    path = tmp_path_factory.mktemp("model") / "model.gpx"
+    model = GPXRegressor(optimizer=None).fit(X[:12], Y[:12], WORDS[:12])
+    model.save(path)
+    return path.read_bytes(), model.predict(X, WORDS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_loaded_model_answers_the_same(name, tmp_path):
+    model, A, y, Z = CASES[name]
+    model.fit(A, y, Z)
+    model.save(tmp_path / "model.gpx")
+    loaded = gpx_scale.load(tmp_path / "model.gpx")
+    (before, names), (after, names_after) = answers(model, A, Z), answers(loaded, A, Z)
+    assert names == names_after
+    again = {"cg": 1e-12, "grid": 1e-12}.get(model.solver_, 0.0)  # what all variances share is computed again
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_allclose(one, other, rtol=again, atol=0)
+    assert str(loaded.fit_report_) == str(model.fit_report_)
+    assert loaded.hyperparameters_.keys() == model.hyperparameters_.keys()
+    assert loaded.target_name_ == model.target_name_
+    assert loaded.get_params().keys() == model.get_params().keys()
+
+
+@pytest.mark.parametrize("name", ["exact", "cg", "inducing", "basis"])
+def test_a_loaded_model_goes_on(name, tmp_path):
+    """Evidence, samples, more rows."""
+    model, A, y, _ = CASES[name]
+    model.fit(A, y)
+    model.save(tmp_path / "model.gpx")
+    loaded = gpx_scale.load(tmp_path / "model.gpx")
+    assert loaded.log_marginal_likelihood() == model.log_marginal_likelihood()
+    if name != "basis":
+        np.testing.assert_allclose(loaded.sample_y(X[:3], random_state=1), model.sample_y(X[:3], random_state=1), rtol=1e-9)
+    if name in ("inducing", "basis"):
+        np.testing.assert_array_equal(
+            loaded.partial_fit(X[:9], Y[:9]).predict(X), pickle.loads(pickle.dumps(model)).partial_fit(X[:9], Y[:9]).predict(X)
+        )
+    assert loaded.fit(A, y).predict(A[:2]).shape == (2,)
+
+
+def test_a_precomputed_kernel_is_kept(tmp_path):
+    G = X @ X.T
+    model = GPXRegressor("precomputed").fit(G, Y, X)
+    model.save(tmp_path / "model.gpx")
+    np.testing.assert_array_equal(gpx_scale.load(tmp_path / "model.gpx").predict(G, X), model.predict(G, X))
+
+
+def test_pickle_joblib_and_skops_keep_working(tmp_path):
+    sio = pytest.importorskip("skops.io", reason="skops is in the extra [bench]")
+    for name in ("exact", "cg", "inducing", "basis", "grid"):
+        model, A, y, _ = CASES[name]
+        mean = model.fit(A, y).predict(A[:5])
+        joblib.dump(model, tmp_path / "model.joblib")
+        blob = sio.dumps(model)
+        trusted = sio.get_untrusted_types(data=blob)
+        assert all(kind.startswith(("gpx_scale.", "scipy.sparse.")) for kind in trusted)
+        for loaded in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib"), sio.loads(blob, trusted)):
+            np.testing.assert_allclose(loaded.predict(A[:5]), mean, rtol=1e-12)
+
+
+def test_a_model_of_points_is_as_small_as_they_are(tmp_path):
+    """No training rows beyond the posterior's support."""
+    random = np.random.RandomState(1)
+    A = random.normal(size=(20_000, 3))
+    model = GPXRegressor(solver="inducing", n_inducing=40, optimizer=None, optimize_inducing=False).fit(A, A[:, 0])
+    model.save(tmp_path / "model.gpx")
+    assert (tmp_path / "model.gpx").stat().st_size < A.nbytes / 4
+
+
+# ---------------------------------------------------------------------------------------------------------- refused
+
+
+def test_what_a_file_cannot_hold_is_named_when_saved(tmp_path):
+    by_function = GPXRegressor(x_transformer=lambda table: table).fit(X, Y)
+    with pytest.raises(InputError, match=r"x_transformer is '<lambda>'.*no code.*joblib"):
+        by_function.save(tmp_path / "model.gpx")
+    graphs = GPXRegressor(lambda one, other: np.minimum.outer(one, other), optimizer=None)
+    graphs.fit([1.0, 2.0, 3.0], [1.0, 2.0, 4.0], np.ones((3, 1)))
+    with pytest.raises(InputError, match=r"kernel is '<lambda>'.*no code"):
+        graphs.save(tmp_path / "model.gpx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_file_stays_when_saving_fails(tmp_path, monkeypatch):
+    path = tmp_path / "model.gpx"
+    model = GPXRegressor(optimizer=None).fit(X, Y)
+    model.save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(np.lib.format, "write_array", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(InputError, match="No space left"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["model.gpx"]
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path):
+    model = GPXRegressor(optimizer=None).fit(X, Y)
+    with pytest.raises(InputError, match="no folder"):
+        model.save(tmp_path / "none" / "model.gpx")
+    with pytest.raises(InputError, match="is a folder"):
+        model.save(tmp_path)
+    with pytest.raises(Exception, match="not fitted"):
+        GPXRegressor().save(tmp_path / "model.gpx")
+    with pytest.raises(FileNotFoundError):
+        gpx_scale.load(tmp_path / "none.gpx")
+    assert not list(tmp_path.iterdir())
+
+
+def rewritten(blob, change):
+    """The same file with another tree."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, json.dumps(change(json.loads(content))) if name == TREE else content)
+    return out.getvalue()
+
+
+def load_bytes(tmp_path, blob):
+    path = tmp_path / "model.gpx"
+    path.write_bytes(blob)
+    return gpx_scale.load(path)
+
+
+def with_state(**nodes):
+    return lambda tree: tree | {"state": tree["state"] | nodes}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: tree | {"version": 2}, "format version 2.*update gpx_scale"),
+        (lambda tree: tree | {"format": "other"}, "damaged"),
+        (lambda tree: {"format": tree["format"]}, "damaged"),
+        (with_state(kernel={"is": "os.system", "of": {"command": "true"}}), "not among what a model may hold"),
+        (with_state(kernel={"is": "sklearn.pipeline.make_pipeline", "of": {}}), "not among"),
+        (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
+        (with_state(theta_={"is": "array", "of": 10_000}), "damaged"),
+        (with_state(theta_={"is": "array", "of": "__class__"}), "damaged"),
+    ],
+)
+def test_files_that_are_no_model_are_refused(change, message, whole, tmp_path):
+    with pytest.raises(InputError, match=message):
+        load_bytes(tmp_path, rewritten(whole[0], change))
+
+
+def test_other_files_are_refused(whole, tmp_path):
+    for blob in (b"", b"PK", b"hello", pickle.dumps(GPXRegressor()), whole[0][: len(whole[0]) // 2], whole[0][:-1]):
+        with pytest.raises(InputError, match="not a saved model"):
+            load_bytes(tmp_path, blob)
+    archive = io.BytesIO()
+    np.savez(archive, a=np.ones(3))
+    with pytest.raises(InputError, match=r"no model\.json"):
+        load_bytes(tmp_path, archive.getvalue())
+
+
+def test_objects_in_arrays_are_not_unpickled(whole, tmp_path):
+    out, evil = io.BytesIO(), io.BytesIO()
+    np.save(evil, np.array([print], dtype=object), allow_pickle=True)
+    with zipfile.ZipFile(io.BytesIO(whole[0])) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, evil.getvalue() if name.endswith("0.npy") else old.read(name))
+    with pytest.raises(InputError, match="array of objects"):
+        load_bytes(tmp_path, out.getvalue())
+
+
+def test_another_scikit_learn_is_warned_of(tmp_path):
+    model, A, y, _ = CASES["columns"]
+    model.fit(A, y).save(tmp_path / "model.gpx")
+    blob = rewritten((tmp_path / "model.gpx").read_bytes(), lambda tree: tree | {"scikit-learn": "1.0"})
+    with pytest.warns(GPXWarning, match=r"scikit-learn 1\.0"):
+        assert load_bytes(tmp_path, blob).predict(A).shape == (120,)
+
+
+@settings(max_examples=200)
+@given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
+def test_a_flipped_byte_is_found_or_harmless(where, flip, whole, tmp_path_factory):
+    blob, mean = bytearray(whole[0]), whole[1]
+    blob[int(where * len(blob))] ^= flip
+    try:
+        loaded = load_bytes(tmp_path_factory.mktemp("flipped"), bytes(blob))
+    except InputError:
+        return
+    np.testing.assert_array_equal(loaded.predict(X, WORDS), mean)
+
+
+def test_every_kind_is_known_by_its_name():
+    assert {one.__name__ for one in OURS} == set(KINDS)
+
+
+def test_plain_values_of_every_kind_come_back(tmp_path):
+    shared = np.arange(6.0).reshape(2, 3)
+    state = {
+        "a": [1, 2.5, "text", None, True, float("inf")],
+        "b": ((1, (2,)), {"k": {3: "v"}}, {1, 2}, slice(1, None), np.dtype("float32"), np.float64),
+        "c": shared,
+        "d": [shared, np.asfortranarray(shared), np.empty((0, 2)), np.array(["a", "bc"]), np.array(["a", None], dtype=object)],
+        "e": sp.csr_matrix(shared),
+        "f": np.float32(0.5),
+    }
+    write_state(tmp_path / "state", state)
+    found = read_state(tmp_path / "state")
+    assert found["a"] == state["a"]
+    assert found["b"] == state["b"]
+    assert found["c"] is found["d"][0]  # once in the file, once in memory
+    for one, other in zip(found["d"], state["d"], strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype
+    assert (found["e"] != state["e"]).nnz == 0
+    assert found["f"] == 0.5
