@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all bench bench-peers bench-large bench-text bench-inducing bench-varying accuracy tables check docs clean
+.PHONY: run test test-all browser bench bench-peers bench-large bench-text bench-inducing bench-varying accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +21,10 @@ test: $(VENV)/.installed-test
 
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest
+
+# For the tests of reports in a browser: Debian's Chromium where it can be installed, else playwright's own.
+browser: $(VENV)/.installed-browser
+	command -v chromium || (apt-get update && apt-get install --yes --no-install-recommends chromium) || $(BIN)/python -m playwright install chromium
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest bench --benchmark-only -s

@@ -1,78 +1,474 @@
-"""The command line, as it is typed."""
+"""The command line, as it is typed: every command on small files, and every file that it must refuse."""
 
+import gzip
+import json
+import os
+import pty
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.datasets import load_diabetes
 
-from gpx_scale import InputError, datasets, plots
+import gpx_scale
+from gpx_scale import datasets, tables
 from gpx_scale.cli import main
 
-
-def test_demo_prints_a_summary_and_leaves_a_picture(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
-    printed = capsys.readouterr().out
-    for words in ("Digits", "Diabetes", "why", "parameters", "held out", "seconds", "explanations.png"):
-        assert words in printed
-    assert (tmp_path / "demo" / "explanations.png").read_bytes()[:4] == b"\x89PNG"
-    assert "Digits" in (tmp_path / "demo" / "report.txt").read_text()
+DIABETES = load_diabetes(as_frame=True, scaled=False).frame.assign(
+    sex=lambda frame: np.where(frame["sex"] > 1.5, "woman", "man"), target=lambda frame: frame["target"]
+)
+FEW = DIABETES[:120]
+NEW = DIABETES[120:150]
 
 
-def test_usage_and_failures_have_exit_codes(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([])
-    assert stop.value.code == 2
-    with pytest.raises(SystemExit) as stop:
-        main(["--version"])
-    assert stop.value.code == 0
-    (tmp_path / "file").write_text("")
-    assert main(["demo", "--out", str(tmp_path / "file" / "below")]) == 1
-    assert "gpx-scale:" in capsys.readouterr().err
-    shown = subprocess.run([sys.executable, "-m", "gpx_scale.cli", "--help"], capture_output=True, text=True, check=True)
-    assert "demo" in shown.stdout
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, new rows without the target, and a model of it."""
+    folder = tmp_path_factory.mktemp("cli")
+    FEW.to_csv(folder / "few.csv", index=False)
+    NEW.drop(columns="target").to_csv(folder / "new.csv", index=False)
+    NEW.to_csv(folder / "known.csv", index=False)
+    assert main(["fit", str(folder / "few.csv"), "--target", "target", "--out", str(folder / "few.gpx")]) == 0
+    return folder
 
 
-def test_without_matplotlib_plots_name_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"gpx-scale\[plot\]"):
-        plots.pyplot()
+def said(capsys):
+    """What was printed, in one line each: results, messages."""
+    out, err = capsys.readouterr()
+    return out, " ".join(err.split())
 
 
-def test_plot_of_one_explanation(problem):
-    explanation = problem.fitted().explain(problem.X_query, problem.Z_query)
-    ax = explanation.plot(1, k=3)
-    assert len(ax.patches) == 3
-    widths = [patch.get_width() for patch in ax.patches][::-1]
-    np.testing.assert_allclose(widths, [reason.contribution for reason in explanation.top(1, 3)])
-    labels = [label.get_text() for label in ax.get_yticklabels()][::-1]
-    assert labels == [f"{reason.feature} = {reason.value:.4g}" for reason in explanation.top(1, 3)]
-    plots.pyplot().close("all")
+def refused(capsys, *arguments, code=1):
+    assert main([str(argument) for argument in arguments]) == code
+    out, err = said(capsys)
+    assert not out
+    assert "Traceback" not in err
+    return err
 
 
-def test_bundled_and_generated_sets():
-    digits, diabetes, synth = datasets.load_digits(), datasets.load_diabetes(), datasets.synth10(500)
-    assert digits.X.shape == (1797, 64)
-    assert set(digits.y) == {-1.0, 1.0}
-    assert diabetes.X.shape == (442, 10)
-    assert synth.y.std() == pytest.approx(1.0)
-    assert np.allclose(synth.X.std(axis=0), 1.0)
+def written(tmp_path, text, name="table.csv", encoding="utf-8"):
+    path = tmp_path / name
+    path.write_bytes(text.encode(encoding))
+    return path
 
 
-def test_sets_of_the_data_folder(shared_data):
-    for load, shape in (
-        (datasets.load_abalone, (4177, 10)),
-        (datasets.load_boston, (506, 13)),
-        (datasets.load_fish, (908, 6)),
-        (datasets.load_wine, (6497, 11)),
+# --------------------------------------------------------------------------------------------------------- commands
+
+
+def test_help_teaches(capsys):
+    assert main(["--help"]) == 0
+    out, _ = said(capsys)
+    for command in ("fit", "predict", "explain", "report", "evaluate", "plan", "demo"):
+        assert command in out
+        assert main([command, "--help"]) == 0
+        assert "Example" in said(capsys)[0]
+    assert main([]) == 2
+    assert main(["--version"]) == 0
+    assert gpx_scale.__version__ in said(capsys)[0]
+
+
+def test_wrong_usage_has_its_own_code(capsys, folder):
+    assert "No such command" in refused(capsys, "fly", code=2)
+    assert "--target" in refused(capsys, "fit", folder / "few.csv", "--out", folder / "x.gpx", code=2)
+    usage = refused(capsys, "fit", folder / "few.csv", "-t", "target", "-o", "x", "--text", "sex", "--z", "bmi", code=2)
+    assert "--text takes the place" in usage
+
+
+def test_as_a_program_and_as_a_module():
+    beside = Path(sys.executable).with_name("gpx-scale")
+    for command in ([str(beside)], [sys.executable, "-m", "gpx_scale.cli"]):
+        shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        assert gpx_scale.__version__ in shown.stdout
+
+
+def test_the_model_of_a_table_is_the_one_of_python(folder):
+    """The same numbers, from a frame with its category, and the names that the table has."""
+    model = gpx_scale.load(folder / "few.gpx")
+    assert model.target_name_ == "target"
+    columns = [name for name in FEW if name != "target"]
+    assert list(model.feature_names_in_) == columns
+    coded = pd.get_dummies(FEW[columns], columns=["sex"], dtype=float)
+    names = model.explain(NEW[columns]).feature_names
+    assert sorted(names) == sorted(coded.columns)
+    assert {"sex_man", "sex_woman"} < set(names)
+    alike = gpx_scale.GPXRegressor(random_state=0).fit(coded[names], FEW["target"])
+    asked = pd.get_dummies(NEW[columns], columns=["sex"], dtype=float)[names]
+    np.testing.assert_allclose(model.predict(NEW[columns]), alike.predict(asked), rtol=1e-12)
+
+
+@pytest.mark.parametrize("out", ["p.csv", "p.tsv", "p.parquet", "p.json", "p.csv.gz", None])
+def test_predict(folder, tmp_path, capsys, out):
+    where = [] if out is None else ["--out", str(tmp_path / out)]
+    assert main(["predict", str(folder / "few.gpx"), str(folder / "new.csv"), "--level", "0.9", *where]) == 0
+    text, _ = said(capsys)
+    if out is None:
+        (tmp_path / "p.csv").write_text(text)
+    read = {"tsv": lambda path: pd.read_csv(path, sep="\t"), "parquet": pd.read_parquet, "json": pd.read_json}
+    frame = read.get((out or "p.csv").split(".")[1], pd.read_csv)(tmp_path / (out or "p.csv"))
+    mean, std = gpx_scale.load(folder / "few.gpx").predict(NEW.drop(columns="target"), return_std=True)
+    assert list(frame) == ["row", "prediction", "std", "lower", "upper"]
+    np.testing.assert_allclose(frame["prediction"], mean, rtol=1e-12)
+    np.testing.assert_allclose(frame["upper"] - frame["lower"], 2 * 1.6448536269514722 * std, rtol=1e-9)
+
+
+def test_explain(folder, tmp_path, capsys):
+    model, new = str(folder / "few.gpx"), str(folder / "new.csv")
+    expected = gpx_scale.load(model).explain(NEW.drop(columns="target"))
+    assert main(["explain", model, new, "--out", str(tmp_path / "e.parquet")]) == 0
+    frame = pd.read_parquet(tmp_path / "e.parquet")
+    assert len(frame) == expected.weights.size
+    assert frame["row"].iloc[0] == 1
+    np.testing.assert_allclose(frame["contribution"], expected.contributions.ravel())
+    assert main(["explain", model, new, "--out", str(tmp_path / "e.csv"), "--top", "3"]) == 0
+    top = pd.read_csv(tmp_path / "e.csv")
+    assert len(top) == 3 * len(NEW)
+    assert top["feature"][:3].tolist() == [reason.feature for reason in expected.top(0, 3)]
+    assert main(["explain", model, new, "--out", str(tmp_path / "w.csv"), "--wide"]) == 0
+    wide = pd.read_csv(tmp_path / "w.csv")
+    np.testing.assert_allclose(wide[expected.feature_names].sum(axis=1) + wide["base_value"], wide["prediction"])
+    assert main(["explain", model, new, "--out", str(tmp_path / "e.json"), "--baseline", "zero"]) == 0
+    sample = json.loads((tmp_path / "e.json").read_text())["samples"][0]
+    total = sample["base_value"] + sum(reason["contribution"] for reason in sample["reasons"])
+    assert total == pytest.approx(sample["prediction"], rel=1e-12)
+    said(capsys)
+    assert "without --top" in refused(capsys, "explain", model, new, "--top", "2", "--out", tmp_path / "x.json")
+
+
+def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
+    assert main(["report", str(folder / "few.gpx"), str(folder / "known.csv"), "--out", str(tmp_path / "r.html")]) == 0
+    assert str(tmp_path / "r.html") in said(capsys)[0]
+    page = (tmp_path / "r.html").read_text()
+    assert "95% intervals hold" in page
+    assert "30 of 30 rows of known.csv" in page
+    assert main(["report", str(folder / "few.gpx"), str(folder / "new.csv"), "--out", str(tmp_path / "r.html")]) == 0
+    assert "intervals hold" not in (tmp_path / "r.html").read_text()
+
+
+def test_evaluate(folder, capsys):
+    assert main(["evaluate", str(folder / "few.csv"), "--target", "target", "--folds", "3"]) == 0
+    out, _ = said(capsys)
+    for words in ("fold", "RMSE", "within 95%", "mean", "40"):
+        assert words in out
+
+
+@pytest.mark.parametrize(("load", "rows"), [(datasets.load_boston, 506), (datasets.load_abalone, 2000)])
+def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys):
+    """Between 90 and 99% of values that a model has not seen are within its 95% intervals, and the report says so."""
+    data = load()
+    kept = np.random.RandomState(0).permutation(len(data.y))[:rows]
+    pd.DataFrame(data.X[kept], columns=data.feature_names).assign(y=data.y[kept]).to_csv(tmp_path / "t.csv", index=False)
+    assert main(["evaluate", str(tmp_path / "t.csv"), "-t", "y", "--report", str(tmp_path / "r.html")]) == 0
+    page = (tmp_path / "r.html").read_text()
+    (share,) = re.findall(rf"95% intervals hold ([\d.]+)% of {rows:,} true values", page)
+    assert 90 <= float(share) <= 99
+
+
+def test_plan(folder, capsys):
+    assert main(["plan", str(folder / "few.csv"), "--target", "target"]) == 0
+    out, _ = said(capsys)
+    for words in (
+        "solver 'exact'",
+        "column sex: category of 2 values",
+        "target target: number",
+        "expected: less than a second",
     ):
-        data = load()
-        assert data.X.shape == shape
-        assert len(data.feature_names) == shape[1]
-        assert np.isfinite(data.X).all()
+        assert words in out
+    assert main(["plan", str(folder / "few.csv"), "--solver", "inducing", "--n-inducing", "20"]) == 0
+    assert "20 inducing points" in said(capsys)[0]
 
 
-def test_a_missing_data_folder_is_named(monkeypatch, tmp_path):
-    monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="GPX_SCALE_DATA"):
-        datasets.load_boston()
+def test_columns_as_asked(folder, tmp_path, capsys):
+    few = str(folder / "few.csv")
+    fit = ["fit", few, "-t", "target", "-o", str(tmp_path / "m.gpx")]
+    for options, n_x, z in (
+        (["--x", "age,bp", "--z", "bmi,s5"], 2, ["bmi", "s5"]),
+        (["--z", "bmi"], 11, ["bmi"]),
+        (["--x", "age,bp", "--drop", "s1,s2,s3,s4,s6"], 2, ["sex_man", "sex_woman", "bmi", "s5"]),
+    ):
+        assert main([*fit, *options, "--intercept", "--kernel", "matern52"]) == 0
+        model = gpx_scale.load(tmp_path / "m.gpx")
+        assert model.explain(NEW[list(model.feature_names_in_)]).feature_names == z
+        assert len(model._door.scaling.x_shift) == n_x
+    said(capsys)
+    assert "no column 'weight'" in refused(capsys, *fit, "--x", "weight")
+    assert "cannot explain itself" in refused(capsys, *fit, "--z", "target,bmi")
+    assert "no columns to explain by" in refused(capsys, *fit, "--drop", ",".join(c for c in FEW if c != "target"))
+
+
+def test_texts(tmp_path, capsys):
+    words = np.random.RandomState(0).choice(["good", "bad", "fine", "dull"], (60, 2))
+    worth = {"good": 2.0, "bad": -2.0, "fine": 1.0, "dull": -1.0}
+    frame = pd.DataFrame(
+        {"review": [f"A {a} and {b} film, shown in town" for a, b in words], "stars": [worth[a] + worth[b] for a, b in words]}
+    )
+    frame.to_csv(tmp_path / "reviews.csv", index=False)
+    table, model = str(tmp_path / "reviews.csv"), str(tmp_path / "m.gpx")
+    assert main(["fit", table, "-t", "stars", "--text", "review", "-o", model]) == 0
+    said(capsys)
+    assert main(["explain", model, table, "--top", "2"]) == 0
+    assert {"good", "bad"} < {line.split(",")[1] for line in said(capsys)[0].splitlines()[1:]}
+    assert main(["report", model, table, "--out", str(tmp_path / "r.html")]) == 0
+    assert "good" in (tmp_path / "r.html").read_text()
+    assert main(["evaluate", table, "-t", "stars", "--text", "review", "--folds", "2"]) == 0
+    assert main(["plan", table, "-t", "stars", "--text", "review"]) == 0
+    said(capsys)
+    written(tmp_path, "a,y\n" + "\n".join(f"{k} .,{k}" for k in range(9)), "numbers.csv")
+    assert "no words" in refused(capsys, "fit", tmp_path / "numbers.csv", "-t", "y", "--text", "a", "-o", model)
+
+
+@pytest.mark.parametrize("name", ["all", "diabetes", "text", "spatial"])
+def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
+    assert main(["demo", name, "--out", str(tmp_path / "demo")]) == 0
+    out, _ = said(capsys)
+    assert out.rstrip().endswith("report.html")
+    shown = ["digits", "diabetes"] if name == "all" else [name]
+    for which in shown:
+        assert (tmp_path / "demo" / f"{which}.png").read_bytes()[:4] == b"\x89PNG"
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert page.count("intervals hold") >= len(shown)
+    assert "https://" not in page
+
+
+# ------------------------------------------------------------------------------------------------------ kinds of files
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "t.csv.gz", "t.tsv.gz"])
+def test_every_kind_of_file_gives_the_same_model(folder, tmp_path, name, capsys):
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        FEW.assign(sex=FEW["sex"].astype("category"), age=FEW["age"].astype("int32")).to_parquet(path)
+    else:
+        FEW.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
+    assert main(["fit", str(path), "-t", "target", "-o", str(tmp_path / "m.gpx")]) == 0
+    asked = NEW.drop(columns="target")
+    np.testing.assert_allclose(
+        gpx_scale.load(tmp_path / "m.gpx").predict(asked), gpx_scale.load(folder / "few.gpx").predict(asked), rtol=1e-10
+    )
+
+
+ROWS = "\n".join(f"{k % 7},{'ab'[k % 2]},{k * k % 11}" for k in range(30))
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "options"),
+    [
+        (f"size,kind,y\n{ROWS}\n", "utf-8-sig", []),
+        (f"size,kind,y\r\n{ROWS}\r\n".replace("\n", "\r\n").replace("\r\r", "\r"), "utf-8", []),
+        (f'size,kind,y\n1,"a\nb",3\n2,"a, ""b""",4\n{ROWS}', "utf-8", []),
+        (f"size;kind;y\n{ROWS.replace(',', ';')}", "utf-8", ["--sep", ";"]),
+        (f"größe,kind,y\n{ROWS}", "latin-1", ["--encoding", "latin-1"]),
+        (f"size,kind,y\n{ROWS}\n\n", "utf-8", []),
+        (f"size,kind,y\n{ROWS}".replace("a", "<script>").replace("b", "=1+1"), "utf-8", []),
+        (f"prediction,sample,y\n{ROWS}", "utf-8", []),
+    ],
+    ids=["bom", "windows", "quoted newlines", "semicolons", "latin", "blank line", "markup", "our names"],
+)
+def test_tables_that_work(text, encoding, options, tmp_path, capsys):
+    path, model = written(tmp_path, text, encoding=encoding), str(tmp_path / "m.gpx")
+    assert main(["fit", str(path), "-t", "y", "-o", model, *options]) == 0
+    assert "﻿" not in "".join(gpx_scale.load(model).feature_names_in_)
+    for command in ("predict", "explain"):
+        for more in ([], ["--wide"] if command == "explain" else []):
+            assert main([command, model, str(path), *options, *more]) == 0
+    assert main(["report", model, str(path), "--out", str(tmp_path / "r.html"), *options]) == 0
+    assert "<script>_" not in (tmp_path / "r.html").read_text()
+    assert (
+        f"{len(pd.read_csv(path, encoding=encoding, sep=options[1] if '--sep' in options else ','))} of"
+        in (tmp_path / "r.html").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b,a,y\n1,2,3,4\n2,3,4,5\n", "more than one column named 'a'"),
+        ("a,,y\n1,2,3\n", "column 2 of 3 has no name"),
+        ("a,b\n1,2\n3,4\n", "no column 'y', only 'a', 'b'"),
+        ("a,Y\n1,2\n3,4\n", "did you mean 'Y'?"),
+        ("a;b;y\n1;2;3\n", "--sep ';'"),
+        ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
+        ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
+        ("a,b,y\n1,2,3\n4,inf,6\n", "row 2, column 'b' is inf"),
+        ("a,y\n1,1\n2,2\nthree,3\n4,4\n", "'a' holds numbers and other things: 'three' in row 3"),
+        ("a,y\n1,1\n2,two\n3,3\n", "'y' holds numbers and other things: 'two' in row 2"),
+        ("a,y\n1,5\n2,5\n3,5\n", "the target 'y' is 5 in all 3 rows"),
+        ("a,y\n1,5\n", "one row is not enough"),
+        ("a,y\n", "no rows"),
+        ("", "cannot be read as a table"),
+        ("a,y\n1,2\n1,2,3\n", "cannot be read as a table"),
+        ("a,b,y\n1,2\n3,4\n", "row 1, column 'y' is missing"),
+        ("a,b,y\n1,2,3,4\n3,4,5,6\n", "cannot be read as a table"),
+        ('a,y\n"1,2\n3,4\n', "cannot be read as a table"),
+        ("a,y\n" + "".join(f"name{k},{k}\n" for k in range(80)), "80 different texts in 80 rows, which is no category"),
+        ("a,y\n1,2\n3,4\xff\n", "not UTF-8"),
+    ],
+)
+def test_tables_that_are_refused(text, message, tmp_path, capsys):
+    path = written(tmp_path, text, encoding="latin-1")
+    assert message in refused(capsys, "fit", path, "--target", "y", "--out", tmp_path / "m.gpx")
+    assert not (tmp_path / "m.gpx").exists()
+
+
+def test_files_that_are_no_tables(tmp_path, capsys, folder):
+    out = tmp_path / "m.gpx"
+    assert "there is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
+    assert "ends in .csv, .tsv" in refused(capsys, "fit", written(tmp_path, "", "t.xlsx"), "-t", "y", "-o", out)
+    assert "cannot be read" in refused(capsys, "fit", written(tmp_path, "a", "t.parquet"), "-t", "y", "-o", out)
+    assert "cannot be read" in refused(capsys, "fit", written(tmp_path, "a", "t.csv.gz"), "-t", "y", "-o", out)
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress(FEW.to_csv(index=False).encode())[:-200])
+    assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
+    assert "there is no model" in refused(capsys, "predict", tmp_path / "none.gpx", folder / "new.csv")
+    assert "not a saved model" in refused(capsys, "predict", folder / "new.csv", folder / "new.csv")
+    frame = FEW.assign(day=pd.date_range("2020-01-01", periods=len(FEW)))
+    frame.to_parquet(tmp_path / "times.parquet")
+    assert "'day' holds times" in refused(capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out)
+    assert not out.exists()
+
+
+def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
+    model, new = folder / "few.gpx", NEW.drop(columns="target")
+    new.rename(columns={"bmi": "BMI"}).drop(columns="s6").to_csv(tmp_path / "t.csv", index=False)
+    difference = refused(capsys, "predict", model, tmp_path / "t.csv")
+    assert "missing 'bmi', 's6'; not of the model: 'BMI'" in difference
+    new.assign(sex="child").to_csv(tmp_path / "t.csv", index=False)
+    assert "column 'sex' has 'child', which the model has not seen; it knows 'man', 'woman'" in refused(
+        capsys, "explain", model, tmp_path / "t.csv"
+    )
+    new.assign(bmi="high").to_csv(tmp_path / "t.csv", index=False)
+    assert "'bmi'" in refused(capsys, "predict", model, tmp_path / "t.csv")
+    new.assign(bp=np.nan).to_csv(tmp_path / "t.csv", index=False)
+    assert "row 1, column 'bp' is missing, one of 30" in refused(capsys, "report", model, tmp_path / "t.csv")
+    new[::-1][list(new)[::-1]].assign(other=1).to_csv(tmp_path / "t.csv", index=False)  # more columns, in another order
+    assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
+    lines = said(capsys)[0].splitlines()
+    assert float(lines[-1].split(",")[1]) == pytest.approx(gpx_scale.load(model).predict(new)[0], rel=1e-9)
+    new[:1].to_csv(tmp_path / "t.csv", index=False)
+    assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
+
+
+def test_models_that_a_file_cannot_feed(folder, tmp_path, capsys):
+    A = FEW.drop(columns=["target", "sex"])
+    gpx_scale.GPXRegressor(optimizer=None).fit(A.to_numpy(), FEW["target"]).save(tmp_path / "m.gpx")
+    assert "without names of columns" in refused(capsys, "predict", tmp_path / "m.gpx", folder / "new.csv")
+    gpx_scale.GPXRegressor(optimizer=None).fit(A, FEW["target"], A[["bmi"]]).save(tmp_path / "m.gpx")
+    assert "separate Z" in refused(capsys, "predict", tmp_path / "m.gpx", folder / "new.csv")
+    gpx_scale.GPXRegressor(optimizer=None).fit(A, FEW["target"]).save(tmp_path / "m.gpx")
+    assert main(["predict", str(tmp_path / "m.gpx"), str(folder / "new.csv")]) == 0
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "explain", "report"])
+def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(command, folder, tmp_path, capsys):
+    given = [folder / "few.csv", "-t", "target"] if command == "fit" else [folder / "few.gpx", folder / "new.csv"]
+    assert "no folder" in refused(capsys, command, *given, "--out", tmp_path / "none" / "out.csv")
+    assert "is a folder" in refused(capsys, command, *given, "--out", tmp_path)
+    if command in ("predict", "explain"):
+        assert "ends in .csv" in refused(capsys, command, *given, "--out", tmp_path / "out.doc")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_that_cannot_be_written(tmp_path, capsys):
+    written(tmp_path, "", "file")
+    assert "--out" in refused(capsys, "demo", "--out", tmp_path / "file" / "below")
+
+
+def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatch):
+    old = written(tmp_path, "old", "out.csv")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", full)
+    assert "No space left" in refused(capsys, "predict", folder / "few.gpx", folder / "new.csv", "--out", old)
+    assert old.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+# ------------------------------------------------------------------------------------------------------- long tables
+
+
+def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tables, "HELD_ROWS", 60)
+    monkeypatch.setattr(tables, "CHUNK", 50)
+    model = str(tmp_path / "m.gpx")
+    fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model, "--n-inducing", "15"]
+    assert main(fit) == 0
+    fitted = gpx_scale.load(model)
+    assert fitted.solver_ == "inducing"
+    assert fitted.target_name_ == "target"
+    assert fitted.fit_report_.n_samples == len(FEW)
+    known = NEW.drop(columns="target")
+    assert np.corrcoef(fitted.predict(known), gpx_scale.load(folder / "few.gpx").predict(known))[0, 1] > 0.95
+    for command in ("predict", "explain"):
+        said(capsys)
+        assert main([command, model, str(folder / "few.csv"), "--out", str(tmp_path / "out.csv")]) == 0
+        rows = pd.read_csv(tmp_path / "out.csv")["row"]
+        assert rows.min() == 1
+        assert rows.max() == len(FEW)
+    assert main(["report", model, str(folder / "few.csv"), "--out", str(tmp_path / "r.html"), "--samples", "40"]) == 0
+    assert "40 of 120 rows" in (tmp_path / "r.html").read_text()
+    assert main(["plan", str(folder / "few.csv"), "-t", "target"]) == 0
+    assert "rows come in chunks" in said(capsys)[0]
+    late = pd.concat([FEW, FEW[:1].assign(bmi="wide")])
+    late.to_csv(tmp_path / "late.csv", index=False)
+    assert "'wide' in row 121" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
+
+
+@pytest.mark.slow
+def test_a_million_rows(tmp_path, capsys):
+    """Streams to the inducing solver, in little memory."""
+    random = np.random.RandomState(0)
+    A = random.normal(size=(1_000_000, 5)).round(4)
+    frame = pd.DataFrame(A, columns=list("abcde")).assign(
+        kind=random.choice(["u", "v"], len(A)), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=len(A))
+    )
+    frame.to_csv(tmp_path / "million.csv", index=False)
+    model = str(tmp_path / "m.gpx")
+    assert main(["fit", str(tmp_path / "million.csv"), "-t", "y", "-o", model, "--n-inducing", "200"]) == 0
+    fitted = gpx_scale.load(model)
+    assert fitted.solver_ == "inducing"
+    assert fitted.score(frame[:2000][[*"abcde", "kind"]], frame["y"][:2000]) > 0.9
+
+
+# ------------------------------------------------------------------------------------------------- people and pipes
+
+
+def run_on_a_terminal(arguments):
+    """What is shown where stderr is a terminal."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=follower, text=True)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        shown += piece
+        if not piece:
+            break
+    process.communicate()
+    os.close(leader)
+    return process.returncode, shown.decode()
+
+
+def test_progress_on_a_terminal_and_quiet_in_a_pipe(folder, tmp_path):
+    command = [sys.executable, "-m", "gpx_scale.cli", "fit", str(folder / "few.csv"), "-t", "target"]
+    code, shown = run_on_a_terminal([*command, "-o", str(tmp_path / "m.gpx")])
+    assert code == 0
+    assert "[gpx_scale]" in shown
+    assert "evidence" in shown
+    quiet = subprocess.run([*command, "-o", str(tmp_path / "m.gpx")], capture_output=True, text=True, check=True)
+    assert quiet.stderr == ""
+    assert quiet.stdout == f"model: {tmp_path / 'm.gpx'}\n"
+
+
+def test_without_the_extra_the_command_says_so(tmp_path):
+    code = "import sys; sys.modules['typer'] = None; import gpx_scale.cli"
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "gpx-scale[cli]" in failed.stderr

@@ -47,13 +47,14 @@ ORDER = [
         "explanation",
         "text",
         "plots",
+        "report",
         "datasets",
         "persistence",
         "answers",
         "estimator",
         "distributed",
     ),
-    *("__init__", "cli"),
+    *("tables", "recipes", "timing", "validation", "demos", "options", "__init__", "cli"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -209,6 +210,13 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
         """
         return self._fit(X, y, Z, self.solver)
+
+    def plan(self, X: Any, y: Any = None, Z: Any = None) -> Plan:
+        """What `fit` would do with these, and why: solver, precision, memory. Data are checked, and nothing is fitted to them;
+        `print` it."""
+        self._check_arguments()
+        kernel, random = as_kernel(self.kernel, self.theta1, self.theta2), check_random_state(self.random_state)
+        return copy(self)._receive(X, y, Z, kernel, self.solver, random, Journal())[2]
 
     @available_if(lambda self: self.solver in ("auto", "basis", *INDUCING))
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:

@@ -114,15 +114,15 @@ class Explanation:
 
     def interval(self, level: float = 0.95) -> Interval:
         """Where each contribution is with probability `level`;  (m, d) each."""
-        return _between(self.contributions, self._known(self.contributions_std), level)
+        return between(self.contributions, self._known(self.contributions_std), level)
 
     def weights_interval(self, level: float = 0.95) -> Interval:
         """Where each weight is with probability `level`;  (m, d) each."""
-        return _between(self.weights, self._known(self.weights_std), level)
+        return between(self.weights, self._known(self.weights_std), level)
 
     def prediction_interval(self, level: float = 0.95) -> Interval:
         """Where a new y is with probability `level`, noise included;  (m,) each."""
-        return _between(self.prediction, self._known(self.prediction_std), level)
+        return between(self.prediction, self._known(self.prediction_std), level)
 
     def probability_positive(self) -> Any:
         """P(contribution > 0): near 1 it adds to the prediction, near 0 it does not;  (m, d), 0 where the feature is at its
@@ -278,6 +278,19 @@ class Explanation:
         return plot_summary(self, k=k, ax=ax)
 
 
+def joined(parts: Sequence[Explanation]) -> Explanation:
+    """Explanations by the same features, one after the other; what is known of the model is that of the last."""
+    first, *others = parts
+    if any(part.feature_names != first.feature_names for part in others):
+        raise InputError("explanations by different features cannot be joined")
+    arrays: dict[str, Any] = {}
+    for name in (field.name for field in fields(Explanation) if field.name not in OF_THE_MODEL):
+        values = [getattr(part, name) for part in parts]
+        if all(value is not None for value in values):
+            arrays[name] = sp.vstack(values, format="csr") if sp.issparse(values[0]) else np.concatenate(values)
+    return replace(parts[-1], **arrays)
+
+
 OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
 
 
@@ -289,7 +302,7 @@ def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) ->
     return sp.csr_array((values, first.indices, first.indptr), shape=first.shape)
 
 
-def _between(mean: Any, deviation: Any, level: float) -> Interval:
+def between(mean: Any, deviation: Any, level: float) -> Interval:
     if not 0.0 < level < 1.0:
         raise InputError(f"level={level!r}: a probability between 0 and 1, such as 0.95")
     reach = float(ndtri(0.5 + 0.5 * level))

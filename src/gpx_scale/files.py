@@ -1,7 +1,8 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and packages that only some files need."""
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
+
+
+def needed(module: str, extra: str) -> Any:
+    """An optional package, or an error that says which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"this needs {module.split('.')[0]}: pip install 'gpx-scale[{extra}]'") from error
 
 
 def writable(path: Any) -> Path:

@@ -68,6 +68,7 @@ class Plan:
     sample: int = 0
     count: Any = None
     share: float = 1.0
+    density: float = 1.0
     stream: bool = False
     extent: Extent | None = field(default=None, repr=False, compare=False)
     again: Callable[[Low], Plan] | None = field(default=None, repr=False, compare=False)
@@ -379,7 +380,8 @@ def _cg_plan(
     kind = np.float64 if dtype == "float64" else np.float32
     affordable = limit // (4 * 12 * n)  # n numbers in float64 and, for a moment, in float32 each
     shared = 0 if sparse else min(n, max(wanted, min(SHARED, affordable)))
-    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, form, wanted, try_jacobi, subset, shared)
+    met = (density or 1.0) if form == "pairs" else 1.0
+    return Plan(n, p, d, "cg", kind, jobs, needed, limit, reasons, form, wanted, try_jacobi, subset, shared, density=met)
 
 
 def pair_bytes(n: int, density: float, n_jobs: int) -> int:

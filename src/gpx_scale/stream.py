@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError
+from .files import needed
 from .inputs import Door, Gate, Inputs, count_rows, door_for, take, target_of, unpack
 from .plan import CG_ROWS, INDUCING
 from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
@@ -127,14 +128,14 @@ def _read_npz(path: Path, target: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _read_csv(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
-    pandas = _needed("pandas")
+    pandas = needed("pandas", "files")
     with pandas.read_csv(path, chunksize=CHUNK, sep="\t" if path.name.endswith(".tsv") else ",") as frames:
         for frame in frames:
             yield _split(frame, target, path)
 
 
 def _read_parquet(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
-    file = _needed("pyarrow.parquet").ParquetFile(path)
+    file = needed("pyarrow.parquet", "files").ParquetFile(path)
     for batch in file.iter_batches(batch_size=CHUNK):
         frame = batch.to_pandas()
         yield _split(frame.reset_index() if frame.index.names[0] is not None else frame, target, path)
@@ -151,13 +152,6 @@ def _split(frame: Any, target: str, path: Path) -> tuple[Any, Any, Any]:
     if target not in frame.columns:
         raise InputError(f"{path.name} has no column {target!r}, only {', '.join(map(str, frame.columns))}")
     return frame.drop(columns=target), frame[target], None
-
-
-def _needed(module: str) -> Any:
-    try:
-        return __import__(module, fromlist=["*"])
-    except ImportError:
-        raise InputError(f"this file needs {module.split('.')[0]}: pip install 'gpx-scale[files]'") from None
 
 
 # ------------------------------------------------------------------------------------------------------------ survey

@@ -1,0 +1,273 @@
+"""Tables on disk: CSV, TSV and Parquet files, checked as they are read, and written whole.
+
+A first pass surveys the file in chunks: which columns are numbers, which are categories, where something is missing. A table
+of few rows is kept as it is read; of more, every later pass reads the file again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .errors import InputError
+from .files import needed, writable, written_whole
+from .plan import CG_ROWS
+
+HELD_ROWS = CG_ROWS  # where `auto` goes over to sums
+CHUNK = 65_536
+MOST_LEVELS = 1000  # of a category; more are not counted
+SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+
+
+class Way(NamedTuple):
+    """How a text file is read."""
+
+    separator: str | None = None
+    encoding: str = "utf-8-sig"  # which is UTF-8, with a byte order mark or without
+
+
+PLAIN = Way()
+
+
+@dataclass
+class Column:
+    """What is known of a column: "number" (with extremes), "category" (with levels), "text"."""
+
+    name: str
+    kind: str = ""
+    levels: set[str] = field(default_factory=set)
+    low: float = np.inf
+    high: float = -np.inf
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns asked for, in the order of the file; `held` are all rows where they are few."""
+
+    path: Path
+    way: Way
+    columns: dict[str, Column]
+    rows: int
+    held: Any
+
+    def chunks(self) -> Iterator[Any]:
+        """All rows as frames: numbers are float64, all else is text."""
+        if self.held is not None:
+            return iter([self.held])
+        kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
+        return (_typed(frame, self.columns) for frame in _frames(self.path, self.way, list(self.columns), kinds))
+
+    @property
+    def frame(self) -> Any:
+        return self.held if self.held is not None else needed("pandas", "cli").concat(list(self.chunks()), ignore_index=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def header_of(path: Any, way: Way = PLAIN) -> list[str]:
+    """The names of a file's columns, each of them once."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}")
+    if not path.name.lower().endswith(SUFFIXES):
+        raise InputError(f"{path.name!r}: give a file that ends in {', '.join(SUFFIXES)}")
+    with _readable(path):
+        if _is_parquet(path):
+            names = [str(name) for name in _parquet(path).schema_arrow.names]
+        else:
+            first = needed("pandas", "cli").read_csv(
+                path, header=None, nrows=1, dtype=str, keep_default_na=False, **_how(path, way)
+            )
+            names = [str(name) for name in first.iloc[0]]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them")
+    if "" in names:
+        raise InputError(f"{path.name}: column {names.index('') + 1} of {len(names)} has no name")
+    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
+        raise InputError(f"{path.name} has one column, {names[0]!r}: is it separated by {other!r}? Then give --sep {other!r}")
+    return names
+
+
+def read_table(
+    path: Any,
+    wanted: Sequence[str] | None = None,
+    way: Way = PLAIN,
+    kinds: dict[str, str] | None = None,
+    hold: int | None = None,
+) -> Table:
+    """Survey a file. wanted: its columns, or all; kinds: what columns must be, where that is known; hold: the rows that are
+    kept in memory at most."""
+    path, hold = Path(path), HELD_ROWS if hold is None else hold
+    names = header_of(path, way)
+    wanted = names if wanted is None else [name for name in names if name in set(must_have(wanted, names, path.name))]
+    found = {name: Column(name, (kinds or {}).get(name, "")) for name in wanted}
+    rows = 0
+    kept: list[Any] | None = []
+    as_written = {name: "str" for name in wanted if found[name].kind in ("category", "text")}
+    with closing(_frames(path, way, wanted, as_written)) as frames:
+        for frame in frames:
+            for name in wanted:
+                _survey(frame[name], found[name], rows, path.name, must_be=(kinds or {}).get(name, ""))
+            rows += len(frame)
+            if kept is not None:
+                kept = [*kept, _typed(frame, found)] if rows <= hold else None
+    if not rows:
+        raise InputError(f"{path.name} has columns ({listed(names)}) and no rows")
+    held = None if kept is None else needed("pandas", "cli").concat(kept, ignore_index=True)
+    return Table(path, way, found, rows, held)
+
+
+def must_have(wanted: Sequence[str], names: list[str], file: str) -> Sequence[str]:
+    for name in wanted:
+        if name not in names:
+            folded = {other.strip().casefold(): other for other in names}
+            near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.6)
+            hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
+            raise InputError(f"{file} has no column {name!r}, only {listed(names)}{hint}")
+    return wanted
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.name.lower().endswith(".parquet")
+
+
+def _parquet(path: Path) -> Any:
+    return needed("pyarrow.parquet", "files").ParquetFile(path)
+
+
+def _how(path: Path, way: Way) -> dict[str, Any]:
+    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
+    return {"sep": way.separator or ("\t" if tabbed else ","), "encoding": way.encoding, "index_col": False}
+
+
+def _frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str]) -> Generator[Any]:
+    with _readable(path):
+        frames: Iterator[Any]
+        if _is_parquet(path):
+            batches = _parquet(path).iter_batches(batch_size=CHUNK, columns=columns)
+            frames = (batch.to_pandas(ignore_metadata=True) for batch in batches)
+        else:  # all columns: of some, rows that are too long would pass
+            frames = needed("pandas", "cli").read_csv(path, dtype=kinds, chunksize=CHUNK, **_how(path, way))
+    with closing(frames):  # type: ignore[type-var]
+        while True:
+            with _readable(path):
+                frame = next(frames, None)
+            if frame is None:
+                return
+            if len(frame):
+                yield frame[columns]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """What readers say of a file that is not a table, as one clear error. Rows longer than the header are an error too."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Length of header")
+            yield
+    except InputError:
+        raise
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path.name} is not UTF-8 ({error.reason} at byte {error.start}): give --encoding, such as latin-1"
+        ) from error
+    except (ValueError, OSError, EOFError, Warning, LookupError) as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise InputError(f"{path.name} cannot be read as a table: {said[0]}") from error
+
+
+# ----------------------------------------------------------------------------------------------------------- surveying
+
+
+def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "") -> None:
+    """What a chunk of a column says of it; what is wrong is named by its row, counted from 1 below the header."""
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise InputError(
+            f"{file}: row {start + int(missing.argmax()) + 1}, column {column.name!r} is missing, one of {missing.sum()}: "
+            "fill or drop such rows first"
+        )
+    if values.dtype.kind in "Mm":
+        raise InputError(f"{file}: column {column.name!r} holds times: make numbers of them, such as days since the first")
+    if values.dtype.kind in "biuf":
+        numbers = values.to_numpy(dtype=float)
+        if not np.isfinite(numbers).all():
+            at = int(np.flatnonzero(~np.isfinite(numbers))[0])
+            raise InputError(f"{file}: row {start + at + 1}, column {column.name!r} is {numbers[at]}")
+        _agree(column, "number", lambda: (start, values.iloc[0]), file)
+        column.low, column.high = min(column.low, numbers.min()), max(column.high, numbers.max())
+        return
+    texts = values.astype(str)
+    if column.kind == "text":
+        return
+    number = needed("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
+    at = int((~number).argmax())
+    if number.all() and must_be != "category":  # numbers that the file keeps as text
+        _survey(texts.astype(float), column, start, file)
+    elif must_be == "number" or (2 * number.sum() > len(number) and must_be != "category"):
+        raise _mixed(file, column.name, start + at, texts.iloc[at])
+    else:
+        _agree(column, "category", lambda: (start + at, texts.iloc[at]), file)
+        if len(column.levels) <= MOST_LEVELS:
+            column.levels.update(texts.unique())
+
+
+def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file: str) -> None:
+    if column.kind and column.kind != kind:
+        raise _mixed(file, column.name, *where())
+    column.kind = kind
+
+
+def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
+    return InputError(
+        f"{file}: column {name!r} holds numbers and other things: {str(value)!r} in row {row + 1}. Make it one or the other"
+    )
+
+
+def _typed(frame: Any, columns: dict[str, Column]) -> Any:
+    number = {name for name in frame.columns if columns[name].kind == "number"}
+    typed = {name: frame[name].astype(float) if name in number else frame[name].astype(str).astype(object) for name in frame}
+    return needed("pandas", "cli").DataFrame(typed)
+
+
+# ------------------------------------------------------------------------------------------------------------- writing
+
+WRITERS: dict[str, Callable[[Any, Path], None]] = {
+    ".csv": lambda frame, path: frame.to_csv(path, index=False),
+    ".csv.gz": lambda frame, path: frame.to_csv(path, index=False),
+    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
+    ".json": lambda frame, path: frame.to_json(path, orient="records", double_precision=15),
+}
+
+
+def writable_table(out: Path | None) -> None:
+    """An error where a table could not be written, before it is computed."""
+    if out is not None:
+        _writer(writable(out))
+
+
+def write_table(frame: Any, out: Path) -> None:
+    with written_whole(out) as beside:
+        _writer(out)(frame, beside)
+
+
+def _writer(out: Path) -> Callable[[Any, Path], None]:
+    found = [write for suffix, write in WRITERS.items() if out.name.lower().endswith(suffix)]
+    if not found:
+        raise InputError(f"--out {str(out)!r}: give a file that ends in {', '.join(WRITERS)}")
+    return found[0]
