@@ -19,6 +19,7 @@ __all__ = [
     "Dataset",
     "TextDataset",
     "Varying",
+    "digit_classes",
     "load_abalone",
     "load_berlin",
     "load_bike",
@@ -59,6 +60,11 @@ def load_digits() -> Dataset:
     bunch = _sklearn_digits()
     names = [f"row {i}, column {j}" for i in range(8) for j in range(8)]
     return Dataset(bunch.data, np.where(bunch.target < 5, -1.0, 1.0), names)
+
+
+def digit_classes() -> np.ndarray:
+    """Which digit each image of `load_digits` is;  (1797,)."""
+    return _sklearn_digits().target
 
 
 def load_diabetes() -> Dataset:

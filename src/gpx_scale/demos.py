@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
-from .datasets import load_diabetes, load_digits, synth2
+from .datasets import digit_classes, load_diabetes, load_digits, synth2
 from .estimator import GPXRegressor
 from .explanation import Explanation
 from .plots import plot_contributions, plot_images, plot_map, plot_text, pyplot
@@ -31,12 +31,13 @@ def digits(verbose: int = 0) -> Demo:
     """Handwritten digits as the paper has them: 0-4 are -1, 5-9 are +1."""
     data = load_digits()
     kept, held = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=0)
-    model = GPXRegressor(random_state=0, verbose=verbose).fit(data.X[kept], data.y[kept])
-    explanation = model.explain(data.X[held], feature_names=data.feature_names)
+    X = data.X / 16.0  # all pixels on one scale, relative to white: standardised, those that are hardly ever dark weigh most
+    model = GPXRegressor(standardize=False, random_state=0, verbose=verbose).fit(X[kept], data.y[kept])
+    explanation = model.explain(X[held], feature_names=data.feature_names)
     about = (
         "8 x 8 pixels of handwritten digits (scikit-learn); -1 for 0 to 4, +1 for 5 to 9. Shown: digits that were held out."
     )
-    classes = _sklearn_digit_classes()[held]
+    classes = digit_classes()[held]
     section = Section(
         "Digits",
         explanation,
@@ -46,13 +47,7 @@ def digits(verbose: int = 0) -> Demo:
         sample_names=[f"a {digit}" for digit in classes],
     )
     one_of_each = [int(np.flatnonzero(classes == digit)[0]) for digit in range(10)]
-    return Demo(section, lambda: plot_images(explanation, one_of_each, (8, 8), titles=[str(digit) for digit in range(10)]))
-
-
-def _sklearn_digit_classes() -> np.ndarray:
-    from sklearn.datasets import load_digits
-
-    return load_digits().target
+    return Demo(section, lambda: plot_images(explanation, one_of_each, (8, 8), titles=[f"digit {k}" for k in range(10)]))
 
 
 def diabetes(verbose: int = 0) -> Demo:
@@ -110,7 +105,8 @@ def text(verbose: int = 0) -> Demo:
     explanation = model.explain(asked)
     about = "The first words of docstrings: +1 for functions and classes of scikit-learn, -1 for those of scipy."
     section = Section("Docstrings", explanation, y=y[held], about=about, documents=asked)
-    surest = int(np.argmax(np.diff(explanation.contributions.indptr) * (np.abs(explanation.prediction) > 0.5)))
+    sure = abs(explanation.contributions) > 2 * explanation.contributions_std
+    surest = int(np.argmax(sure.sum(axis=1)))
     return Demo(section, lambda: plot_text(asked[surest], explanation.top(surest, 100)).figure)
 
 
@@ -129,7 +125,7 @@ def spatial(verbose: int = 0) -> Demo:
     )
     section = Section("Coefficients over space", explanation, y=data.y[held], about=about)
     shown = model.explain(data.X[:4000], data.Z[:4000], feature_names=data.feature_names)
-    return Demo(section, lambda: plot_map(shown, data.feature_names[0], data.X[:4000]))
+    return Demo(section, lambda: plot_map(shown, data.feature_names[1], data.X[:4000]))
 
 
 DEMOS: dict[str, Callable[[int], Demo]] = {"digits": digits, "diabetes": diabetes, "text": text, "spatial": spatial}

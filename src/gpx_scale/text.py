@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from html import escape
+from typing import NamedTuple
 
 from .errors import InputError
 from .explanation import Explanation, Reason
@@ -20,14 +21,22 @@ SURE = 2.0  # deviations from 0
 STRONGEST = 0.75  # opacity
 
 
-def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
-    """The document as HTML, escaped, each word shaded by its contribution; a phrase's is shared by its words.
+class Piece(NamedTuple):
+    """A word and its reasons, with its share of their contributions; or, without reasons, what stands between such words."""
 
-    reasons : as `explanation.top(i, k)` gives them. Features are words, or phrases of words next to each other (not with a
-    stop word between), matched as they are written or, failing that, without regard to case.
-    strongest : the contribution of the deepest shade; the largest of these, by default.
-    A word that is more than two deviations from 0 is underlined; the title of each holds the numbers.
-    """
+    text: str
+    reasons: list[Reason]
+    contribution: float
+
+    @property
+    def sure(self) -> bool:
+        return any(
+            reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std for reason in self.reasons
+        )
+
+
+def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
+    """The whole document in its order, words matched to reasons as `highlight` says."""
     named = {}
     for reason in reasons:
         named[reason.feature] = reason
@@ -42,29 +51,49 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
             if matched is not None:
                 for k in range(at, at + size):
                     found[k].append(matched)
-    sums = [sum(reason.contribution / len(reason.feature.split()) for reason in some) for some in found]
-    most = strongest or max(map(abs, sums), default=0.0) or 1.0
     pieces, end = [], 0
-    for word, some, total in zip(words, found, sums, strict=True):
-        pieces.append(escape(document[end : word.start()]))
-        pieces.append(_mark(word.group(), some, total / most) if some else escape(word.group()))
-        end = word.end()
-    return "".join([*pieces, escape(document[end:])])
+    for word, some in zip(words, found, strict=True):
+        if some:
+            total = sum(reason.contribution / len(reason.feature.split()) for reason in some)
+            pieces += [Piece(document[end : word.start()], [], 0.0), Piece(word.group(), some, total)]
+            end = word.end()
+    return [*pieces, Piece(document[end:], [], 0.0)]
 
 
-def _mark(word: str, reasons: list[Reason], strength: float) -> str:
-    red, green, blue = ADDS if strength >= 0 else TAKES
-    opacity = STRONGEST * min(abs(strength), 1.0)
-    sure = any(reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std for reason in reasons)
-    line = "2px solid currentColor" if sure else "none"
+def deepest(pieces: Iterable[Piece], strongest: float | None = None) -> float:
+    """The contribution of the deepest shade: the one given, or the largest."""
+    return strongest or max((abs(piece.contribution) for piece in pieces), default=0.0) or 1.0
+
+
+def shade(strength: float) -> tuple[int, int, int, float]:
+    """Red, green, blue (to 255) and opacity, of a contribution as a share of the deepest."""
+    return *(ADDS if strength >= 0 else TAKES), STRONGEST * min(abs(strength), 1.0)
+
+
+def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
+    """The document as HTML, escaped, each word shaded by its contribution; a phrase's is shared by its words.
+
+    reasons : as `explanation.top(i, k)` gives them. Features are words, or phrases of words next to each other (not with a
+    stop word between), matched as they are written or, failing that, without regard to case.
+    strongest : the contribution of the deepest shade; the largest of these, by default.
+    A word that is more than two deviations from 0 is underlined; the title of each holds the numbers.
+    """
+    pieces = pieces_of(document, reasons)
+    most = deepest(pieces, strongest)
+    return "".join(_mark(piece, piece.contribution / most) if piece.reasons else escape(piece.text) for piece in pieces)
+
+
+def _mark(piece: Piece, strength: float) -> str:
+    red, green, blue, opacity = shade(strength)
+    line = "2px solid currentColor" if piece.sure else "none"
     title = "; ".join(
         (f"{reason.feature}: " if " " in reason.feature else "")
         + f"{reason.contribution:+.3g}"
         + (f" ± {reason.contribution_std:.2g}" if reason.contribution_std is not None else "")
-        for reason in reasons
+        for reason in piece.reasons
     )
     style = f"background:rgba({red},{green},{blue},{opacity:.2f});border-bottom:{line}"
-    return f'<mark class="gpx" style="{style}" title="{escape(title)}">{escape(word)}</mark>'
+    return f'<mark class="gpx" style="{style}" title="{escape(title)}">{escape(piece.text)}</mark>'
 
 
 def highlighted_page(explanation: Explanation, documents: Iterable[str], title: str = "Explained texts") -> str:

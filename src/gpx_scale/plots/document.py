@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from html import unescape
 from typing import Any
 
 from ..explanation import Reason
-from ..text import ADDS, STRONGEST, TAKES, highlight
+from ..text import Piece, deepest, pieces_of, shade
 from .drawing import axes_of, pyplot
 
 LETTERS, LEADING = 11.0, 19.0  # points: size of the letters, distance of the lines
-MARK = re.compile(r"<mark[^>]*rgba\((\d+),(\d+),(\d+),([\d.]+)\);border-bottom:(\w+)[^>]*>([^<]*)</mark>")
-Shade = tuple[tuple[float, ...], bool]  # colour, whether it is sure
 
 
 def plot_text(document: str, reasons: Iterable[Reason], *, ax: Any = None, strongest: float | None = None) -> Any:
@@ -25,22 +22,23 @@ def plot_text(document: str, reasons: Iterable[Reason], *, ax: Any = None, stron
     from matplotlib.transforms import Affine2D, ScaledTranslation
 
     wide = 445.0 if ax is None else 72.0 * ax.get_window_extent().width / ax.figure.dpi
-    placed = list(_flow(_pieces(highlight(document, reasons, strongest=strongest)), wide))
+    pieces = pieces_of(document, reasons)
+    most, placed = deepest(pieces, strongest), list(_flow(pieces, wide))
     tall = LEADING * (1 + max((line for _, line, *_ in placed), default=0))
     ax = axes_of(ax, 6.4, (tall + 30.0) / 72.0)
     ax.set_axis_off()
     points = Affine2D().scale(1.0 / 72.0) + ax.figure.dpi_scale_trans + ScaledTranslation(0.0, 1.0, ax.transAxes)
     free = {"transform": points, "clip_on": False, "in_layout": False}  # in points from the upper left corner, which stays
-    for x, line, width, word, shade in placed:
+    for x, line, width, word, piece in placed:
         y = -LEADING * (line + 0.7)
-        if shade is not None:
-            colour, sure = shade
+        if piece.reasons:
+            colour = _rgba(piece.contribution / most)
             ax.add_patch(plt.Rectangle((x - 1.0, y - 4.0), width + 2.0, LETTERS + 4.0, color=colour, linewidth=0, **free))
-            if sure:
+            if piece.sure:
                 ax.plot([x, x + width], [y - 3.2] * 2, color="black", linewidth=1.4, solid_capstyle="butt", **free)
         ax.text(x, y, word, fontsize=LETTERS, va="baseline", parse_math=False, **free)
-    kinds = ((ADDS, "adds"), (TAKES, "takes away"))
-    handles = [plt.Rectangle((0, 0), 1, 1, color=_rgba(*colour, STRONGEST), linewidth=0, label=what) for colour, what in kinds]
+    kinds = ((1.0, f"adds (deepest: {most:.2g})"), (-1.0, "takes away"))
+    handles = [plt.Rectangle((0, 0), 1, 1, color=_rgba(sign), linewidth=0, label=what) for sign, what in kinds]
     handles.append(plt.Line2D([], [], color="black", linewidth=1.4, label="more than two standard deviations from 0"))
     columns = 3 if wide > 400.0 else 1
     below = {"loc": "upper left", "bbox_to_anchor": (0.0, -tall), "bbox_transform": points, "columnspacing": 1.2}
@@ -49,19 +47,8 @@ def plot_text(document: str, reasons: Iterable[Reason], *, ax: Any = None, stron
     return ax
 
 
-def _pieces(shaded: str) -> Iterator[tuple[str, Shade | None]]:
-    """What `highlight` made of a document: words with their shade, and what is between them."""
-    end = 0
-    for mark in MARK.finditer(shaded):
-        *colour, line, word = mark.groups()
-        yield unescape(shaded[end : mark.start()]), None
-        yield unescape(word), (_rgba(*map(float, colour)), line != "none")
-        end = mark.end()
-    yield unescape(shaded[end:]), None
-
-
-def _flow(pieces: Iterable[tuple[str, Shade | None]], wide: float) -> Iterator[tuple[float, int, float, str, Shade | None]]:
-    """Pieces in lines of a width in points, cut at spaces (or where one alone is too wide): x, line, width, text, shade."""
+def _flow(pieces: Iterable[Piece], wide: float) -> Iterator[tuple[float, int, float, str, Piece]]:
+    """Pieces in lines of a width in points, cut at spaces (or where one alone is too wide): x, line, width, text, piece."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
@@ -70,24 +57,25 @@ def _flow(pieces: Iterable[tuple[str, Shade | None]], wide: float) -> Iterator[t
     def width(text: str) -> float:
         return float(paths.get_text_width_height_descent(text, font, ismath=False)[0])
 
-    runs: list[list[tuple[str, float, Shade | None]]] = [[]]
-    for text, shade in pieces:
-        for part in re.findall(r"\s+|\S{1,40}", text):
+    runs: list[list[tuple[str, float, Piece]]] = [[]]
+    for piece in pieces:
+        for part in re.findall(r"\s+|\S{1,40}", piece.text):
             if part.isspace():
                 runs.append([])
             else:
-                runs[-1].append((part, width(part), shade))
+                runs[-1].append((part, width(part), piece))
     x, line, space = 0.0, 0, width(" ")
     for run in filter(None, runs):
         if x > 0.0 and x + sum(size for _, size, _ in run) > wide:
             x, line = 0.0, line + 1
-        for part, size, shade in run:
+        for part, size, piece in run:
             if x > 0.0 and x + size > wide:
                 x, line = 0.0, line + 1
-            yield x, line, size, part, shade
+            yield x, line, size, part, piece
             x += size
         x += space
 
 
-def _rgba(red: float, green: float, blue: float, opacity: float) -> tuple[float, ...]:
+def _rgba(strength: float) -> tuple[float, ...]:
+    red, green, blue, opacity = shade(strength)
     return red / 255.0, green / 255.0, blue / 255.0, opacity

@@ -1,0 +1,590 @@
+"""The report: one file that needs nothing else, says what the explanation says, and runs nothing that a user wrote."""
+
+import json
+import re
+import shutil
+import sys
+from base64 import b64decode
+from html import unescape
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.stats import norm
+
+from gpx_scale import GPXRegressor, InputError, datasets
+from gpx_scale.explanation import Explanation
+
+pytest.importorskip("jinja2", reason="reports need the extra [report]")
+from gpx_scale.report import Section, write_report
+
+HOSTILE = "<script>alert(1)</script>"
+DOCUMENT = "A great film </script><img src=x onerror=alert(2)> --> & \"quoted\" 'words'\u2028 of an awful <b>plot</b>"
+
+
+def made(m=7, d=4, *, std=True, sparse=False, density=0.3, names=None, seed=0, offset=10.0):
+    """An explanation with any numbers that add up."""
+    random = np.random.RandomState(seed)
+    Z = random.randn(m, d)
+    pattern = sp.csr_array(sp.random(m, d, density, "csr", random_state=random)) if sparse else None
+
+    def like(values):
+        return values if pattern is None else sp.csr_array((values, pattern.indices, pattern.indptr), shape=(m, d))
+
+    size = (m, d) if pattern is None else pattern.nnz
+    z, w, s = (
+        Z if pattern is None else pattern.data,
+        random.randn(*np.atleast_1d(size)),
+        0.1 + random.rand(*np.atleast_1d(size)),
+    )
+    contributions = like(w * z)
+    return Explanation(
+        weights=like(w),
+        weights_std=like(s) if std else None,
+        contributions=contributions,
+        contributions_std=like(s * np.abs(z)) if std else None,
+        base_values=np.full(m, offset),
+        base_values_std=np.full(m, 0.5) if std else None,
+        prediction=offset + np.asarray(contributions.sum(axis=1)).ravel(),
+        prediction_std=1.0 + random.rand(m) if std else None,
+        data=like(z),
+        feature_names=names or [f"z{l}" for l in range(d)],
+    )
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    data = datasets.load_diabetes()
+    model = GPXRegressor(random_state=0).fit(data.X[:150], data.y[:150])
+    return model.explain(data.X[150:250], feature_names=data.feature_names), data.y[150:250]
+
+
+def written(tmp_path, *sections, title="GPX report"):
+    return write_report(tmp_path / "report.html", sections, title).read_text(encoding="utf-8")
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, the JSON of its sections, and all other text of it."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.data, self.text, self._inside = [], [], "", ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._inside = tag if tag in ("script", "style") else ""
+        if ("class", "data") in attributes:
+            self._inside = "data"
+
+    def handle_endtag(self, tag):
+        self._inside = ""
+
+    def handle_data(self, text):
+        if self._inside == "data":
+            self.data.append(json.loads(text))
+        elif not self._inside:
+            self.text += text
+
+
+def adds_up(sample):
+    return sample["base"] + sum(reason[4] for reason in sample["reasons"]) + sample["others"][1]
+
+
+# ------------------------------------------------------------------------------------------------------ without a browser
+
+
+def test_the_page_needs_nothing_from_elsewhere(tmp_path, diabetes):
+    explanation, y = diabetes
+    page = written(tmp_path, Section("Diabetes", explanation, y=y), Section("Again", explanation))
+    assert not re.search(r"https?://|//[a-z]|@import|url\(|\bsrc=|<link|<iframe|\bon[a-z]+=", page.replace("// ", ""))
+    elements = Elements(page).elements
+    assert {tag for tag, attributes in elements if {"src", "style", "srcset"} & set(attributes)} == set()
+    assert all(value.startswith("#") for _, attributes in elements for name, value in attributes.items() if name == "href")
+    policy = next(attributes["content"] for tag, attributes in elements if attributes.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert policy.count("sha256-") == 2
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("std", [False, True])
+def test_the_samples_are_those_of_the_explanation(tmp_path, sparse, std):
+    explanation = made(40, 30, sparse=sparse, std=std)
+    (data,) = Elements(written(tmp_path, Section("All", explanation, k=5))).data
+    assert [sample["i"] for sample in data["samples"]] == list(range(40))
+    for sample in data["samples"]:
+        top = explanation.top(sample["i"], k=5)
+        assert [data["features"][reason[0]] for reason in sample["reasons"]] == [reason.feature for reason in top]
+        assert [reason[4] for reason in sample["reasons"]] == pytest.approx([reason.contribution for reason in top], rel=1e-5)
+        assert [reason[1] for reason in sample["reasons"]] == pytest.approx([reason.value for reason in top], rel=1e-6)
+        deviations = [reason[5] for reason in sample["reasons"]]
+        assert deviations == (
+            pytest.approx([reason.contribution_std for reason in top], rel=1e-3) if std else [None] * len(top)
+        )
+        assert adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-4)
+        assert ("sd" in sample) == std
+
+
+def test_a_large_offset_keeps_its_digits(tmp_path):
+    explanation = made(offset=1_234_567.0)
+    (data,) = Elements(written(tmp_path, Section("Prices", explanation))).data
+    assert [sample["prediction"] for sample in data["samples"]] == pytest.approx(explanation.prediction, abs=1e-3)
+
+
+def test_what_users_write_stays_text(tmp_path):
+    explanation = made(3, 3, names=[HOSTILE, "quoted \" and ' -->", "a & b"])
+    section = Section(
+        f'{HOSTILE} "title" -->', explanation, about=HOSTILE, sample_names=[HOSTILE] * 3, documents=[DOCUMENT] * 3
+    )
+    page = written(tmp_path, section, title=f"{HOSTILE}' \" -->")
+    found = Elements(page)
+    assert [tag for tag, _ in found.elements].count("script") == 2  # the data and ours
+    assert "img" not in {tag for tag, _ in found.elements}
+    assert HOSTILE in found.text
+    assert "</script><img" not in page
+    assert "\u2028" not in page
+    (data,) = found.data
+    assert set(data["features"]) == set(explanation.feature_names)
+    for sample in data["samples"]:
+        assert sample["name"] == HOSTILE
+        assert "".join(piece if isinstance(piece, str) else piece[0] for piece in sample["text"]) == DOCUMENT
+
+
+def test_documents_come_with_their_words_shaded(tmp_path):
+    explanation = made(2, 2, names=["great", "awful"])
+    (data,) = Elements(written(tmp_path, Section("Texts", explanation, documents=[DOCUMENT, "Nothing known."]))).data
+    marks = {piece[0]: piece for piece in data["samples"][0]["text"] if not isinstance(piece, str)}
+    assert set(marks) == {"great", "awful"}
+    for l, word in enumerate(["great", "awful"]):
+        contribution, sd = explanation.contributions[0, l], explanation.contributions_std[0, l]
+        assert np.sign(marks[word][1]) == np.sign(contribution)
+        assert marks[word][2] == int(abs(contribution) > 2 * sd)
+        assert marks[word][3] == f"{contribution:+.3g} ± {sd:.2g}"
+    assert data["samples"][1]["text"] == ["Nothing known."]
+
+
+def test_images_are_bytes_of_all_pixels(tmp_path):
+    explanation = made(5, 12)
+    (data,) = Elements(written(tmp_path, Section("Images", explanation, image_shape=(3, 4), k=2))).data
+    assert data["image"]["shape"] == [3, 4]
+    assert [data["features"][at] for at in range(len(data["features"]))] == [f"z{l}" for l in data["image"]["pixels"]]
+    low, high = data["ranges"]["value"]
+    for sample in data["samples"]:
+        values, _, parts = (np.frombuffer(b64decode(text), np.uint8) for text in sample["image"])
+        np.testing.assert_allclose(low + values / 255 * (high - low), explanation.data[sample["i"]], atol=(high - low) / 500)
+        row = explanation.contributions[sample["i"]]
+        assert (np.sign(parts / 127.5 - 1)[np.abs(row) > 0.01] == np.sign(row)[np.abs(row) > 0.01]).all()
+
+
+def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
+    explanation, y = diabetes
+    text = Elements(written(tmp_path, Section("Diabetes", explanation, y=y, about="Ten measurements."))).text
+    fit = explanation.fit_report
+    assert f"95% intervals hold {explanation.coverage(y):.1%} of 100 true values" in text
+    assert f"those of 80% hold {explanation.coverage(y, 0.8):.1%}" in text
+    error = np.mean((y - explanation.prediction) ** 2)
+    for said in (f"{np.sqrt(error):.2f}", f"{1 - error / y.var():.3f}", "Ten measurements.", "150 samples fitted"):
+        assert said in text
+    for said in (
+        fit.solver,
+        *fit.reasons,
+        fit.message,
+        fit.variances,
+        *fit.seconds,
+        *fit.hyperparameters,
+        "variance of a weight",
+    ):
+        assert said in text
+    assert f"RMSE {fit.leave_one_out_rmse:.2f}" in text
+
+
+def test_the_level_is_the_section_s(tmp_path, diabetes):
+    explanation, y = diabetes
+    page = written(tmp_path, Section("Diabetes", explanation, y=y, level=0.8))
+    assert f"80% intervals hold {explanation.coverage(y, 0.8):.1%} of 100 true values" in Elements(page).text
+    assert Elements(page).data[0]["reach"] == pytest.approx(norm.ppf(0.9))
+
+
+def test_importance_is_in_order_with_the_share_of_sure_signs(tmp_path, diabetes):
+    explanation, _ = diabetes
+    text = Elements(written(tmp_path, Section("Diabetes", explanation))).text
+    names = np.array(explanation.feature_names)[np.argsort(-explanation.importance())]
+    part = text[text.index("What matters overall") :]
+    rows = re.findall(r"^(\w+)\s+([\d.,]+)\s+(\d+)%$", part, flags=re.MULTILINE)
+    assert [name for name, _, _ in rows] == names.tolist()
+    probability = explanation.probability_positive()
+    for name, size, sure in rows:
+        l = explanation.feature_names.index(name)
+        assert float(size) == pytest.approx(explanation.importance()[l], rel=1e-3)
+        assert float(sure) == pytest.approx(100 * np.mean(np.abs(probability[:, l] - 0.5) > 0.475), abs=0.51)
+
+
+def test_without_deviations_nothing_is_said_of_intervals(tmp_path):
+    explanation = made(std=False)
+    text = Elements(written(tmp_path, Section("Bare", explanation, y=explanation.prediction + 1.0))).text
+    assert "root mean squared error" in text
+    assert "intervals hold" not in text
+    assert "Sign sure" not in text
+    assert "Hyperparameters" not in text  # there is no fit_report
+
+
+@pytest.mark.parametrize(("m", "d", "sparse"), [(1, 1, False), (1, 5, False), (5, 1, False), (1, 1, True), (2, 50, True)])
+def test_small_ones(tmp_path, m, d, sparse):
+    for density in (0.0, 1.0) if sparse else (1.0,):
+        explanation = made(m, d, sparse=sparse, density=density)
+        (data,) = Elements(written(tmp_path, Section("Small", explanation, y=np.arange(m)))).data
+        assert len(data["samples"]) == m
+        assert all(adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-3) for sample in data["samples"])
+
+
+def test_more_samples_than_are_listed(tmp_path):
+    explanation = made(3000, 3)
+    found = Elements(written(tmp_path, Section("Many", explanation, y=explanation.prediction)))
+    listed = [sample["i"] for sample in found.data[0]["samples"]]
+    assert (len(listed), listed[0], listed[-1], max(np.diff(listed))) == (2000, 0, 2999, 2)
+    assert "2,000 of 3,000 samples are listed" in found.text
+    assert "3,000 true values" in found.text
+
+
+def test_a_sparse_z_is_never_made_dense(tmp_path, monkeypatch):
+    explanation = made(300, 20_000, sparse=True, density=0.002)
+
+    def refuse(*_, **__):
+        raise AssertionError("made dense")
+
+    for name in ("toarray", "todense"):
+        monkeypatch.setattr(sp.csr_array, name, refuse)
+    page = written(tmp_path, Section("Words", explanation, documents=["a z1 b"] * 300))
+    (data,) = Elements(page).data
+    assert len(page) < 2_000_000
+    assert len(data["features"]) < 20_000
+    assert all(adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-4) for sample in data["samples"])
+
+
+def test_the_same_explanation_gives_the_same_file(tmp_path, diabetes):
+    section = Section("Diabetes", diabetes[0], y=diabetes[1])
+    assert written(tmp_path, section) == written(tmp_path, section)
+
+
+def test_titles_alike_have_addresses_apart(tmp_path):
+    sections = [Section(title, made()) for title in ("A b", "a B!", "a-b", "&", "Größe")]
+    ids = [data["id"] for data in Elements(written(tmp_path, *sections)).data]
+    assert ids[0] == "a-b"
+    assert ids[-2:] == ["section", "größe"]
+    assert len(set(ids)) == 5
+
+
+def test_letters_that_no_file_can_hold_are_replaced(tmp_path):
+    assert "odd ? name" in unescape(written(tmp_path, Section("Odd", made(d=1, names=["odd \ud800 name"]))))
+
+
+def test_to_html_writes_it(tmp_path):
+    explanation = made()
+    path = explanation.to_html(str(tmp_path / "one.html"), y=explanation.prediction, level=0.9)
+    assert path.read_text(encoding="utf-8").count("<section") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["one.html"]
+
+
+def test_nothing_is_left_where_it_cannot_be_written(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="there is no folder"):
+        write_report(tmp_path / "no" / "report.html", [Section("A", made())])
+    with pytest.raises(InputError, match="is a folder"):
+        write_report(tmp_path, [Section("A", made())])
+    (tmp_path / "report.html").write_text("the old one")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(InputError, match="No space left"):
+        write_report(tmp_path / "report.html", [Section("A", made())])
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "the old one")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"y": [1.0]}, "1 y for 7"),
+        ({"y": [np.nan] * 7}, "y: give 7 finite"),
+        ({"y": np.zeros((7, 1))}, "y: give 7 finite"),
+        ({"documents": ["a"] * 6}, "6 documents for 7"),
+        ({"sample_names": ["a"] * 8}, "8 sample_names for 7"),
+        ({"image_shape": (3, 3)}, "image_shape=.*4 pixels"),
+        ({"level": 95}, "level=95"),
+        ({"k": 0}, "k=0"),
+        ({"samples": 0}, "samples=0"),
+    ],
+)
+def test_what_does_not_fit_is_said(options, message):
+    with pytest.raises(InputError, match=message):
+        Section("A", made(), **options)
+
+
+def test_no_samples_and_no_sections_are_errors(tmp_path):
+    with pytest.raises(InputError, match="no samples"):
+        Section("A", made()[:0])
+    with pytest.raises(InputError, match="at least one section"):
+        write_report(tmp_path / "report.html", [])
+
+
+def test_without_jinja2_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ImportError, match=re.escape("pip install 'gpx-scale[report]'")):
+        write_report(tmp_path / "report.html", [Section("A", made())])
+    assert not list(tmp_path.iterdir())
+
+
+# --------------------------------------------------------------------------------------------------------- in a browser
+
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="browser tests need the package playwright")
+    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with api.sync_playwright() as playwright:
+        try:
+            opened = playwright.chromium.launch(executable_path=binary, args=[*ARGUMENTS.split(), "--disable-sync"])
+        except api.Error as error:
+            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Writes a report and opens it; at the end nothing was asked of the network, no dialog was shown and no error logged."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    asked, troubles = [], []
+
+    def answer(route):
+        if route.request.url.startswith("file://"):
+            return route.continue_()
+        asked.append(route.request.url)
+        return route.abort()
+
+    context.route("**/*", answer)
+
+    def open_report(*sections, address="", title="GPX report"):
+        page = context.new_page()
+        page.on("console", lambda message: troubles.append(message.text))
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        path = write_report(tmp_path / "report.html", sections, title)
+        page.goto(f"{path.as_uri()}{address}")
+        return page
+
+    yield open_report
+    context.close()
+    assert (asked, troubles) == ([], [])
+
+
+def number(text):
+    return float(text.replace("\u2212", "-").replace(",", "").replace("±", "").strip())
+
+
+def column(page, section, at):
+    return [number(text) for text in page.locator(f"#{section} .samples tr[tabindex] > td:nth-child({at})").all_inner_texts()]
+
+
+def rows(page, section="diabetes"):
+    return page.locator(f"#{section} tr[tabindex]")
+
+
+def shown(page, section="diabetes"):
+    """(label, contribution) of every line of the open sample."""
+    lines = page.locator(f"#{section} .detail tbody tr:not(.axis)")
+    return [(line.locator("th").inner_text(), number(line.locator(".contribution").inner_text())) for line in lines.all()]
+
+
+def test_search_and_sort(opened, diabetes):
+    explanation, y = diabetes
+    names = [f"patient {i}" for i in range(100)]
+    page = opened(Section("Diabetes", explanation, y=y, sample_names=names))
+    assert rows(page).count() == 20
+    assert page.locator(".pager").inner_text().count("1–20 of 100") == 1
+    page.get_by_role("button", name="next").click()
+    assert rows(page).first.inner_text().startswith("20")
+    page.get_by_role("searchbox").fill("Patient 9")
+    assert rows(page).count() == 19  # 9, 19, ... and 90 to 99: every word is looked for
+    assert page.get_by_role("status").inner_text() == "19 of 100 samples"
+    page.get_by_role("searchbox").fill("no such thing")
+    assert rows(page).count() == 0
+    page.get_by_role("searchbox").fill("")
+    for direction, expected in (
+        ("descending", np.sort(explanation.prediction)[::-1]),
+        ("ascending", np.sort(explanation.prediction)),
+    ):
+        page.get_by_role("button", name="prediction", exact=True).click()
+        assert page.locator("th[aria-sort]").get_attribute("aria-sort") == direction
+        assert page.locator("th[aria-sort]").inner_text().strip() == "prediction"
+        assert column(page, "diabetes", 2) == pytest.approx(expected[:20], abs=0.06)
+    page.get_by_role("button", name="error", exact=True).click()
+    errors = np.abs(y - explanation.prediction)
+    assert np.abs(column(page, "diabetes", 6)) == pytest.approx(np.sort(errors)[::-1][:20], abs=0.06)
+    page.get_by_role("checkbox").check()
+    lower, upper = explanation.prediction_interval()
+    assert page.get_by_role("status").inner_text() == f"{np.sum((y < lower) | (y > upper))} of 100 samples"
+
+
+def test_an_open_sample_adds_up(opened, diabetes):
+    explanation, y = diabetes
+    page = opened(Section("Diabetes", explanation, y=y, k=6))
+    rows(page).nth(3).click()
+    assert rows(page).nth(3).get_attribute("aria-expanded") == "true"
+    assert page.url.endswith("#diabetes/3")
+    lines = shown(page)
+    assert [label for label, _ in lines] == [
+        *("base value", *(reason.feature for reason in explanation.top(3, 6))),
+        *("4 other features", "prediction"),
+    ]
+    assert sum(value for _, value in lines[:-1]) == pytest.approx(lines[-1][1], abs=0.05 * len(lines))
+    assert lines[-1][1] == pytest.approx(explanation.prediction[3], abs=0.06)
+    chances = page.locator(".detail .chance").all_inner_texts()
+    for reason, chance in zip(explanation.top(3, 6), chances, strict=True):
+        expected = 100 * norm.cdf(reason.contribution / reason.contribution_std)
+        assert float(chance.strip("<>% ")) == pytest.approx(expected, abs=0.11)
+    widths = [float(bar.get_attribute("width").rstrip("%")) for bar in page.locator(".detail .reason rect").all()]
+    assert widths == pytest.approx(
+        np.abs([value for _, value in lines[1:7]]) / abs(lines[1][1]) * widths[0], abs=0.6
+    )  # bars are as long as the numbers
+    assert f"{y[3]:.1f}" in page.locator(".detail").inner_text()
+    rows(page).nth(3).click()
+    assert page.locator(".detail").count() == 0
+
+
+def test_fewer_reasons_at_first_still_add_up(opened):
+    explanation = made(3, 64)
+    page = opened(Section("Images", explanation, image_shape=(8, 8)), address="#images/1")
+    for count in (12, 30):
+        lines = shown(page, "images")
+        assert lines[-2][0] == f"{64 - count} other features"
+        assert len(lines) == count + 3
+        assert sum(value for _, value in lines[:-1]) == pytest.approx(explanation.prediction[1], abs=0.005 * len(lines))
+        if count == 12:
+            page.get_by_role("button", name="Show 18 more").click()
+    assert page.locator(".pictures canvas").count() == 3
+    page.locator(".detail .reason").nth(2).hover()
+    assert page.locator(".pixels div").count() == 3
+
+
+def test_pixels_have_the_colour_of_their_sign(opened):
+    explanation = made(3, 12)
+    page = opened(Section("Images", explanation, image_shape=(3, 4)), address="#images/2")
+    reading = "canvas => [...canvas.getContext('2d').getImageData(0, 0, 4, 3).data]"
+    painted = np.reshape(page.locator(".pictures canvas").nth(2).evaluate(reading), (12, 4))
+    row = explanation.contributions[2]
+    strong = np.abs(row) > 0.2 * np.abs(row).max()
+    assert ((painted[:, 0] > painted[:, 2]) == (row > 0))[strong].all()  # more red than blue
+
+
+def test_the_keyboard_does_all(opened, diabetes):
+    page = opened(Section("Diabetes", diabetes[0]))
+    rows(page).first.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    assert page.locator(".detail h3").inner_text() == "Sample 1"
+    assert page.evaluate("document.activeElement.dataset.sample") == "1"
+    page.keyboard.press("Escape")
+    assert page.locator(".detail").count() == 0
+    page.get_by_role("button", name="prediction", exact=True).focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.textContent") == "prediction"
+
+
+def test_an_address_opens_its_sample(opened, diabetes):
+    explanation, y = diabetes
+    page = opened(Section("Diabetes", explanation, y=y), Section("Größe", made(30, 3)), address="#diabetes/57")
+    assert page.locator("#diabetes .detail h3").inner_text() == "Sample 57"
+    assert page.locator("#diabetes .detail").is_visible()
+    page.evaluate("location.hash = encodeURIComponent('größe') + '/25'")
+    page.locator("section:nth-of-type(2) .detail h3").wait_for()
+    assert page.locator("section:nth-of-type(2) .detail h3").inner_text() == "Sample 25"
+    page.evaluate("location.hash = 'diabetes/1000'")
+    page.get_by_text("Sample 1000 is not listed").wait_for()
+    page.evaluate("location.hash = '%E0%A4%A'")
+    page.locator("#diabetes .scatter a").nth(8).dispatch_event("click")
+    page.wait_for_timeout(50)
+    assert re.fullmatch(r"Sample \d+", page.locator("#diabetes .detail h3").inner_text())
+
+
+def test_sections_navigate(opened, diabetes):
+    page = opened(Section("Diabetes", diabetes[0]), Section("Made up", made(30, 3)))
+    links = page.get_by_role("navigation").get_by_role("link")
+    assert links.all_inner_texts() == ["Diabetes", "Made up"]
+    links.nth(1).click()
+    page.locator("nav a[aria-current]", has_text="Made up").wait_for()
+    assert page.locator("#made-up h2").bounding_box()["y"] < 300
+    assert page.locator("nav").bounding_box()["y"] == 0  # stays in sight
+
+
+def test_hostile_text_stays_text_in_the_browser(opened):
+    explanation = made(3, 3, names=[HOSTILE, "<img src=x onerror=alert(3)>", "great"])
+    section = Section(
+        f'{HOSTILE} "quoted" -->',
+        explanation,
+        y=[0, 1, 2],
+        about=DOCUMENT,
+        sample_names=[HOSTILE] * 3,
+        documents=[DOCUMENT] * 3,
+    )
+    page = opened(section, title=DOCUMENT)
+    page.locator("tr[tabindex]").first.click()
+    assert HOSTILE in [label for label, _ in shown(page, "script-alert-1-script-quoted")]
+    assert page.locator(".detail .document").evaluate("node => node.textContent") == DOCUMENT
+    assert page.locator("mark").inner_text() == "great"
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 2
+
+
+def test_no_script_but_ours_would_run(browser, tmp_path):
+    """What escaping should already prevent, the page's policy prevents again."""
+    path = write_report(tmp_path / "report.html", [Section("A", made())])
+    page_text = path.read_text(encoding="utf-8")
+    injected = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">"
+    path.write_text(page_text.replace("<main>", f"<main>{injected}"), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert page.title() == "GPX report"
+    assert rows(page, "a").count() == 7
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_it_fits_windows_of_any_width(opened, diabetes, width, scheme):
+    explanation, y = diabetes
+    page = opened(Section("Diabetes", explanation, y=y), address="#diabetes/3")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator(".detail .reason").first.is_visible()
+
+
+def test_bare_explanations_open_too(opened):
+    texts = made(30, 40, std=False, sparse=True, density=0.05)
+    single = made(1, 1)
+    page = opened(Section("Bare", texts, y=texts.prediction), Section("One", single), address="#one/0")
+    assert shown(page, "one")[-1][1] == pytest.approx(single.prediction[0], abs=0.006)
+    for i in range(20):
+        page.locator(f"#bare tr[data-sample='{i}']").click()
+        lines = shown(page, "bare")
+        assert sum(value for _, value in lines[:-1]) == pytest.approx(texts.prediction[i], abs=0.005 * len(lines))
+    assert "P(> 0)" not in page.locator("#bare").inner_text()
+
+
+def test_many_samples_stay_quick(opened):
+    page = opened(Section("Many", made(2000, 30), y=np.zeros(2000)))
+    took = page.evaluate("""() => {
+        const box = document.querySelector("input[type=search]"), start = performance.now();
+        for (const text of ["z1", "z12", "z", ""]) { box.value = text; box.dispatchEvent(new Event("input")); }
+        return performance.now() - start;
+    }""")
+    assert took < 2000
+    assert page.locator("#many tr[tabindex]").count() == 20
+    assert page.locator("#many .scatter a").count() == 400
