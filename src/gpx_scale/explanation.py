@@ -96,7 +96,7 @@ class Explanation:
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
         """The k features with the largest absolute contributions to sample i, largest first; of a sparse Z, those it has."""
-        entries = self[i]._entries()
+        entries = self[i].entries()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[:k]
         deviations = entries.get("contribution_std")
         return [
@@ -148,7 +148,7 @@ class Explanation:
 
     # --------------------------------------------------------------------------------------------------- other forms
 
-    def _entries(self, level: float | None = None) -> dict[str, np.ndarray]:
+    def entries(self, level: float | None = None) -> dict[str, np.ndarray]:
         """Columns of a table with a row for every sample and feature, or every entry of a sparse Z; features as numbers."""
         parts = {
             "value": self.data,
@@ -190,7 +190,7 @@ class Explanation:
                 for at, (name, bound) in enumerate(self.prediction_interval(level)._asdict().items()):
                     frame.insert(3 + at, name, bound, allow_duplicates=True)
             return frame
-        columns = self._entries(level)
+        columns = self.entries(level)
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
         return pd.DataFrame(columns)
 
@@ -201,7 +201,7 @@ class Explanation:
         """
         if self.contributions_std is None:
             level = None
-        columns = self._entries(level)
+        columns = self.entries(level)
         starts = np.searchsorted(columns.pop("sample"), np.arange(len(self) + 1))
         features = [self.feature_names[at] for at in columns.pop("feature")]
         lists = {name: column.tolist() for name, column in columns.items()}

@@ -13,7 +13,6 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from .files import written_whole
 from .params import whole
 from .progress import FitReport
 from .runtime import format_bytes
-from .text import ADDS, highlight
+from .text import pieces_of, shade
 
 TEMPLATE = Path(__file__).with_name("report.html")
 FEATURES = 20  # of the global importance
@@ -41,8 +40,6 @@ MEANINGS = {
     "sigma_w": "spread of a sample's own weights around those of samples like it",
     "sigma_y": "noise: the deviation of y that no feature explains",
 }
-STYLE = r"background:rgba\((\d+),\d+,\d+,([\d.]+)\);border-bottom:(\w+)[^\"]*"
-MARK = re.compile(rf'<mark class="gpx" style="{STYLE}" title="([^"]*)">([^<]*)</mark>')
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +181,7 @@ def _figures(section: Section) -> list[tuple[str, str]]:
 def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[str, Any]]:
     """The most important features: mean absolute contribution, its parts that add and take away in % of the largest, and the
     share of samples (of a sparse Z, of those that have the feature) in which the sign is sure."""
-    entries, most = explanation._entries(), float(importance.max()) or 1.0
+    entries, most = explanation.entries(), float(importance.max()) or 1.0
     contributions, d = entries["contribution"], len(importance)
     added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(explanation)
     sure = np.abs(contributions) > SURE * entries.get("contribution_std", np.inf)
@@ -218,7 +215,7 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
     ranges |= {name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")}
     samples, places = [], dict[int, int]()
     for i in kept.tolist():
-        entries = explanation[i]._entries()
+        entries = explanation[i].entries()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
         top, rest = order[: section.k], order[section.k :]
         reasons: list[Any] = [[places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]]
@@ -246,16 +243,19 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
 
 
 def _shaded(document: str, names: list[str], entries: dict[str, np.ndarray], deepest: float) -> list[Any]:
-    """The document as `highlight` shades it, in pieces: text, or [word, opacity (below 0: takes away), sure, title]."""
+    """The document as `text.highlight` shades it, in pieces: text, or [word, opacity (below 0: takes away), sure, title]."""
     sd = entries.get("contribution_std", [None] * len(entries["feature"]))
     columns = (entries[name] for name in ("feature", "value", "weight", "contribution"))
     reasons = [Reason(names[l], *numbers) for l, *numbers in zip(*columns, sd, strict=True)]
-    parts = MARK.split(highlight(document, reasons, strongest=deepest))
-    pieces: list[Any] = [unescape(parts[0])]
-    for red, opacity, line, title, word, text in zip(*(parts[at::6] for at in range(1, 7)), strict=True):
-        shade = float(opacity) if int(red) == ADDS[0] else -float(opacity)
-        pieces += [[unescape(word), shade, int(line != "none"), unescape(title)], unescape(text)]
-    return [piece for piece in pieces if piece]
+    shaded: list[Any] = []
+    for piece in pieces_of(document, reasons):
+        if piece.reasons:
+            strength = piece.contribution / (deepest or 1.0)
+            opacity = math.copysign(round(shade(strength)[3], 2), strength)
+            shaded.append([piece.text, opacity, int(piece.sure), piece.title])
+        elif piece.text:
+            shaded.append(piece.text)
+    return shaded
 
 
 def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float, size: int) -> str:

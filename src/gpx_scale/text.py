@@ -34,6 +34,16 @@ class Piece(NamedTuple):
             reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std for reason in self.reasons
         )
 
+    @property
+    def title(self) -> str:
+        """The numbers of its reasons."""
+        return "; ".join(
+            (f"{reason.feature}: " if " " in reason.feature else "")
+            + f"{reason.contribution:+.3g}"
+            + (f" ± {reason.contribution_std:.2g}" if reason.contribution_std is not None else "")
+            for reason in self.reasons
+        )
+
 
 def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
     """The whole document in its order, words matched to reasons as `highlight` says."""
@@ -86,14 +96,8 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
 def _mark(piece: Piece, strength: float) -> str:
     red, green, blue, opacity = shade(strength)
     line = "2px solid currentColor" if piece.sure else "none"
-    title = "; ".join(
-        (f"{reason.feature}: " if " " in reason.feature else "")
-        + f"{reason.contribution:+.3g}"
-        + (f" ± {reason.contribution_std:.2g}" if reason.contribution_std is not None else "")
-        for reason in piece.reasons
-    )
     style = f"background:rgba({red},{green},{blue},{opacity:.2f});border-bottom:{line}"
-    return f'<mark class="gpx" style="{style}" title="{escape(title)}">{escape(piece.text)}</mark>'
+    return f'<mark class="gpx" style="{style}" title="{escape(piece.title)}">{escape(piece.text)}</mark>'
 
 
 def highlighted_page(explanation: Explanation, documents: Iterable[str], title: str = "Explained texts") -> str:
