@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all browser bench bench-peers bench-large bench-text bench-inducing bench-varying accuracy tables check docs clean
+.PHONY: run test test-all browser pictures bench bench-peers bench-large bench-text bench-inducing bench-varying bench-doors accuracy tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,10 @@ test-all: $(VENV)/.installed-test
 browser: $(VENV)/.installed-browser
 	command -v chromium || (apt-get update && apt-get install --yes --no-install-recommends chromium) || $(BIN)/python -m playwright install chromium
 
+# The README's pictures.
+pictures: run
+	cp gpx_demo/digits.png gpx_demo/diabetes.png docs/
+
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest bench --benchmark-only -s
 
@@ -44,6 +48,9 @@ bench-inducing: $(VENV)/.installed-peers
 bench-varying: $(VENV)/.installed-peers
 	$(BIN)/python bench/varying.py
 	$(BIN)/python bench/spatial.py
+
+bench-doors: $(VENV)/.installed-test
+	$(BIN)/python bench/doors.py
 
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py

@@ -14,6 +14,7 @@ PAGES = {
     "large": ("Tens of thousands of rows beside GPyTorch: the iterative solver", "make bench-large"),
     "inducing": ("Inducing points beside GPyTorch's SGPR, a million rows, Dask", "make bench-inducing"),
     "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),
+    "doors": ("What people look at, hand on and keep", "make bench-doors"),
     "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
     "text": ("Bags of words", "make bench-text"),
     "peers": ("Beside pytorch-gpx 0.1, the authors' package", "make bench-peers"),
@@ -39,7 +40,10 @@ def main():
     parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
     goals = [
-        row for name in ("engine", "large", "inducing", "varying", "text", "peers") for row in results[name] if row["target"]
+        row
+        for name in ("engine", "large", "inducing", "varying", "text", "doors", "peers")
+        for row in results[name]
+        if row["target"]
     ] + results["accuracy"]
     fill(ROOT / "README.md", goals)
     fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"] + results["varying"])

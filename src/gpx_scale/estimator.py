@@ -404,7 +404,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling
         report.solver, report.reasons = plan.solver, list(plan.reasons)
         report.n_samples, report.n_features = plan.n, self._door.n_z
-        report.dtype, report.n_jobs = np.dtype(plan.dtype).name, plan.n_jobs
+        report.dtype, report.n_jobs, report.standardized = np.dtype(plan.dtype).name, plan.n_jobs, bool(self.standardize)
         report.hyperparameters = self.hyperparameters_
         report.evidence = self.log_marginal_likelihood_value_
         report.converged, report.message, report.at_bound = optimum.converged, optimum.message, optimum.at_bound

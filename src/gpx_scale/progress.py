@@ -31,6 +31,7 @@ class FitReport:
     n_features: int = 0
     dtype: str = ""
     n_jobs: int = 1
+    standardized: bool = True
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     evidence: float = float("nan")
     evaluations: dict[str, int] = field(default_factory=dict)

@@ -157,7 +157,13 @@ def _card(fit: FitReport) -> dict[str, Any]:
         least, most = _number(float(np.min(value))), _number(float(np.max(value)))
         said = f"{np.size(value)} values, {least} to {most}" if np.ndim(value) else least
         hyperparameters.append((name, said, MEANINGS.get(name.split(".")[-1], "")))
-    return {"hyperparameters": hyperparameters, "lines": {term: said for term, said in lines.items() if any(said)}}
+    units = (
+        "In standardised units: y and dense features have mean 0 and deviation 1."
+        if fit.standardized
+        else "In units of the data."
+    )
+    shown = {term: said for term, said in lines.items() if any(said)}
+    return {"hyperparameters": hyperparameters, "units": units, "lines": shown}
 
 
 def _figures(section: Section) -> list[tuple[str, str]]:

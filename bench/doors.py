@@ -1,0 +1,172 @@
+"""What people look at, hand on and keep: saved models, reports, intervals that hold, expected times, a million rows by the
+command line: `make bench-doors`. `python bench/doors.py NAME ...` runs some cases and leaves the results of the others."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from measure import in_turn, run_cases, seconds
+
+
+def saved():
+    """An exact model of 4,000 rows: our file beside joblib's, in turn."""
+    import joblib
+
+    import gpx_scale
+    from gpx_scale.datasets import synth10
+
+    data = synth10(4000)
+    model = gpx_scale.GPXRegressor(optimizer=None).fit(data.X, data.y)
+    with tempfile.TemporaryDirectory() as folder:
+        ours, theirs = Path(folder) / "model.gpx", Path(folder) / "model.joblib"
+        save, dump, save_ratio = in_turn(lambda: model.save(ours), lambda: joblib.dump(model, theirs), rounds=5)
+        load, undump, load_ratio = in_turn(lambda: gpx_scale.load(ours), lambda: joblib.load(theirs), rounds=5)
+        same = np.array_equal(gpx_scale.load(ours).predict(data.X[:100]), model.predict(data.X[:100]))
+        sizes = ours.stat().st_size, theirs.stat().st_size
+    return {
+        "save": save,
+        "dump": dump,
+        "load": load,
+        "undump": undump,
+        "ratios": [save_ratio, load_ratio],
+        "bytes": sizes,
+        "same": same,
+    }
+
+
+def report():
+    """Digits: 360 samples of 64 pixels, explained and written."""
+    from gpx_scale import demos
+    from gpx_scale.report import write_report
+
+    section = demos.digits().section
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.html"
+        write_report(path, [section])
+        return {"seconds": seconds(lambda: write_report(path, [section])), "bytes": path.stat().st_size}
+
+
+def coverage(load):
+    """The share of values within the 95% intervals of models that had not seen them, over five parts."""
+    import pandas as pd
+
+    from gpx_scale import GPXRegressor
+    from gpx_scale.validation import cross_validate
+
+    data = load()
+    found = cross_validate(GPXRegressor(random_state=0), pd.DataFrame(data.X), pd.Series(data.y), explain=True)
+    return {
+        "within": found.explanation.coverage(data.y),
+        "rows": len(data.y),
+        "folds": [fold[1].within for fold in found.folds],
+    }
+
+
+def boston():
+    from gpx_scale.datasets import load_boston
+
+    return coverage(load_boston)
+
+
+def abalone():
+    from gpx_scale.datasets import load_abalone
+
+    return coverage(load_abalone)
+
+
+def expected():
+    """Fits beside the time that `gpx-scale plan` would have said: seconds of each, solver by solver."""
+    from gpx_scale import GPXRegressor
+    from gpx_scale.datasets import synth2, synth10
+    from gpx_scale.timing import expected_seconds
+
+    found = {}
+    for name, n, given in (
+        ("exact", 1500, {}),
+        ("exact", 6000, {}),
+        ("cg", 12_000, {}),
+        ("inducing", 30_000, {"solver": "inducing", "n_inducing": 300}),
+        ("inducing", 150_000, {"n_inducing": 200}),
+        ("basis", 20_000, {}),
+    ):
+        data = synth2(n) if name == "basis" else synth10(n)
+        model = GPXRegressor(random_state=0, **given)
+        arrays = (data.X, data.y, data.Z) if name == "basis" else (data.X, data.y)
+        few = [A[:1000] for A in arrays]
+        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(*few)  # compiles
+        plan = model.plan(*arrays)
+        said = expected_seconds(plan)
+        start = time.perf_counter()
+        model.fit(*arrays)
+        found[f"{model.solver_}, n = {n:,}"] = [time.perf_counter() - start, said]
+    return {"fits": found}
+
+
+def million():
+    """`gpx-scale fit` of a CSV file with 1,000,000 rows, five columns of numbers and a category."""
+    import pandas as pd
+
+    import gpx_scale
+    from gpx_scale.cli import main
+
+    random = np.random.RandomState(0)
+    A = random.normal(size=(1_000_000, 5)).round(4)
+    frame = pd.DataFrame(A, columns=list("abcde")).assign(
+        kind=random.choice(["u", "v"], len(A)), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=len(A))
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        table, model = Path(folder) / "rows.csv", Path(folder) / "model.gpx"
+        frame.to_csv(table, index=False)
+        size, few = table.stat().st_size, frame[:5000]
+        del frame, A
+        start = time.perf_counter()
+        assert main(["fit", str(table), "-t", "y", "-o", str(model), "--n-inducing", "200"]) == 0
+        took = time.perf_counter() - start
+        fitted = gpx_scale.load(model)
+        r2 = fitted.score(few[list(fitted.feature_names_in_)], few["y"])
+        return {"seconds": took, "bytes": size, "model": model.stat().st_size, "solver": fitted.solver_, "r2": r2}
+
+
+CASES = {
+    "saved": saved,
+    "report": report,
+    "boston": boston,
+    "abalone": abalone,
+    "expected": expected,
+    "million": million,
+}
+
+
+def summary(found):
+    rows = []
+    if kept := found.get("saved"):
+        save, load = kept["ratios"]
+        ours, theirs = (size / 2**20 for size in kept["bytes"])
+        measured = f"saved in {save:.2f}, loaded in {load:.2f} of its time; {ours:.0f} MiB against {theirs:.0f}"
+        rows.append(("saved exact model, n = 4,000, beside joblib", measured, "same predictions", kept["same"]))
+    if kept := found.get("report"):
+        rows.append(("report of Digits, 360 samples", f"{kept['seconds']:.2f} s, {kept['bytes'] / 1e6:.2f} MB", "", None))
+    for name in ("boston", "abalone"):
+        if kept := found.get(name):
+            folds = ", ".join(f"{share:.0%}" for share in kept["folds"])
+            measured = f"{kept['within']:.1%} of {kept['rows']} values ({folds} by fold)"
+            rows.append((f"95% intervals on {name.title()}", measured, "90% to 99%", 0.90 <= kept["within"] <= 0.99))
+    if kept := found.get("expected"):
+        worst = max(max(took / said, said / took) for took, said in kept["fits"].values())
+        each = ", ".join(f"{name}: {took:.1f} s, said {said:.1f}" for name, (took, said) in kept["fits"].items())
+        rows.append(("time that `gpx-scale plan` expects", f"{each}; worst by {worst:.1f}", "a factor of 3", worst <= 3.0))
+    if kept := found.get("million"):
+        measured = (
+            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB with the table that was written before, R^2 {kept['r2']:.3f}, "
+            f"model of {kept['model'] / 1e6:.1f} MB"
+        )
+        rows.append(("CSV of 1,000,000 rows by `gpx-scale fit`", measured, kept["solver"], kept["solver"] == "inducing"))
+    return rows
+
+
+if __name__ == "__main__":
+    run_cases(__file__, __doc__, CASES, summary, "doors")
