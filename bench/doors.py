@@ -161,7 +161,7 @@ def summary(found):
         rows.append(("time that `gpx-scale plan` expects", f"{each}; worst by {worst:.1f}", "a factor of 3", worst <= 3.0))
     if kept := found.get("million"):
         measured = (
-            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB with the table that was written before, R^2 {kept['r2']:.3f}, "
+            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB (most of it wrote the table), R^2 {kept['r2']:.3f}, "
             f"model of {kept['model'] / 1e6:.1f} MB"
         )
         rows.append(("CSV of 1,000,000 rows by `gpx-scale fit`", measured, kept["solver"], kept["solver"] == "inducing"))
