@@ -66,11 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 done, 1 failed with a message, 2 wrong usage, 130 interrupted."""
     try:
         app(args=None if arguments is None else list(arguments), prog_name="gpx-scale")
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else 0
-    except KeyboardInterrupt:
-        print("gpx-scale: interrupted, and nothing was written", file=sys.stderr)
-        return 130
+    except (SystemExit, KeyboardInterrupt) as stop:
+        code = 130 if isinstance(stop, KeyboardInterrupt) else stop.code
+        if code == 130:
+            print("gpx-scale: interrupted, and nothing was written", file=sys.stderr)
+        return code if isinstance(code, int) else 0
     except (GPXError, ImportError, OSError, MemoryError) as error:
         print(f"gpx-scale: {error}", file=sys.stderr)
         return 1
@@ -223,11 +223,12 @@ def explain(
     """
     writable_table(out)
     fitted = _loaded(model)
-    found = list(_explained(fitted, table_for(fitted, data, Way(sep, encoding)).chunks(), baseline))
+    table = table_for(fitted, data, Way(sep, encoding))
+    found = _explained(fitted, table.chunks(), baseline)
     if out is not None and out.suffix == ".json":
-        if len(found) > 1 or top is not None or wide:
+        if table.held is None or top is not None or wide:
             raise InputError("JSON holds every reason of a table that is read at once: give .csv or .parquet, without --top")
-        found[0].to_json(out, level=level)
+        next(found).to_json(out, level=level)
         print(f"explanations: {out}")
         return
     pandas, frames, start = needed("pandas", "cli"), [], 1
@@ -274,7 +275,7 @@ def report(
     fitted = _loaded(model)
     table = table_for(fitted, data, Way(sep, encoding), also=fitted.target_name_)
     rows = np.unique(np.linspace(0, table.rows - 1, min(samples, table.rows)).astype(int))
-    frame = table.frame.iloc[rows]
+    frame = table.taken(rows)
     (explanation,) = _explained(fitted, iter([frame]))
     document = text_column(fitted)
     known = fitted.target_name_ in table.columns

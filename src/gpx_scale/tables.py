@@ -64,9 +64,14 @@ class Table:
         kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
         return (_typed(frame, self.columns) for frame in _frames(self.path, self.way, list(self.columns), kinds))
 
-    @property
-    def frame(self) -> Any:
-        return self.held if self.held is not None else needed("pandas", "cli").concat(list(self.chunks()), ignore_index=True)
+    def taken(self, rows: np.ndarray) -> Any:
+        """Some rows, in ascending order, as one frame."""
+        start, found = 0, []
+        for frame in self.chunks():
+            inside = rows[(rows >= start) & (rows < start + len(frame))]
+            found.append(frame.iloc[inside - start])
+            start += len(frame)
+        return needed("pandas", "cli").concat(found, ignore_index=True)
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
