@@ -1,0 +1,40 @@
+"""
+All patients at once
+====================
+
+A point for each patient at its contribution, coloured by the value of the feature. Thin lines are one standard deviation
+either way: where they cross 0, the model cannot tell whether the feature adds or takes away.
+"""
+
+import matplotlib.pyplot as plt
+from sklearn.datasets import load_diabetes
+
+from gpx_scale import GPXRegressor
+
+X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
+explanation = model.explain(X[300:])
+explanation.plot_summary()
+plt.show()
+
+# %%
+# How sure is each sign? Of every feature, the share of patients for whom it adds, takes away, or is open at 95%.
+
+probability = explanation.probability_positive()
+order = explanation.importance().argsort()
+names = [explanation.feature_names[l] for l in order]
+shares = {
+    "takes away": (probability < 0.025, "#2166ac"),
+    "open": ((probability >= 0.025) & (probability <= 0.975), "#d0d0d0"),
+    "adds": (probability > 0.975, "#c0392b"),
+}
+figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
+left = 0.0
+for label, (which, colour) in shares.items():
+    width = which.mean(axis=0)[order]
+    ax.barh(names, width, left=left, color=colour, label=label)
+    left = left + width
+ax.set(xlabel="share of patients", xlim=(0, 1))
+ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+ax.spines[["top", "right"]].set_visible(False)
+plt.show()
