@@ -1,5 +1,6 @@
 """The command line, as it is typed: every command on small files, and every file that it must refuse."""
 
+import datetime
 import gzip
 import json
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
 from gpx_scale import datasets, tables
@@ -135,7 +138,8 @@ def test_explain(folder, tmp_path, capsys):
     total = sample["base_value"] + sum(reason["contribution"] for reason in sample["reasons"])
     assert total == pytest.approx(sample["prediction"], rel=1e-12)
     said(capsys)
-    assert "without --top" in refused(capsys, "explain", model, new, "--top", "2", "--out", tmp_path / "x.json")
+    assert "give a .csv" in refused(capsys, "explain", model, new, "--top", "2", "--out", tmp_path / "x.JSON")
+    assert "leave out --top" in refused(capsys, "explain", model, new, "--top", "2", "--wide", code=2)
 
 
 def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
@@ -213,7 +217,15 @@ def test_texts(tmp_path, capsys):
     assert {"good", "bad"} < {line.split(",")[1] for line in said(capsys)[0].splitlines()[1:]}
     assert main(["report", model, table, "--out", str(tmp_path / "r.html")]) == 0
     assert "good" in (tmp_path / "r.html").read_text()
-    assert main(["evaluate", table, "-t", "stars", "--text", "review", "--folds", "2"]) == 0
+    page = tmp_path / "e.html"
+    assert main(["evaluate", table, "-t", "stars", "--text", "review", "--folds", "2", "--report", str(page)]) == 0
+    assert "cinema" not in page.read_text()
+    assert page.read_text().count('"town"') > 30  # every document, word by word
+    assert main(["explain", model, table, "--wide", "--out", str(tmp_path / "w.parquet")]) == 0
+    wide = pd.read_parquet(tmp_path / "w.parquet")
+    np.testing.assert_allclose(
+        wide["base_value"] + wide[["bad", "good", "fine", "dull", "film", "shown", "town"]].sum(axis=1), wide["prediction"]
+    )
     assert main(["plan", table, "-t", "stars", "--text", "review"]) == 0
     said(capsys)
     written(tmp_path, "a,y\n" + "\n".join(f"{k} .,{k}" for k in range(9)), "numbers.csv")
@@ -271,9 +283,10 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
     path, model = written(tmp_path, text, encoding=encoding), str(tmp_path / "m.gpx")
     assert main(["fit", str(path), "-t", "y", "-o", model, *options]) == 0
     assert "﻿" not in "".join(gpx_scale.load(model).feature_names_in_)
-    for command in ("predict", "explain"):
-        for more in ([], ["--wide"] if command == "explain" else []):
-            assert main([command, model, str(path), *options, *more]) == 0
+    for command in (["predict"], ["explain"], ["explain", "--wide"]):
+        ours = "--wide" in command and text.startswith("prediction")
+        assert main([*command, model, str(path), *options]) == int(ours)
+        assert ("a feature is named 'prediction'" in said(capsys)[1]) == ours
     assert main(["report", model, str(path), "--out", str(tmp_path / "r.html"), *options]) == 0
     assert "<script>_" not in (tmp_path / "r.html").read_text()
     assert (
@@ -293,8 +306,8 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
         ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
         ("a,b,y\n1,2,3\n4,inf,6\n", "row 2, column 'b' is inf"),
-        ("a,y\n1,1\n2,2\nthree,3\n4,4\n", "'a' holds numbers and other things: 'three' in row 3"),
-        ("a,y\n1,1\n2,two\n3,3\n", "'y' holds numbers and other things: 'two' in row 2"),
+        ("a,y\n1,1\n2,2\nthree,3\n4,4\n", "column 'a' is to hold numbers, or holds some, and row 3 is 'three'"),
+        ("a,y\n1,1\n2,two\n3,3\n", "column 'y' is to hold numbers, or holds some, and row 2 is 'two'"),
         ("a,y\n1,5\n2,5\n3,5\n", "the target 'y' is 5 in all 3 rows"),
         ("a,y\n1,5\n", "one row is not enough"),
         ("a,y\n", "no rows"),
@@ -305,6 +318,11 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ('a,y\n"1,2\n3,4\n', "cannot be read as a table"),
         ("a,y\n" + "".join(f"name{k},{k}\n" for k in range(80)), "80 different texts in 80 rows, which is no category"),
         ("a,y\n1,2\n3,4\xff\n", "not UTF-8"),
+        ("c,c_u,y\nu,1,2\nv,2,3\n", "'c_u' would be the name of a column and of a category's value"),
+        ('a,y\n"1,200",2\n"3,400",3\n', "looks like numbers: write them plainly (it has '1,200', '3,400')"),
+        ("a,y\n2024-01-31,2\n2024-02-01,3\n", "looks like dates"),
+        ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 is '1,701': write numbers plainly"),
+        ("a,y\n1,NA\n2,3\n", "a word for that such as NA"),
     ],
 )
 def test_tables_that_are_refused(text, message, tmp_path, capsys):
@@ -324,10 +342,121 @@ def test_files_that_are_no_tables(tmp_path, capsys, folder):
     assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
     assert "there is no model" in refused(capsys, "predict", tmp_path / "none.gpx", folder / "new.csv")
     assert "not a saved model" in refused(capsys, "predict", folder / "new.csv", folder / "new.csv")
+    flipped = bytearray(gzip.compress(FEW.to_csv(index=False).encode()))
+    flipped[200] ^= 0xFF
+    cut.write_bytes(flipped)
+    assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
+    FEW.assign(k=[[1, 2]] * len(FEW)).to_parquet(tmp_path / "nested.parquet")
+    assert "holds a ndarray in each row" in refused(capsys, "fit", tmp_path / "nested.parquet", "-t", "target", "-o", out)
+    FEW.assign(k=[datetime.date(2020, 1, 1)] * len(FEW)).to_parquet(tmp_path / "dates.parquet")
+    assert "'k' holds times" in refused(capsys, "fit", tmp_path / "dates.parquet", "-t", "target", "-o", out)
     frame = FEW.assign(day=pd.date_range("2020-01-01", periods=len(FEW)))
     frame.to_parquet(tmp_path / "times.parquet")
     assert "'day' holds times" in refused(capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out)
     assert not out.exists()
+
+
+def test_what_a_parquet_file_says_of_its_columns_counts(tmp_path, capsys):
+    """Texts stay texts, and an index is no column."""
+    frame = pd.DataFrame({"code": ["01", "1"] * 15, "size": np.arange(30.0), "y": np.arange(30.0) % 7})
+    frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "t.parquet")
+    assert main(["plan", str(tmp_path / "t.parquet"), "-t", "y"]) == 0
+    out, _ = said(capsys)
+    assert "column code: category of 2 values" in out
+    assert "__index_level_0__" not in out
+
+
+def test_an_empty_line_of_one_column_is_a_value_that_is_missing(tmp_path, capsys):
+    y = "\n".join(f"{k},{k % 3}" for k in range(9))
+    assert main(["fit", str(written(tmp_path, f"a,y\n{y}\n")), "-t", "y", "-o", str(tmp_path / "m.gpx")]) == 0
+    said(capsys)
+    path = written(tmp_path, "a\n1.0\n\n2.0\n", "one.csv")
+    assert "row 2, column 'a' is missing" in refused(capsys, "predict", tmp_path / "m.gpx", path)
+
+
+def test_names_with_spaces_and_commas(tmp_path, capsys):
+    path = written(tmp_path, ' a,"b,c",y \n' + "\n".join(f"{k},{k % 5},{k % 3}" for k in range(20)))
+    assert main(["fit", str(path), "-t", "y", "--x", "a", "--z", 'a, "b,c"', "-o", str(tmp_path / "m.gpx")]) == 0
+    model = gpx_scale.load(tmp_path / "m.gpx")
+    assert model.target_name_ == "y "
+    assert model.explain(pd.DataFrame({" a": [1.0], "b,c": [2.0]})).feature_names == [" a", "b,c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--seed", "-1"], 2, "--seed"),
+        (["--x", ","], 2, "names no column"),
+        (["--sep", "ab"], 2, "give one character"),
+        (["--x", "bmi", "--drop", "bmi"], 1, "both asked for and left out"),
+        (["--drop", "target"], 1, "both asked for and left out"),
+        (["--solver", "quantum"], 1, "solver='quantum'"),
+        (["--kernel", "quantum"], 1, "kernel"),
+        (["--memory-limit", "1MB"], 1, "1.0 MiB"),
+        (["--n-jobs", "0"], 1, "n_jobs"),
+    ],
+)
+def test_options_that_are_refused(options, code, message, folder, tmp_path, capsys):
+    given = ["fit", folder / "few.csv", "-t", "target", "-o", tmp_path / "m.gpx"]
+    assert message in refused(capsys, *given, *options, code=code)
+
+
+def test_columns_named_twice_count_once(folder, tmp_path):
+    given = ["fit", str(folder / "few.csv"), "-t", "target", "-o", str(tmp_path / "m.gpx")]
+    assert main([*given, "--x", "bmi,bmi", "--z", "s5,bmi,s5"]) == 0
+
+
+def test_a_checkpoint_and_what_it_is_for(folder, tmp_path, capsys):
+    given = ["fit", str(folder / "few.csv"), "-t", "target", "-o", str(tmp_path / "m.gpx")]
+    assert main([*given, "--checkpoint", str(tmp_path / "fit.npz")]) == 0
+    assert (tmp_path / "fit.npz").exists()
+    assert gpx_scale.load(tmp_path / "m.gpx").checkpoint is None
+
+
+def test_numbers_keep_their_digits_in_json(tmp_path, capsys):
+    rows = "\n".join(f"{k},{(k % 7) * 1e-13}" for k in range(30))
+    path, model = written(tmp_path, f"a,y\n{rows}\n"), str(tmp_path / "m.gpx")
+    assert main(["fit", str(path), "-t", "y", "-o", model]) == 0
+    for out in ("p.json", "p.csv"):
+        assert main(["predict", model, str(path), "--out", str(tmp_path / out)]) == 0
+    found = [record["std"] for record in json.loads((tmp_path / "p.json").read_text())]
+    assert found == [float(line.split(",")[2]) for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
+
+
+def test_huge_scales(tmp_path, capsys):
+    rows = "\n".join(f"{k},{(k % 7) * 1e200}" for k in range(30))
+    path, model = written(tmp_path, f"a,y\n{rows}\n"), str(tmp_path / "m.gpx")
+    assert main(["fit", str(path), "-t", "y", "-o", model]) == 0
+    assert main(["report", model, str(path), "--out", str(tmp_path / "r.html")]) == 0
+    assert main(["evaluate", str(path), "-t", "y"]) == 0
+
+
+def test_a_fold_whose_target_does_not_vary(tmp_path, capsys):
+    path = written(tmp_path, "a,y\n" + "\n".join(f"{k},{int(k == 3)}" for k in range(12)))
+    assert main(["evaluate", str(path), "-t", "y", "--folds", "4"]) == 0
+    assert " - " in said(capsys)[0]
+
+
+def test_models_made_in_python(folder, tmp_path, capsys):
+    """With transformers of other kinds than the command's own."""
+    columns = make_column_transformer((OneHotEncoder(sparse_output=False), ["sex"]), (StandardScaler(), ["bmi", "s5"]))
+    A = FEW[["sex", "bmi", "s5"]]
+    model = gpx_scale.GPXRegressor(x_transformer=["bmi"], z_transformer=columns).fit(A, FEW["target"])
+    model.save(tmp_path / "m.gpx")
+    assert main(["predict", str(tmp_path / "m.gpx"), str(folder / "new.csv")]) == 0
+    lines = said(capsys)[0].splitlines()
+    assert float(lines[1].split(",")[1]) == pytest.approx(model.predict(NEW[["sex", "bmi", "s5"]])[0], rel=1e-9)
+
+
+def test_an_unforeseen_error_is_one_line(folder, capsys, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("of a kind\nnot thought of")
+
+    monkeypatch.setattr(gpx_scale.GPXRegressor, "predict", broken)
+    assert "RuntimeError: of a kind not thought of" in refused(capsys, "predict", folder / "few.gpx", folder / "new.csv")
+    monkeypatch.setenv("GPX_SCALE_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        main(["predict", str(folder / "few.gpx"), str(folder / "new.csv")])
 
 
 def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
@@ -369,6 +498,32 @@ def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(comman
     if command in ("predict", "explain"):
         assert "ends in .csv" in refused(capsys, command, *given, "--out", tmp_path / "out.doc")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "explain", "report", "evaluate"])
+def test_what_is_read_is_not_written_over(command, folder, tmp_path, capsys):
+    table, model = tmp_path / "t.csv", tmp_path / "m.csv"
+    table.write_bytes((folder / "few.csv").read_bytes())
+    model.write_bytes((folder / "few.gpx").read_bytes())
+    learns = command in ("fit", "evaluate")
+    given = [table, "-t", "target"] if learns else [model, table]
+    for out in [table] if learns else [table, model]:
+        option = "--report" if command == "evaluate" else "--out"
+        assert "is also what is read" in refused(capsys, command, *given, option, out)
+    assert table.read_bytes() == (folder / "few.csv").read_bytes()
+
+
+def test_special_files_and_links(folder, tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe.csv")
+    given = ["predict", folder / "few.gpx", folder / "new.csv", "--out"]
+    assert "not an ordinary file" in refused(capsys, *given, tmp_path / "pipe.csv")
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    assert main([*map(str, given), str(tmp_path / "link.csv")]) == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("row,prediction")
+    long = tmp_path / f"{'n' * 240}.csv"
+    assert main([*map(str, given), str(long)]) == 0
 
 
 def test_a_demo_that_cannot_be_written(tmp_path, capsys):
@@ -415,7 +570,7 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     assert "rows come in chunks" in said(capsys)[0]
     late = pd.concat([FEW, FEW[:1].assign(bmi="wide")])
     late.to_csv(tmp_path / "late.csv", index=False)
-    assert "'wide' in row 121" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
+    assert "row 121 is 'wide'" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
 
 
 @pytest.mark.slow
@@ -472,3 +627,20 @@ def test_without_the_extra_the_command_says_so(tmp_path):
     failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert "gpx-scale[cli]" in failed.stderr
+
+
+def test_words_of_a_long_table_come_from_all_of_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tables, "HELD_ROWS", 100)
+    monkeypatch.setattr(tables, "CHUNK", 50)
+    early, late = ["a dull start"] * 60 + ["a bright start"] * 60, ["the grand finale"] * 60 + ["the weak finale"] * 60
+    frame = pd.DataFrame({"t": early + late, "y": [0.0] * 60 + [1.0] * 60 + [5.0] * 60 + [3.0] * 60})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = str(tmp_path / "m.gpx")
+    assert main(["fit", str(tmp_path / "t.csv"), "-t", "y", "--text", "t", "-o", model, "--n-inducing", "20"]) == 0
+    assert {"dull", "bright", "grand", "weak", "finale"} <= set(gpx_scale.load(model).explain(frame[["t"]][:1]).feature_names)
+
+
+def test_many_columns_are_read_in_a_moment(tmp_path):
+    frame = pd.DataFrame(np.arange(8000.0).reshape(2, 4000), columns=[f"c{k}" for k in range(4000)])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    assert len(tables.read_table(tmp_path / "t.csv", list(frame)).columns) == 4000

@@ -172,8 +172,33 @@ def test_coverage_counts(diabetes):
     mean, std = model.predict(X, return_std=True)
     assert explanation.coverage(y, 0.8) == np.mean(np.abs(y - mean) <= norm.ppf(0.9) * std)
     assert explanation.coverage(explanation.prediction) == 1.0
-    with pytest.raises(InputError, match="20 predictions"):
-        explanation.coverage(y[:3])
+    for wrong in (y[:3], np.full(20, np.nan)):
+        with pytest.raises(InputError, match="20 finite numbers"):
+            explanation.coverage(wrong)
+
+
+def test_samples_are_numbered(diabetes):
+    explanation = diabetes[0].explain(diabetes[1])
+    for wrong in (1.7, "0", True, None):
+        with pytest.raises(TypeError):
+            explanation[wrong]
+        with pytest.raises(TypeError):
+            explanation.top(wrong)
+    for wrong in ([0, 1], slice(2)):
+        with pytest.raises(TypeError):
+            explanation.top(wrong)
+    with pytest.raises(IndexError, match="sample 20 of 20"):
+        explanation[20]
+    with pytest.raises(InputError, match="k="):
+        explanation.top(0, -1)
+    assert len(explanation[[]]) == 0
+    assert (explanation[:0].importance() == 0).all()
+
+
+def test_a_baseline_far_away_is_refused(diabetes):
+    model, X, _ = diabetes
+    with pytest.raises(InputError, match="lose their digits"):
+        model.explain(X, baseline=np.full(10, 1e15))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,3 +211,5 @@ def test_explanations_are_joined(kind):
     other = replace(explanation, feature_names=["other", *explanation.feature_names[1:]])
     with pytest.raises(InputError, match="different features"):
         joined([explanation, other])
+    with pytest.raises(InputError, match="no explanations"):
+        joined([])

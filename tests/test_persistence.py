@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
-from sklearn.decomposition import TruncatedSVD
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -210,6 +210,10 @@ def with_state(**nodes):
         (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
         (with_state(theta_={"is": "array", "of": 10_000}), "damaged"),
         (with_state(theta_={"is": "array", "of": "__class__"}), "damaged"),
+        (with_state(_door=None), "_door is not a Door"),
+        (with_state(posterior_=[]), "posterior_ is not a Posterior"),
+        (with_state(feature_names_in_=5), "names of columns"),
+        (with_state(predict="shadowed"), "it holds predict"),
     ],
 )
 def test_files_that_are_no_model_are_refused(change, message, whole, tmp_path):
@@ -235,6 +239,75 @@ def test_objects_in_arrays_are_not_unpickled(whole, tmp_path):
             new.writestr(name, evil.getvalue() if name.endswith("0.npy") else old.read(name))
     with pytest.raises(InputError, match="array of objects"):
         load_bytes(tmp_path, out.getvalue())
+
+
+def changed_arrays(blob, change):
+    """The same file with every array that `change` gives another for."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("npy") and (other := change(np.load(io.BytesIO(content)))) is not None:
+                file = io.BytesIO()
+                np.save(file, other)
+                content = file.getvalue()
+            new.writestr(name, content)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda A: A[None] if A.dtype == np.int32 else None,
+        lambda A: A + 1000 if A.dtype == np.int32 else None,
+        lambda A: A.astype(float) if A.dtype == np.int64 else None,
+        lambda A: A * np.nan if A.dtype == float else None,
+        lambda A: A[:-1] if A.shape == (12,) else None,
+        lambda A: A[:, :1] if A.shape == (12, 2) else None,
+    ],
+    ids=["shape", "outside", "type", "nan", "alpha", "columns"],
+)
+def test_arrays_that_do_not_fit_are_refused(change, whole, tmp_path):
+    with pytest.raises(InputError, match="damaged"):
+        load_bytes(tmp_path, changed_arrays(whole[0], change))
+
+
+def test_a_file_that_would_grow_is_refused(whole, tmp_path):
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(whole[0])) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    with pytest.raises(InputError, match="compressed"):
+        load_bytes(tmp_path, out.getvalue())
+
+
+def test_folders_that_are_read_from_and_written_to_stay_behind(tmp_path):
+    """A pipeline's cache holds pickles; a checkpoint is written to."""
+    pipeline = make_pipeline(StandardScaler(), PCA(2), memory=str(tmp_path / "cache"))
+    model = GPXRegressor(x_transformer=pipeline, checkpoint=tmp_path / "fit.npz", callbacks=[print_nothing]).fit(X, Y)
+    model.save(tmp_path / "model.gpx")
+    loaded = gpx_scale.load(tmp_path / "model.gpx")
+    assert loaded.x_transformer.memory is None
+    assert loaded.checkpoint is None
+    assert loaded.callbacks is None
+    planted = with_state(x_transformer={"is": "sklearn.pipeline.Pipeline", "of": {"steps": [], "memory": "/tmp/evil"}})
+    changed = load_bytes(tmp_path, rewritten((tmp_path / "model.gpx").read_bytes(), planted))
+    assert changed.x_transformer.memory is None
+
+
+def print_nothing(_):
+    return None
+
+
+def test_a_dask_model_is_loaded_as_a_local_one(tmp_path):
+    distributed = pytest.importorskip("gpx_scale.distributed")
+    local = GPXRegressor(solver="inducing", n_inducing=20).fit(X, Y)
+    model = distributed.DaskGPXRegressor(solver="inducing", n_inducing=20)
+    model.__dict__.update({name: value for name, value in vars(local).items() if name != "_rows"})
+    model.save(tmp_path / "model.gpx")
+    loaded = gpx_scale.load(tmp_path / "model.gpx")
+    assert type(loaded) is GPXRegressor
+    np.testing.assert_array_equal(loaded.predict(X), local.predict(X))
 
 
 def test_another_scikit_learn_is_warned_of(tmp_path):

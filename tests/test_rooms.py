@@ -54,7 +54,7 @@ ORDER = [
         "estimator",
         "distributed",
     ),
-    *("tables", "recipes", "timing", "validation", "demos", "options", "__init__", "cli"),
+    *("tables", "recipes", "timing", "validation", "demos", "__init__", "cli"),
 ]
 
 

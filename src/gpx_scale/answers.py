@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .errors import InputError, SolverUnavailable
-from .explanation import Explanation, assemble, assemble_sparse, baseline_vector, checked_names
+from .explanation import Explanation, assemble, assemble_sparse, baseline_vector, checked_names, must_be_near
 from .features import Features, SparseFeatures, repeated
 from .inputs import Door, remember_columns
 from .params import Params, whole
@@ -26,7 +26,7 @@ from .runtime import Executor, parse_memory, threads
 from .solution import Evidence
 from .solvers import make_solver
 
-NOT_KEPT = ("callbacks", "_rows", "client")
+NOT_KEPT = ("callbacks", "checkpoint", "_rows", "client")
 
 
 class Answers:
@@ -122,6 +122,7 @@ class Answers:
         names = checked_names(self._door.z_names if names is None else names, self._door.n_z)
         known = {"feature_names": names, "target_name": self.target_name_, "fit_report": self.fit_report_}
         base = baseline_vector(baseline, scaling)
+        must_be_near(scaling.z_row(base), features)
         sparse = isinstance(features, SparseFeatures)
         if sparse and not ask.dense and (ask.cov or base.any()):
             raise InputError("covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True")
@@ -201,7 +202,8 @@ class Answers:
     def save(self, path: Any) -> None:
         """Write the model to a file that `gpx_scale.load` reads: arrays and JSON, no pickle, no code; whole or not at all.
 
-        It holds what predictions need, and no rows beyond that. Callbacks stay behind.
+        It holds what predictions need, and no rows beyond that. Callbacks and the checkpoint's path stay behind; a subclass
+        is loaded as a GPXRegressor.
         """
         check_is_fitted(self)
         write_state(path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT})

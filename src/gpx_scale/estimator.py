@@ -21,7 +21,7 @@ from .inputs import Door, Inputs, Places, name_of, open_door, remember_columns
 from .kernels import as_kernel
 from .lowdim import Low
 from .params import Params, positive, whole
-from .persistence import read_state
+from .persistence import must_be_model, read_state
 from .placing import Choice, count_of
 from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows
 from .posterior import Posterior
@@ -413,8 +413,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         report.variances = parts.variances
         report.evidence_deviation, report.solution = parts.evidence_deviation, parts.solution
         if optimum.evidence is not None:
-            residuals = scaling.y_scale * optimum.evidence.leave_one_out()
-            report.leave_one_out_rmse = float(np.sqrt(np.mean(residuals**2)))
+            residuals = optimum.evidence.leave_one_out()
+            report.leave_one_out_rmse = scaling.y_scale * float(np.sqrt(np.mean(residuals**2)))
         return report
 
     def __getstate__(self) -> dict[str, Any]:
@@ -434,8 +434,9 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 def load(path: Any) -> GPXRegressor:
     """A model that `GPXRegressor.save` wrote. Nothing in the file is run: it names classes of gpx_scale and of scikit-learn's
     transformers, and brings numbers for them. A file of a later format, or a damaged one, is refused."""
-    model = GPXRegressor()
-    model.__dict__.update(read_state(path))
+    model, state = GPXRegressor(), read_state(path)
+    must_be_model(state, set(model.get_params(deep=False)), path)
+    model.__dict__.update(state)
     return model
 
 

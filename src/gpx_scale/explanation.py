@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
@@ -12,9 +13,9 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 
 from .errors import InputError
-from .features import SparseFeatures
+from .features import Features, SparseFeatures
 from .files import written_whole
-from .params import Params
+from .params import Params, whole
 from .posterior import Moments
 from .progress import FitReport
 from .scaling import Scaling
@@ -79,13 +80,18 @@ class Explanation:
 
     def __getitem__(self, rows: Any) -> Explanation:
         """The explanations of some samples: an index (kept as a sample of its own), a slice, or an array of either."""
-        if np.ndim(rows) == 0 and not isinstance(rows, slice):
-            rows = int(rows)
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"sample {rows} of {len(self)}")
-            rows = [rows]
+        if not isinstance(rows, slice) and np.ndim(rows) == 0:
+            rows = [self._row(rows)]
         arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in OF_THE_MODEL)
         return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
+
+    def _row(self, i: Any) -> int:
+        if isinstance(i, bool | np.bool_):
+            raise TypeError(f"{i!r} is not the number of a sample")
+        row = operator.index(i)
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"sample {row} of {len(self)}")
+        return row
 
     def __iter__(self) -> Iterator[Explanation]:
         return (self[i] for i in range(len(self)))
@@ -96,8 +102,8 @@ class Explanation:
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
         """The k features with the largest absolute contributions to sample i, largest first; of a sparse Z, those it has."""
-        entries = self[i].entries()
-        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[:k]
+        entries = self[self._row(i)].entries()
+        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[: whole(k, "k", least=0)]
         deviations = entries.get("contribution_std")
         return [
             Reason(
@@ -133,13 +139,13 @@ class Explanation:
         """Share of the true y within the intervals of their predictions; `level` of a model that knows what it knows."""
         lower, upper = self.prediction_interval(level)
         y = np.asarray(y, dtype=float)
-        if y.shape != lower.shape:
-            raise InputError(f"y of shape {y.shape} for {len(self)} predictions")
+        if y.shape != lower.shape or not np.isfinite(y).all():
+            raise InputError(f"y: give {len(self)} finite numbers, one for each prediction, got shape {y.shape}")
         return float(np.mean((lower <= y) & (y <= upper)))
 
     def importance(self) -> np.ndarray:
         """Mean absolute contribution of each feature;  (d,)."""
-        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / len(self)
+        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / max(len(self), 1)
 
     def _known(self, deviations: Any) -> Any:
         if deviations is None:
@@ -220,7 +226,7 @@ class Explanation:
             for i in range(len(self))
         ]
         document = {"format": "gpx_scale explanation", "version": 1, "target": self.target_name, "level": level}
-        text = json.dumps(document | {"samples": samples}, allow_nan=False, ensure_ascii=False, indent=1)
+        text = json.dumps(document | {"samples": samples}, allow_nan=False, indent=1)
         if path is not None:
             with written_whole(path) as beside:
                 beside.write_text(text, encoding="utf-8")
@@ -280,6 +286,8 @@ class Explanation:
 
 def joined(parts: Sequence[Explanation]) -> Explanation:
     """Explanations by the same features, one after the other; what is known of the model is that of the last."""
+    if not parts:
+        raise InputError("there are no explanations to join")
     first, *others = parts
     if any(part.feature_names != first.feature_names for part in others):
         raise InputError("explanations by different features cannot be joined")
@@ -291,6 +299,7 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
     return replace(parts[-1], **arrays)
 
 
+FAR = 1e6  # of 16 digits, 10 are left
 OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
 
 
@@ -334,6 +343,16 @@ def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
     if vector.shape != (d,) or not np.isfinite(vector).all():
         raise InputError(f'baseline={baseline!r}: give "mean", "zero" or {d} finite numbers')
     return vector
+
+
+def must_be_near(base: np.ndarray, features: Features) -> None:
+    """A baseline (d~,) in the engine's units: from far away, contributions and base value are huge, and their sum has no
+    digits left."""
+    largest = np.abs(features.arrays[-1]).max(initial=1.0)
+    if (far := float(np.abs(base).max(initial=0.0))) > FAR * largest:
+        raise InputError(
+            f"the baseline is {far / largest:.0e} times as large as the data: contributions would lose their digits"
+        )
 
 
 def assemble(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,11 @@ def needed(module: str, extra: str) -> Any:
 
 def writable(path: Any) -> Path:
     """The path of a file that can be written, or an error that names what is in the way; nothing is left behind."""
-    path = Path(os.fspath(path))
+    path = Path(os.path.realpath(os.fspath(path)))  # a link stays one
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder: name a file")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{str(path)!r} is not an ordinary file: name one that may be replaced")
     if not path.parent.is_dir():
         raise InputError(f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}")
     if not os.access(path.parent, os.W_OK):
@@ -37,7 +40,8 @@ def written_whole(path: Any) -> Iterator[Path]:
     """A new file beside `path` to write to, which takes its place at the end: a reader sees the old file or the new one, and
     after an error the old one."""
     path = writable(path)
-    beside = path.with_name(f".{os.getpid()}.part.{path.name}")  # ends like it, for those who go by that
+    endings = "".join(path.suffixes[-2:])[-16:]  # kept, for those who go by them
+    beside = path.with_name(f".{os.getpid()}-{zlib.crc32(path.name.encode('utf-8', 'replace')):x}{endings}")
     try:
         yield beside
         os.replace(beside, path)

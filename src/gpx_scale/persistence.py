@@ -12,7 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ from .kernels.algebra import PairPoints
 from .kernels.given import GramPoints
 from .local import Neighbourhood
 from .params import Params
+from .parts import RowParts
 from .paths import PriorPath
 from .pilots import Asked
 from .plan import Plan
@@ -82,6 +83,8 @@ def _unpacked(buffer: np.ndarray, alpha: np.ndarray, **known: Any) -> ExactParts
 
 def _sparse(pointers: np.ndarray, indices: np.ndarray, values: np.ndarray, d: int) -> SparseFeatures:
     """Compiled loops go by these numbers: what points outside is not let in."""
+    _must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
+    _must([A.dtype.kind for A in (pointers, indices, values)] == ["i", "i", "f"], "sparse rows of another type")
     whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
     inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
     _must(whole and inside and pointers[-1] <= indices.size == values.size, "sparse rows that point outside of themselves")
@@ -116,13 +119,15 @@ KINDS = {
 }
 OURS = {*_PLAIN, Inputs, Places, SparseFeatures, ExactParts, Neighbourhood, PathBank, XZ}
 
-# Transformers: made without their constructors, of attributes that this file's rules can say.
+# Transformers: made without their constructors, of attributes that this file's rules can say. A pipeline's `memory` is a
+# folder that pickles are read from, and stays behind.
+LEFT_BEHIND = "memory"
 TRANSFORMERS = {
     "sklearn.feature_extraction.text": ("CountVectorizer", "TfidfVectorizer", "TfidfTransformer", "HashingVectorizer"),
     "sklearn.feature_extraction": ("DictVectorizer",),
     "sklearn.preprocessing": (
         *("OneHotEncoder", "OrdinalEncoder", "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "Normalizer"),
-        *("PolynomialFeatures", "PowerTransformer", "QuantileTransformer", "KBinsDiscretizer", "SplineTransformer"),
+        *("PolynomialFeatures", "PowerTransformer", "QuantileTransformer", "KBinsDiscretizer"),
         "FunctionTransformer",
     ),
     "sklearn.decomposition": ("TruncatedSVD", "PCA", "NMF"),
@@ -208,10 +213,11 @@ class _Writer:
             what = getattr(value, "__name__", type(value).__name__)
             raise InputError(
                 f"{where} is {what!r}, which a model file cannot hold: it has numbers and names, and no code. Apply it before "
-                "fit, use a transformer of scikit-learn or a kernel of gpx_scale, or save with joblib"
+                "fit, use one of the transformers in docs/models.md or a kernel of gpx_scale, or save with joblib"
             )
         self.borrowed = True
-        return {"is": f"{module}.{name}", "of": {key: self.node(item, f"{where}.{key}") for key, item in vars(value).items()}}
+        kept = {key: None if key == LEFT_BEHIND else item for key, item in vars(value).items()}
+        return {"is": f"{module}.{name}", "of": {key: self.node(item, f"{where}.{key}") for key, item in kept.items()}}
 
 
 def _plain(value: Any) -> Any:
@@ -236,6 +242,8 @@ def read_state(path: Any) -> dict[str, Any]:
     with _damage_named(path), zipfile.ZipFile(path) as archive:
         if TREE not in archive.namelist():
             raise InputError(f"{str(path)!r} is a zip file, but not a saved model: it has no {TREE}")
+        # what is stored as it is: a small file cannot ask for much memory
+        _must({info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}, "it is compressed")
         document = json.loads(archive.read(TREE).decode("utf-8"))
         _must(document.get("format") == FORMAT, "it does not say that it is a model")
         version = document["version"]
@@ -254,6 +262,24 @@ def read_state(path: Any) -> dict[str, Any]:
             )
         reader = _Reader(archive, {})
         return {name: reader.value(node) for name, node in document["state"].items()}
+
+
+def must_be_model(state: dict[str, Any], parameters: set[str], path: Any) -> None:
+    """What a model of `GPXRegressor` is made of, of sizes that agree: compiled loops go by them."""
+    with _damage_named(path):
+        kinds = {"_door": Door, "_params": Params, "_plan": Plan, "posterior_": Posterior, "fit_report_": FitReport}
+        for name, kind in kinds.items():
+            _must(isinstance(state.get(name), kind), f"{name} is not a {kind.__name__}")
+        strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
+        _must(not strange, f"it holds {', '.join(sorted(strange))}")
+        parts, door = state["posterior_"].parts, state["_door"]
+        _must(isinstance(parts, RowParts), "its posterior has no parts")
+        _must(isinstance(state.get("feature_names_in_", np.empty(0)), np.ndarray), "names of columns are no list")
+        if isinstance(parts.data, Places):
+            _must(parts.alpha.shape == (len(parts.data),), "alpha is of other rows")
+            _must(parts.d == door.n_z + door.scaling.intercept, "Z has other columns than its scaling")
+            width = parts.data.x.shape[1] if isinstance(parts.data.x, np.ndarray) and parts.data.x.ndim == 2 else None
+            _must(width in (None, door.scaling.x_shift.size), "X has other columns than its scaling")
 
 
 @contextmanager
@@ -278,6 +304,7 @@ def _must(right: Any, what: str, error: type[Exception] = ValueError) -> None:
 class _Reader:
     archive: zipfile.ZipFile
     arrays: dict[int, np.ndarray]
+    finite: bool = True  # our own arrays are; a transformer's may hold NaN
 
     def value(self, node: Any) -> Any:
         if isinstance(node, list):
@@ -306,12 +333,10 @@ class _Reader:
     def _array(self, k: int) -> np.ndarray:
         if k not in self.arrays:
             info = self.archive.getinfo(_member(k))
-            _must(
-                info.compress_type == zipfile.ZIP_STORED, "an array is compressed"
-            )  # a small file cannot ask for much memory
             with self.archive.open(info) as file:
                 array = _read_array(file, info.file_size)
                 _must(not file.read(1), "an array is longer than it says")  # and the checksum is compared at the end
+            _must(not self.finite or array.dtype.kind != "f" or np.isfinite(array).all(), "an array holds what is no number")
             self.arrays[k] = array
         return self.arrays[k]
 
@@ -319,7 +344,8 @@ class _Reader:
         module, _, kind = name.rpartition(".")
         _must(kind in TRANSFORMERS.get(module, ()), f"it names {name!r}, which is not among what a model may hold")
         made: BaseEstimator = object.__new__(getattr(importlib.import_module(module), kind))
-        made.__dict__.update({key: self.value(item) for key, item in of.items()})
+        inside = replace(self, finite=False)
+        made.__dict__.update({key: None if key == LEFT_BEHIND else inside.value(item) for key, item in of.items()})
         return made
 
 

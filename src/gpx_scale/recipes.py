@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .errors import InputError
-from .tables import MOST_LEVELS, PLAIN, Column, Table, Way, header_of, listed, must_have, read_table
+from .tables import DATE, MOST_LEVELS, NUMBER, PLAIN, Column, Table, Way, header_of, listed, looks_like, must_have, read_table
 
 FEW_LEVELS = 50  # a category has no more, or fewer than a tenth of the rows and MOST_LEVELS
 VECTOR = 100  # dimensions of the vector that the kernel sees of a text
+SAMPLE = 50_000  # rows, of a table that is read in chunks, that words are taken from
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,23 @@ class Wish:
     drop: tuple[str, ...] = ()
 
     def among(self, names: list[str], file: str) -> Wish:
-        """The same with every column named."""
-        asked = [name for name in (*self.x, *self.z, *self.drop, self.text, self.target) if name is not None]
-        must_have(asked, names, file)
-        some = tuple(name for name in names if name != self.target and name not in self.drop)
-        if self.target is not None and self.target in (*self.x, *self.z, self.text):
-            raise InputError(f"{self.target!r} is the target: it cannot explain itself")
-        if self.text is not None:
-            return self
-        z = self.z or (tuple(name for name in some if name not in self.x) if self.x else some)
-        if not some or not z:
-            raise InputError(f"{file} has no columns to explain by: it has {listed(names)}")
-        return replace(self, x=self.x or some, z=z)
+        """The same with every column named as in the file, which may have spaces around."""
+        spaced = {name.strip(): name for name in names} | {name: name for name in names}
+        target, text = (None if name is None else spaced.get(name, name) for name in (self.target, self.text))
+        x, z, drop = (tuple(dict.fromkeys(spaced.get(name, name) for name in some)) for some in (self.x, self.z, self.drop))
+        used = [name for name in (*x, *z, text, target) if name is not None]
+        must_have([*used, *drop], names, file)
+        if target is not None and target in (*x, *z, text):
+            raise InputError(f"{target!r} is the target: it cannot explain itself")
+        if both := [name for name in drop if name in used]:
+            raise InputError(f"{listed(both)} is both asked for and left out")
+        some = tuple(name for name in names if name != target and name not in drop)
+        if text is None:
+            z = z or (tuple(name for name in some if name not in x) if x else some)
+            if not some or not z:
+                raise InputError(f"{file} has no columns to explain by: it has {listed(names)}")
+            x = x or some
+        return Wish(target, x, z, text, drop)
 
     @property
     def wanted(self) -> list[str]:
@@ -72,7 +79,7 @@ class Recipe:
             x, z = (encoder_of([table.columns[name] for name in names], table.rows) for names in (wish.x, wish.z))
             how = {"x_transformer": x, "z_transformer": z}
         else:
-            how = texts_of(wish.text, next(table.chunks())[wish.text].tolist())
+            how = texts_of(wish.text, table.spread(SAMPLE)[wish.text].tolist())
         return cls(table, wish.target, [name for name in table.columns if name in wish.wanted], how)
 
     def split(self, frame: Any) -> tuple[Any, Any]:
@@ -84,8 +91,8 @@ class Recipe:
         """What to give `fit`, and the transformers: all rows, or a stream of them and transformers that are fitted."""
         if self.table.held is not None:
             return *self.split(self.table.held), self.transformers
-        first, _ = self.split(next(self.table.chunks()))
-        return self._stream, None, {name: how.fit(first) for name, how in self.transformers.items()}
+        some, _ = self.split(self.table.spread(SAMPLE))
+        return self._stream, None, {name: how.fit(some) for name, how in self.transformers.items()}
 
     def _stream(self) -> Iterator[tuple[Any, Any]]:
         return (self.split(frame) for frame in self.table.chunks())
@@ -100,6 +107,9 @@ def _must_vary(target: Column, rows: int) -> None:
 
 def encoder_of(columns: Sequence[Column], rows: int) -> ColumnTransformer:
     """Numbers as they are, a column of 0 and 1 for each level of a category, named `column_level`."""
+    names = [name for column in columns for name in ([f"{column.name}_{level}" for level in column.levels] or [column.name])]
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise InputError(f"{listed(twice, 5)} would be the name of a column and of a category's value: rename one of them")
     steps: list[tuple[str, Any, list[str]]] = []
     for kind, run in itertools.groupby(columns, key=lambda column: column.kind):
         some = list(run)
@@ -113,6 +123,14 @@ def encoder_of(columns: Sequence[Column], rows: int) -> ColumnTransformer:
 
 def must_be_category(column: Column, rows: int) -> None:
     count = len(column.levels)
+    for form, what in (
+        (DATE, "dates: make numbers of them, such as days since the first"),
+        (NUMBER, "numbers: write them plainly"),
+    ):
+        if count and looks_like(form, column.levels):
+            raise InputError(
+                f"column {column.name!r} looks like {what} (it has {listed(sorted(column.levels), 3)}), or --drop it"
+            )
     if count > FEW_LEVELS and count > min(rows / 10, MOST_LEVELS):
         many = f"more than {MOST_LEVELS}" if count > MOST_LEVELS else str(count)
         raise InputError(
@@ -124,14 +142,13 @@ def must_be_category(column: Column, rows: int) -> None:
 def texts_of(name: str, documents: Sequence[str]) -> dict[str, Any]:
     """Transformers of one column of documents: x is a vector of each, z the words that more than one of them has."""
     least = 2 if len(documents) > 20 else 1
-    try:
-        size = len(TfidfVectorizer(min_df=least).fit(documents).vocabulary_)
-        words = CountVectorizer(binary=True, min_df=least, stop_words="english")
-        words.fit(documents)
+    try:  # words are chosen once, and are the same for every part of the documents
+        every = sorted(CountVectorizer(min_df=least).fit(documents).vocabulary_)
+        telling = sorted(CountVectorizer(min_df=least, stop_words="english").fit(documents).vocabulary_)
     except ValueError as error:
         raise InputError(f"column {name!r} has no words to go by: {error}") from None
-    vector: Any = TfidfVectorizer(min_df=least)
-    if (dimensions := min(VECTOR, size // 2, len(documents) // 2)) > 1:  # half: a fold of the texts has fewer words
+    words, vector = CountVectorizer(binary=True, vocabulary=telling), TfidfVectorizer(vocabulary=every)
+    if (dimensions := min(VECTOR, len(every) // 2, len(documents) // 2)) > 1:  # half: of a part of the documents too
         vector = make_pipeline(vector, TruncatedSVD(dimensions, random_state=0))
     named = {"verbose_feature_names_out": False, "sparse_threshold": 1.0}
     return {
@@ -151,13 +168,16 @@ def asked_by(model: Any) -> dict[str, Column]:
     if model._door.separate:
         raise InputError("this model was fitted with a separate Z, which a file does not say: use it from Python")
     found = {name: Column(name, "number") for name in names}
-    for transformer in (model.x_transformer, model.z_transformer):
-        for _, how, columns in getattr(transformer, "transformers", ()):
-            if isinstance(how, OneHotEncoder):
-                for name, levels in zip(columns, how.categories, strict=True):
-                    found[name] = Column(name, "category", set(levels))
-            elif isinstance(columns, str):
+    for transformer in (model._door.gate.x_transformer, model._door.gate.z_transformer):
+        for _, how, columns in getattr(transformer, "transformers_", ()):
+            if isinstance(columns, str):
                 found[columns] = Column(columns, "text")
+            elif isinstance(how, OneHotEncoder):
+                for name, levels in zip(columns, how.categories_, strict=True):
+                    if name in found and all(isinstance(level, str) for level in levels):
+                        found[name] = Column(name, "category", set(levels))
+            elif hasattr(how, "transform") and not isinstance(how, FunctionTransformer):
+                found.update({name: Column(name) for name in columns if name in found})  # it knows what it takes
     return found
 
 
@@ -171,7 +191,7 @@ def table_for(model: Any, path: Any, way: Way = PLAIN, also: str | None = None) 
     asked, names = asked_by(model), header_of(path, way)
     lacking = [name for name in asked if name not in names]
     if lacking:
-        others = [name for name in names if name not in asked]
+        others = [name for name in names if name not in asked and name != model.target_name_]
         raise InputError(
             f"{Path(path).name} does not have the columns of this model: missing {listed(lacking)}"
             + (f"; not of the model: {listed(others)}" if others else "")

@@ -117,7 +117,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
     m, d = explanation.weights.shape
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
     importance, features = explanation.importance(), _counted(d, "feature")
-    spread = max(float(np.std(explanation.prediction)), float(importance.max()))
+    spread = max(_deviation(explanation.prediction), float(importance.max()))
     decimals = max(0, 2 - math.floor(math.log10(spread or 1.0)))  # three digits of what tells samples apart
     return {
         "id": identifier,
@@ -169,10 +169,12 @@ def _card(fit: FitReport) -> dict[str, Any]:
 def _figures(section: Section) -> list[tuple[str, str]]:
     """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
     explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), _percent(section.level)
-    mse, variance = float(np.mean((y - explanation.prediction) ** 2)), float(np.var(y))
-    figures = [(_number(math.sqrt(mse)), "root mean squared error")]
-    if variance > 0:
-        figures.append((_number(1 - mse / variance, 3), f"R²; standardised mean squared error {_number(mse / variance, 3)}"))
+    missed, scale = y - explanation.prediction, float(np.abs(y).max()) or 1.0  # squares of what is scaled stay finite
+    rmse, spread = scale * float(np.sqrt(np.mean((missed / scale) ** 2))), _deviation(y)
+    figures = [(_number(rmse), "root mean squared error")]
+    if spread > 0:
+        error = (rmse / spread) ** 2
+        figures.append((_number(1 - error, 3), f"R²; standardised mean squared error {_number(error, 3)}"))
     if explanation.prediction_std is not None:
         share = f"{explanation.coverage(y, section.level):.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
@@ -182,6 +184,11 @@ def _figures(section: Section) -> list[tuple[str, str]]:
         lower, upper = explanation.prediction_interval(section.level)
         figures.append((_number(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
     return figures
+
+
+def _deviation(values: np.ndarray) -> float:
+    scale = float(np.abs(values).max()) or 1.0
+    return scale * float(np.std(values / scale))
 
 
 def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[str, Any]]:

@@ -6,9 +6,14 @@ of few rows is kept as it is read; of more, every later pass reads the file agai
 
 from __future__ import annotations
 
+import datetime
 import difflib
+import json
+import re
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+import zlib
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +69,10 @@ class Table:
         kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
         return (_typed(frame, self.columns) for frame in _frames(self.path, self.way, list(self.columns), kinds))
 
+    def spread(self, most: int) -> Any:
+        """Rows evenly spread over the table, at most so many."""
+        return self.taken(np.unique(np.linspace(0, self.rows - 1, min(most, self.rows)).astype(int)))
+
     def taken(self, rows: np.ndarray) -> Any:
         """Some rows, in ascending order, as one frame."""
         start, found = 0, []
@@ -86,13 +95,13 @@ def header_of(path: Any, way: Way = PLAIN) -> list[str]:
         raise InputError(f"{path.name!r}: give a file that ends in {', '.join(SUFFIXES)}")
     with _readable(path):
         if _is_parquet(path):
-            names = [str(name) for name in _parquet(path).schema_arrow.names]
+            names = _parquet_names(path)
         else:
             first = needed("pandas", "cli").read_csv(
                 path, header=None, nrows=1, dtype=str, keep_default_na=False, **_how(path, way)
             )
             names = [str(name) for name in first.iloc[0]]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them")
     if "" in names:
@@ -113,7 +122,10 @@ def read_table(
     kept in memory at most."""
     path, hold = Path(path), HELD_ROWS if hold is None else hold
     names = header_of(path, way)
-    wanted = names if wanted is None else [name for name in names if name in set(must_have(wanted, names, path.name))]
+    if wanted is not None:
+        must_have(wanted, names, path.name)
+    some = set(names if wanted is None else wanted)
+    wanted = [name for name in names if name in some]
     found = {name: Column(name, (kinds or {}).get(name, "")) for name in wanted}
     rows = 0
     kept: list[Any] | None = []
@@ -121,7 +133,7 @@ def read_table(
     with closing(_frames(path, way, wanted, as_written)) as frames:
         for frame in frames:
             for name in wanted:
-                _survey(frame[name], found[name], rows, path.name, must_be=(kinds or {}).get(name, ""))
+                _survey(frame[name], found[name], rows, path.name, (kinds or {}).get(name, ""), _is_parquet(path))
             rows += len(frame)
             if kept is not None:
                 kept = [*kept, _typed(frame, found)] if rows <= hold else None
@@ -131,14 +143,14 @@ def read_table(
     return Table(path, way, found, rows, held)
 
 
-def must_have(wanted: Sequence[str], names: list[str], file: str) -> Sequence[str]:
+def must_have(wanted: Sequence[str], names: list[str], file: str) -> None:
+    known = set(names)
     for name in wanted:
-        if name not in names:
+        if name not in known:
             folded = {other.strip().casefold(): other for other in names}
             near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.6)
             hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
             raise InputError(f"{file} has no column {name!r}, only {listed(names)}{hint}")
-    return wanted
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -154,6 +166,13 @@ def _parquet(path: Path) -> Any:
     return needed("pyarrow.parquet", "files").ParquetFile(path)
 
 
+def _parquet_names(path: Path) -> list[str]:
+    """Without the index that pandas leaves among the columns."""
+    schema = _parquet(path).schema_arrow
+    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
+    return [str(name) for name in schema.names if name not in index]
+
+
 def _how(path: Path, way: Way) -> dict[str, Any]:
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
     return {"sep": way.separator or ("\t" if tabbed else ","), "encoding": way.encoding, "index_col": False}
@@ -166,7 +185,9 @@ def _frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str]) -> 
             batches = _parquet(path).iter_batches(batch_size=CHUNK, columns=columns)
             frames = (batch.to_pandas(ignore_metadata=True) for batch in batches)
         else:  # all columns: of some, rows that are too long would pass
-            frames = needed("pandas", "cli").read_csv(path, dtype=kinds, chunksize=CHUNK, **_how(path, way))
+            blank = len(header_of(path, way)) > 1  # in a table of one column, an empty line is a value that is missing
+            pandas = needed("pandas", "cli")
+            frames = pandas.read_csv(path, dtype=kinds, chunksize=CHUNK, skip_blank_lines=blank, **_how(path, way))
     with closing(frames):  # type: ignore[type-var]
         while True:
             with _readable(path):
@@ -190,7 +211,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path.name} is not UTF-8 ({error.reason} at byte {error.start}): give --encoding, such as latin-1"
         ) from error
-    except (ValueError, OSError, EOFError, Warning, LookupError) as error:
+    except (ValueError, OSError, EOFError, Warning, LookupError, zlib.error) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise InputError(f"{path.name} cannot be read as a table: {said[0]}") from error
 
@@ -198,16 +219,22 @@ def _readable(path: Path) -> Iterator[None]:
 # ----------------------------------------------------------------------------------------------------------- surveying
 
 
-def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "") -> None:
-    """What a chunk of a column says of it; what is wrong is named by its row, counted from 1 below the header."""
+def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False) -> None:
+    """What a chunk of a column says of it; what is wrong is named by its row, counted from 1 below the header. `typed`: the
+    file says what its columns are, so that texts are no numbers, whatever they look like."""
     missing = values.isna().to_numpy()
     if missing.any():
         raise InputError(
-            f"{file}: row {start + int(missing.argmax()) + 1}, column {column.name!r} is missing, one of {missing.sum()}: "
-            "fill or drop such rows first"
+            f"{file}: row {start + int(missing.argmax()) + 1}, column {column.name!r} is missing, one of {missing.sum()} "
+            "(empty, or a word for that such as NA, None or null): fill or drop such rows first"
         )
-    if values.dtype.kind in "Mm":
+    first = values.iloc[0]
+    if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
         raise InputError(f"{file}: column {column.name!r} holds times: make numbers of them, such as days since the first")
+    if isinstance(first, list | tuple | dict | set | bytes | np.ndarray):
+        raise InputError(
+            f"{file}: column {column.name!r} holds a {type(first).__name__} in each row: leave it out with --drop"
+        )
     if values.dtype.kind in "biuf":
         numbers = values.to_numpy(dtype=float)
         if not np.isfinite(numbers).all():
@@ -220,6 +247,8 @@ def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "
     if column.kind == "text":
         return
     number = needed("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
+    if typed and isinstance(first, str):
+        number = np.zeros_like(number)
     at = int((~number).argmax())
     if number.all() and must_be != "category":  # numbers that the file keeps as text
         _survey(texts.astype(float), column, start, file)
@@ -238,9 +267,19 @@ def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file
 
 
 def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
+    remedy = "write numbers plainly, as in 1200.5" if looks_like(NUMBER, [str(value)]) else "make it one or the other"
     return InputError(
-        f"{file}: column {name!r} holds numbers and other things: {str(value)!r} in row {row + 1}. Make it one or the other"
+        f"{file}: column {name!r} is to hold numbers, or holds some, and row {row + 1} is {str(value)!r}: {remedy}"
     )
+
+
+NUMBER = re.compile(r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?")  # but not written plainly
+DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+
+
+def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
+    """Whether every text has a form."""
+    return all(form.fullmatch(text.strip()) for text in texts)
 
 
 def _typed(frame: Any, columns: dict[str, Column]) -> Any:
@@ -251,19 +290,27 @@ def _typed(frame: Any, columns: dict[str, Column]) -> Any:
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
-WRITERS: dict[str, Callable[[Any, Path], None]] = {
+WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),
     ".csv.gz": lambda frame, path: frame.to_csv(path, index=False),
     ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
     ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
-    ".json": lambda frame, path: frame.to_json(path, orient="records", double_precision=15),
+    ".json": lambda frame, path: path.write_text(json.dumps(frame.to_dict("records"), allow_nan=False), encoding="utf-8"),
 }
 
 
-def writable_table(out: Path | None) -> None:
+def writable_table(out: Path | None, *inputs: Path) -> None:
     """An error where a table could not be written, before it is computed."""
     if out is not None:
-        _writer(writable(out))
+        _writer(apart(out, *inputs))
+
+
+def apart(out: Path, *inputs: Path) -> Path:
+    """A file that can be written, and is none of those that are read."""
+    path = writable(out)
+    if any(other.exists() and path.exists() and path.samefile(other) for other in inputs):
+        raise InputError(f"--out {str(out)!r} is also what is read: name another file")
+    return path
 
 
 def write_table(frame: Any, out: Path) -> None:
@@ -271,7 +318,7 @@ def write_table(frame: Any, out: Path) -> None:
         _writer(out)(frame, beside)
 
 
-def _writer(out: Path) -> Callable[[Any, Path], None]:
+def _writer(out: Path) -> Callable[[Any, Path], Any]:
     found = [write for suffix, write in WRITERS.items() if out.name.lower().endswith(suffix)]
     if not found:
         raise InputError(f"--out {str(out)!r}: give a file that ends in {', '.join(WRITERS)}")

@@ -20,10 +20,12 @@ class Measures(NamedTuple):
 
     @classmethod
     def of(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float) -> Measures:
+        """R^2 is NaN where y does not vary."""
         lower, upper = between(mean, std, level)
-        squared = np.mean((y - mean) ** 2)
-        spread = max(float(np.var(y)), float(np.finfo(float).tiny))
-        return cls(float(np.sqrt(squared)), float(1.0 - squared / spread), float(np.mean((lower <= y) & (y <= upper))))
+        scale = max(float(np.abs(y).max()), float(np.abs(mean).max()), float(np.finfo(float).tiny))  # squares stay finite
+        squared, spread = np.mean(((y - mean) / scale) ** 2), np.var(y / scale)
+        r2 = 1.0 - squared / spread if np.ptp(y) > 0 else np.nan
+        return cls(scale * float(np.sqrt(squared)), float(r2), float(np.mean((lower <= y) & (y <= upper))))
 
 
 class Validation(NamedTuple):
@@ -33,10 +35,18 @@ class Validation(NamedTuple):
     explanation: Explanation | None
 
     def mean(self) -> Measures:
-        return Measures(*np.mean([measures for _, measures in self.folds], axis=0).tolist())
+        return Measures(*(float(np.mean(column)) for column in self._columns()))
 
     def deviation(self) -> Measures:
-        return Measures(*np.std([measures for _, measures in self.folds], axis=0).tolist())
+        scales = [float(np.abs(column).max()) or 1.0 for column in self._columns()]
+        return Measures(
+            *(scale * float(np.std(column / scale)) for scale, column in zip(scales, self._columns(), strict=True))
+        )
+
+    def _columns(self) -> list[np.ndarray]:
+        """Each measure of the parts that have it."""
+        columns = np.array([measures for _, measures in self.folds]).T
+        return [column[np.isfinite(column)] if np.isfinite(column).any() else column for column in columns]
 
 
 def cross_validate(

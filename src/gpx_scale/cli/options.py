@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 try:
+    import rich  # noqa: F401  (what tables are printed by)
     import typer
 except ImportError as error:
     raise SystemExit(f"gpx-scale needs {error.name}: pip install 'gpx-scale[cli]'") from None
@@ -33,7 +34,7 @@ Memory = Annotated[
     str | None, typer.Option("--memory-limit", help="Such as 8GiB. Default: 80% of what is available.", show_default=False)
 ]
 Jobs = Annotated[int | None, typer.Option("--n-jobs", help="Threads. Default: all cores.", show_default=False)]
-Seed = Annotated[int, typer.Option(help="Of all that is drawn.")]
+Seed = Annotated[int, typer.Option(help="Of all that is drawn.", min=0, max=2**32 - 1)]
 Level = Annotated[float, typer.Option(help="Probability of the intervals.", min=0.01, max=0.9999)]
 Separator = Annotated[str | None, typer.Option("--sep", help="Between the fields of a .csv; default: a comma.")]
 Encoding = Annotated[str, typer.Option(help="Of a .csv or .tsv.")]

@@ -1,0 +1,7 @@
+"""`python -m gpx_scale.cli`."""
+
+import sys
+
+from . import main
+
+sys.exit(main())
