@@ -67,4 +67,4 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build gpx_demo .benchmarks
+	rm -rf $(VENV) docs/_build docs/auto_gallery gpx_demo .benchmarks

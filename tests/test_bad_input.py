@@ -372,3 +372,11 @@ def test_more_broken_input_is_named():
     X_before = explanation.data.copy()
     assert explanation.data is not X
     assert_allclose(explanation.data, X_before)
+
+
+def test_a_frame_with_texts_names_the_column():
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "city": ["Nara", "Kyoto", "Nara"]})
+    with pytest.raises(InputError, match=r"column 'city' of X holds text \('Nara'\).*OneHotEncoder"):
+        GPXRegressor().fit(frame, [1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match="column 'city' of Z holds text"):
+        GPXRegressor().fit(frame[["size"]], [1.0, 2.0, 3.0], frame)

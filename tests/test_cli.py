@@ -113,7 +113,7 @@ def test_predict(folder, tmp_path, capsys, out):
     read = {"tsv": lambda path: pd.read_csv(path, sep="\t"), "parquet": pd.read_parquet, "json": pd.read_json}
     frame = read.get((out or "p.csv").split(".")[1], pd.read_csv)(tmp_path / (out or "p.csv"))
     mean, std = gpx_scale.load(folder / "few.gpx").predict(NEW.drop(columns="target"), return_std=True)
-    assert list(frame) == ["row", "prediction", "std", "lower", "upper"]
+    assert list(frame) == ["row", "prediction", "prediction_std", "lower", "upper"]
     np.testing.assert_allclose(frame["prediction"], mean, rtol=1e-12)
     np.testing.assert_allclose(frame["upper"] - frame["lower"], 2 * 1.6448536269514722 * std, rtol=1e-9)
 
@@ -419,7 +419,7 @@ def test_numbers_keep_their_digits_in_json(tmp_path, capsys):
     assert main(["fit", str(path), "-t", "y", "-o", model]) == 0
     for out in ("p.json", "p.csv"):
         assert main(["predict", model, str(path), "--out", str(tmp_path / out)]) == 0
-    found = [record["std"] for record in json.loads((tmp_path / "p.json").read_text())]
+    found = [record["prediction_std"] for record in json.loads((tmp_path / "p.json").read_text())]
     assert found == [float(line.split(",")[2]) for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
 
 

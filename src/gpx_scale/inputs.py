@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -275,20 +275,43 @@ def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
     if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
         raise InputError(f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words")
     _must_be_whole(A, name)
-    A = check_array(
-        A,
-        accept_sparse="csr" if like is not False else False,
-        dtype=np.float64,
-        order="C",
-        input_name=name,
-        estimator="GPXRegressor",
-    )
+    with _texts_named(A, name):
+        A = check_array(
+            A,
+            accept_sparse="csr" if like is not False else False,
+            dtype=np.float64,
+            order="C",
+            input_name=name,
+            estimator="GPXRegressor",
+        )
     size = np.abs(A.data if sp.issparse(A) else A).max(initial=0.0)
     if size > 1e300:
         raise InputError(f"{name} holds {size:.1e}: rescale it, numbers this large leave float64")
     if like is None or like == sp.issparse(A):
         return A
     return sp.csr_array(A)
+
+
+@contextmanager
+def _texts_named(A: Any, name: str) -> Iterator[None]:
+    """An error on a frame with texts says which column, and what makes numbers of it."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        for column in A.columns if hasattr(A, "iloc") and A.ndim == 2 else ():
+            first = (
+                next((value for value in A[column].head(100) if isinstance(value, str)), None) if _once(A, column) else None
+            )
+            if first is not None:
+                raise InputError(
+                    f"column {column!r} of {name} holds text ({first!r}): give a z_transformer (and x_transformer) that makes "
+                    "numbers of it, such as a ColumnTransformer with OneHotEncoder (docs/tabular.md)"
+                ) from error
+        raise
+
+
+def _once(A: Any, column: Any) -> bool:
+    return list(A.columns).count(column) == 1
 
 
 def _is_text(A: Any) -> bool:

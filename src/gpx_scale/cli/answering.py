@@ -43,7 +43,7 @@ def predict(
         pieces.append(np.column_stack([mean, std]))
     mean, std = np.concatenate(pieces).T
     lower, upper = between(mean, std, level)
-    columns = {"row": np.arange(1, len(mean) + 1), "prediction": mean, "std": std, "lower": lower, "upper": upper}
+    columns = {"row": np.arange(1, len(mean) + 1), "prediction": mean, "prediction_std": std, "lower": lower, "upper": upper}
     write(pandas.DataFrame(columns), out)
 
 

@@ -100,6 +100,8 @@ def plot_images(
     Each line has one scale of colours. titles : of the samples, above their predictions.
     """
     rows = list(rows)
+    if not rows:
+        raise InputError("there are no samples to draw")
     if titles is not None and len(titles) != len(rows):
         raise InputError(f"{len(titles)} titles for {len(rows)} samples")
     lines = [what for what in IMAGES if what != "certainty" or explanation.weights_std is not None]
