@@ -287,7 +287,7 @@ def test_broken_questions_are_named(call, words):
         call(GPXRegressor(optimizer=None).fit(X, y))
 
 
-# ------------------------------------------------------------------------------------- found by hostile testing, kept
+# ------------------------------------------------------------------------------------- what could go wrong, and once did
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "rq"])

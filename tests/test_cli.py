@@ -148,6 +148,9 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
     page = (tmp_path / "r.html").read_text()
     assert "95% intervals hold" in page
     assert "30 of 30 rows of known.csv" in page
+    assert "Of held-out samples" in page
+    assert main(["report", str(folder / "few.gpx"), str(folder / "few.csv"), "--out", str(tmp_path / "seen.html")]) == 0
+    assert "120 of 120 are samples that the model was fitted on" in (tmp_path / "seen.html").read_text()
     assert main(["report", str(folder / "few.gpx"), str(folder / "new.csv"), "--out", str(tmp_path / "r.html")]) == 0
     assert "intervals hold" not in (tmp_path / "r.html").read_text()
 
@@ -159,7 +162,14 @@ def test_evaluate(folder, capsys):
         assert words in out
 
 
-@pytest.mark.parametrize(("load", "rows"), [(datasets.load_boston, 506), (datasets.load_abalone, 2000)])
+@pytest.mark.parametrize(
+    ("load", "rows"),
+    [
+        (datasets.load_boston, 506),
+        (datasets.load_abalone, 2000),
+        pytest.param(datasets.load_abalone, 4177, marks=pytest.mark.slow),
+    ],
+)
 def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys):
     """Between 90 and 99% of values that a model has not seen are within its 95% intervals, and the report says so."""
     data = load()
@@ -272,12 +282,13 @@ ROWS = "\n".join(f"{k % 7},{'ab'[k % 2]},{k * k % 11}" for k in range(30))
         (f"size,kind,y\r\n{ROWS}\r\n".replace("\n", "\r\n").replace("\r\r", "\r"), "utf-8", []),
         (f'size,kind,y\n1,"a\nb",3\n2,"a, ""b""",4\n{ROWS}', "utf-8", []),
         (f"size;kind;y\n{ROWS.replace(',', ';')}", "utf-8", ["--sep", ";"]),
+        (f"size\tkind\ty\n{ROWS}".replace(",", "\t"), "utf-8", ["--sep", "\\t"]),
         (f"größe,kind,y\n{ROWS}", "latin-1", ["--encoding", "latin-1"]),
         (f"size,kind,y\n{ROWS}\n\n", "utf-8", []),
         (f"size,kind,y\n{ROWS}".replace("a", "<script>").replace("b", "=1+1"), "utf-8", []),
         (f"prediction,sample,y\n{ROWS}", "utf-8", []),
     ],
-    ids=["bom", "windows", "quoted newlines", "semicolons", "latin", "blank line", "markup", "our names"],
+    ids=["bom", "windows", "quoted newlines", "semicolons", "tabs", "latin", "blank line", "markup", "our names"],
 )
 def test_tables_that_work(text, encoding, options, tmp_path, capsys):
     path, model = written(tmp_path, text, encoding=encoding), str(tmp_path / "m.gpx")
@@ -289,10 +300,9 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         assert ("a feature is named 'prediction'" in said(capsys)[1]) == ours
     assert main(["report", model, str(path), "--out", str(tmp_path / "r.html"), *options]) == 0
     assert "<script>_" not in (tmp_path / "r.html").read_text()
-    assert (
-        f"{len(pd.read_csv(path, encoding=encoding, sep=options[1] if '--sep' in options else ','))} of"
-        in (tmp_path / "r.html").read_text()
-    )
+    separator = {"\\t": "\t"}.get(options[1], options[1]) if "--sep" in options else ","
+    rows = len(pd.read_csv(path, encoding=encoding, sep=separator))
+    assert f"{rows} of {rows} rows" in (tmp_path / "r.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -378,8 +388,10 @@ def test_names_with_spaces_and_commas(tmp_path, capsys):
     path = written(tmp_path, ' a,"b,c",y \n' + "\n".join(f"{k},{k % 5},{k % 3}" for k in range(20)))
     assert main(["fit", str(path), "-t", "y", "--x", "a", "--z", 'a, "b,c"', "-o", str(tmp_path / "m.gpx")]) == 0
     model = gpx_scale.load(tmp_path / "m.gpx")
-    assert model.target_name_ == "y "
-    assert model.explain(pd.DataFrame({" a": [1.0], "b,c": [2.0]})).feature_names == [" a", "b,c"]
+    assert model.target_name_ == "y"
+    assert model.explain(pd.DataFrame({"a": [1.0], "b,c": [2.0]})).feature_names == ["a", "b,c"]
+    versions = written(tmp_path, "v,y\n" + "\n".join(f"1.2.{k % 3},{k % 5}" for k in range(20)), "versions.csv")
+    assert main(["plan", str(versions), "-t", "y"]) == 0  # no dates
 
 
 @pytest.mark.parametrize(
@@ -491,12 +503,15 @@ def test_models_that_a_file_cannot_feed(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "explain", "report"])
-def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(command, folder, tmp_path, capsys):
+def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(command, folder, tmp_path, capsys, monkeypatch):
     given = [folder / "few.csv", "-t", "target"] if command == "fit" else [folder / "few.gpx", folder / "new.csv"]
     assert "no folder" in refused(capsys, command, *given, "--out", tmp_path / "none" / "out.csv")
     assert "is a folder" in refused(capsys, command, *given, "--out", tmp_path)
     if command in ("predict", "explain"):
         assert "ends in .csv" in refused(capsys, command, *given, "--out", tmp_path / "out.doc")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    assert "no permission to write" in refused(capsys, command, *given, "--out", tmp_path / "out.csv")
     assert not list(tmp_path.iterdir())
 
 
@@ -571,6 +586,19 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     late = pd.concat([FEW, FEW[:1].assign(bmi="wide")])
     late.to_csv(tmp_path / "late.csv", index=False)
     assert "row 121 is 'wide'" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
+
+
+def test_more_rows_than_are_held(tmp_path, capsys):
+    A = np.random.RandomState(0).normal(size=(100_500, 4)).round(3)
+    pd.DataFrame(A, columns=list("abcd")).assign(y=(A[:, 0] + A[:, 1] * A[:, 2]).round(3)).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    model = str(tmp_path / "m.gpx")
+    assert main(["fit", str(tmp_path / "t.csv"), "-t", "y", "-o", model, "--n-inducing", "20"]) == 0
+    fitted = gpx_scale.load(model)
+    assert fitted.solver_ == "inducing"
+    assert fitted.fit_report_.n_samples == 100_500
+    assert any("chunks" in reason for reason in fitted.fit_report_.reasons)
 
 
 @pytest.mark.slow

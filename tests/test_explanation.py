@@ -211,5 +211,7 @@ def test_explanations_are_joined(kind):
     other = replace(explanation, feature_names=["other", *explanation.feature_names[1:]])
     with pytest.raises(InputError, match="different features"):
         joined([explanation, other])
+    bare = replace(explanation, weights_std=None)
+    assert joined([explanation, bare]).weights_std is None
     with pytest.raises(InputError, match="no explanations"):
         joined([])

@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from matplotlib.colors import to_hex
+from sklearn.compose import make_column_transformer
+from sklearn.preprocessing import OneHotEncoder
 
 from gpx_scale import XZ, GPXRegressor, InputError, plots, text
 from gpx_scale.explanation import Explanation, Reason
@@ -335,12 +337,25 @@ def test_columns_that_cannot_be_walked_along_are_named(fitted):
             plots.plot_dependence(model, X, 0, on)
     with pytest.raises(InputError, match="feature='z'"):
         plots.plot_dependence(model, X, "z", 0)
-    more = X.assign(kind=pd.Categorical(["u"] * 60), day=pd.Timestamp("2020-01-01"))
-    with pytest.raises(InputError, match="columns kind, day of X are not numbers"):
-        plots.plot_dependence(model, more, 0, 0)
+    more = X.assign(kind=pd.Categorical(["u"] * 60))
+    with pytest.raises(InputError, match="column 'kind' of X is not of numbers"):
+        plots.plot_dependence(model, more, 0, "kind")
     for given in (["a text", "another"], sp.csr_array(np.eye(3)), np.arange(3.0)):
         with pytest.raises(InputError, match="dense table of numbers"):
             plots.plot_dependence(model, given, 0, 0)
+
+
+def test_categories_stay_at_what_is_most_frequent():
+    random = np.random.RandomState(0)
+    X = pd.DataFrame({"size": random.normal(size=60), "city": ["Nara"] * 40 + ["Kyoto"] * 20})
+    columns = make_column_transformer((OneHotEncoder(sparse_output=False), ["city"]), remainder="passthrough")
+    model = GPXRegressor(x_transformer=columns, z_transformer=columns, optimizer=None).fit(X, random.normal(size=60))
+    ax = plots.plot_dependence(model, X, "remainder__size", "size", points=7)
+    line = ax.get_lines()[0]
+    rows = pd.DataFrame({"size": line.get_xdata(), "city": "Nara"})
+    expected = model.explain(rows)
+    at = expected.feature_names.index("remainder__size")
+    np.testing.assert_allclose(line.get_ydata(), expected.weights[:, at])
 
 
 # --------------------------------------------------------------------------------------------------------------- maps

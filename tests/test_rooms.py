@@ -45,6 +45,8 @@ ORDER = [
         "solvers",
         "posterior",
         "explanation",
+        "assembly",
+        "metrics",
         "text",
         "plots",
         "report",

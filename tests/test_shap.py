@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_diabetes
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
@@ -88,8 +89,16 @@ def test_its_text_plot_takes_words(texts):
     assert "good" in shap.plots.text(theirs, display=False)
 
 
-def test_sparse_rows_are_made_dense_only_as_asked(texts):
+def test_sparse_rows_are_made_dense_only_as_asked(texts, monkeypatch):
+    seen, to_dense = [], sp.csr_array.toarray
+
+    def watched(self, *given, **named):
+        seen.append(self.shape)
+        return to_dense(self, *given, **named)
+
+    monkeypatch.setattr(sp.csr_array, "toarray", watched)
     assert texts[:2].to_shap().values.shape == (2, len(texts.feature_names))
+    assert set(seen) == {(2, len(texts.feature_names))}
 
 
 def test_without_deviations_there_are_no_bounds(explanation):

@@ -583,7 +583,7 @@ def test_pickles_and_checkpoints(tmp_path):
         GPXRegressor(solver="cg", checkpoint=tmp_path / "fit.npz").fit(X, y, CSR(Z))
 
 
-# ------------------------------------------------------------------------------------- what a hostile tester found
+# ------------------------------------------------------------------------------------- what could go wrong, and once did
 
 
 @pytest.mark.parametrize("sigma_y", [0.2, 0.01, 1e-4])

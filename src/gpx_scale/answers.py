@@ -12,8 +12,9 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .assembly import assemble, assemble_sparse, baseline_vector, checked_names, must_be_near
 from .errors import InputError, SolverUnavailable
-from .explanation import Explanation, assemble, assemble_sparse, baseline_vector, checked_names, must_be_near
+from .explanation import Explanation
 from .features import Features, SparseFeatures, repeated
 from .inputs import Door, remember_columns
 from .params import Params, whole

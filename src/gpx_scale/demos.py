@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +44,7 @@ def digits(verbose: int = 0) -> Demo:
         explanation,
         y=data.y[held],
         about=about,
+        seen=0,
         image_shape=(8, 8),
         sample_names=[f"a {digit}" for digit in classes],
     )
@@ -50,23 +52,32 @@ def digits(verbose: int = 0) -> Demo:
     return Demo(section, lambda: plot_images(explanation, one_of_each, (8, 8), titles=[f"digit {k}" for k in range(10)]))
 
 
+WORDS = {
+    **{"bmi": "body mass index", "bp": "blood pressure", "s1": "cholesterol", "s2": "LDL", "s3": "HDL"},
+    **{"s4": "cholesterol / HDL", "s5": "log triglycerides", "s6": "blood sugar"},
+}
+
+
 def diabetes(verbose: int = 0) -> Demo:
     """Progression of diabetes after a year, by ten measurements."""
     data = load_diabetes()
     X, X_held, y, y_held = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     model = GPXRegressor(random_state=0, verbose=verbose).fit(X, y)
-    explanation = model.explain(X_held, feature_names=data.feature_names)
+    explanation = model.explain(X_held, feature_names=[WORDS.get(name, name) for name in data.feature_names])
+    explanation = replace(explanation, target_name="progression")
     about = (
         "442 patients (scikit-learn): a measure of progression after a year, by ten measurements. Shown: held-out patients."
     )
-    return Demo(Section("Diabetes", explanation, y=y_held, about=about), lambda: _draw_patients(explanation))
+    return Demo(Section("Diabetes", explanation, y=y_held, about=about, seen=0), lambda: _draw_patients(explanation))
 
 
 def _draw_patients(explanation: Explanation) -> Any:
     """The highest and the lowest prediction."""
-    figure, axes = pyplot().subplots(1, 2, figsize=(12.5, 4.6), layout="constrained")
-    for ax, i in zip(axes, (explanation.prediction.argmax(), explanation.prediction.argmin()), strict=True):
+    figure, axes = pyplot().subplots(1, 2, figsize=(12.5, 4.6), layout="constrained", sharex=True)
+    ends = {"highest": explanation.prediction.argmax(), "lowest": explanation.prediction.argmin()}
+    for ax, (end, i) in zip(axes, ends.items(), strict=True):
         plot_contributions(explanation, int(i), ax=ax)
+        ax.set_title(f"{end} of {len(explanation)} patients: {ax.get_title()}")
     return figure
 
 
@@ -104,7 +115,7 @@ def text(verbose: int = 0) -> Demo:
     asked = [documents[i] for i in held]
     explanation = model.explain(asked)
     about = "The first words of docstrings: +1 for functions and classes of scikit-learn, -1 for those of scipy."
-    section = Section("Docstrings", explanation, y=y[held], about=about, documents=asked)
+    section = Section("Docstrings", explanation, y=y[held], about=about, seen=0, documents=asked)
     sure = abs(explanation.contributions) > 2 * explanation.contributions_std
     surest = int(np.argmax(sure.sum(axis=1)))
     return Demo(section, lambda: plot_text(asked[surest], explanation.top(surest, 100)).figure)
@@ -123,7 +134,7 @@ def spatial(verbose: int = 0) -> Demo:
         "10,000 made samples whose coefficients vary smoothly over a square. "
         f"{inside.mean():.1%} of the true coefficients at 500 new places are within two deviations."
     )
-    section = Section("Coefficients over space", explanation, y=data.y[held], about=about)
+    section = Section("Coefficients over space", explanation, y=data.y[held], about=about, seen=0)
     shown = model.explain(data.X[:4000], data.Z[:4000], feature_names=data.feature_names)
     return Demo(section, lambda: plot_map(shown, data.feature_names[1], data.X[:4000]))
 

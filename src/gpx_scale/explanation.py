@@ -13,12 +13,9 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 
 from .errors import InputError
-from .features import Features, SparseFeatures
-from .files import written_whole
-from .params import Params, whole
-from .posterior import Moments
+from .files import needed, written_whole
+from .params import whole
 from .progress import FitReport
-from .scaling import Scaling
 
 
 class Reason(NamedTuple):
@@ -181,10 +178,7 @@ class Explanation:
         level : bounds of that probability too: of every contribution, with the probability that it is positive; `wide`, of
         the predictions.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("Explanation.to_frame needs pandas: pip install pandas") from error
+        pd = needed("pandas", "files")
         if wide:
             make = pd.DataFrame.sparse.from_spmatrix if sp.issparse(self.contributions) else pd.DataFrame
             frame = make(self.contributions, columns=self.feature_names)
@@ -238,19 +232,16 @@ class Explanation:
 
         words : `data` are the words of each sample instead of numbers, as `shap.plots.text` takes them.
         """
-        try:
-            import shap
-        except ImportError as error:
-            raise ImportError("Explanation.to_shap needs shap: pip install 'gpx-scale[bench]'") from error
+        shap = needed("shap", "bench")
         bounds = {}
         if self.contributions_std is not None:
             names = ("lower_bounds", "upper_bounds")
-            bounds = {name: _dense(bound) for name, bound in zip(names, self.interval(level), strict=True)}
-        data = _dense(self.data)
+            bounds = {name: dense(bound) for name, bound in zip(names, self.interval(level), strict=True)}
+        data = dense(self.data)
         if words:
             data = np.where(data != 0, np.array([f"{name} " for name in self.feature_names], dtype=object), "")
         return shap.Explanation(
-            values=_dense(self.contributions),
+            values=dense(self.contributions),
             base_values=self.base_values,
             data=data,
             feature_names=self.feature_names,
@@ -294,12 +285,13 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
     arrays: dict[str, Any] = {}
     for name in (field.name for field in fields(Explanation) if field.name not in OF_THE_MODEL):
         values = [getattr(part, name) for part in parts]
-        if all(value is not None for value in values):
+        if any(value is None for value in values):  # what some do not have, all together do not
+            arrays[name] = None
+        else:
             arrays[name] = sp.vstack(values, format="csr") if sp.issparse(values[0]) else np.concatenate(values)
     return replace(parts[-1], **arrays)
 
 
-FAR = 1e6  # of 16 digits, 10 are left
 OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
 
 
@@ -325,111 +317,6 @@ def _probability_positive(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray
         return np.where(deviation > 0, ndtr(mean / deviation), (mean > 0).astype(float))
 
 
-def _dense(A: Any) -> np.ndarray:
+def dense(A: Any) -> np.ndarray:
+    """Of an array or a csr_array."""
     return A.toarray() if sp.issparse(A) else np.asarray(A)
-
-
-def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
-    """The z to which contributions are relative, in the user's units: "mean", "zero" or an array;  (d,)."""
-    d = scaling.z_scale.size
-    if isinstance(baseline, str) and baseline == "mean":
-        return scaling.z_baseline
-    if isinstance(baseline, str) and baseline == "zero":
-        return np.zeros(d)
-    try:
-        vector = np.asarray(baseline, dtype=float)
-    except (TypeError, ValueError):
-        vector = np.empty(0)
-    if vector.shape != (d,) or not np.isfinite(vector).all():
-        raise InputError(f'baseline={baseline!r}: give "mean", "zero" or {d} finite numbers')
-    return vector
-
-
-def must_be_near(base: np.ndarray, features: Features) -> None:
-    """A baseline (d~,) in the engine's units: from far away, contributions and base value are huge, and their sum has no
-    digits left."""
-    largest = np.abs(features.arrays[-1]).max(initial=1.0)
-    if (far := float(np.abs(base).max(initial=0.0))) > FAR * largest:
-        raise InputError(
-            f"the baseline is {far / largest:.0e} times as large as the data: contributions would lose their digits"
-        )
-
-
-def assemble(
-    moments: Moments,
-    raw_z: np.ndarray,
-    baseline: np.ndarray,
-    scaling: Scaling,
-    params: Params,
-    known: dict[str, Any],
-) -> Explanation:
-    """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
-    weights = scaling.weights(moments.mean)
-    shift = raw_z - baseline
-    contributions = weights * shift
-    base_values = scaling.prediction((moments.mean * scaling.z_row(baseline)).sum(axis=1))
-    weights_std = contributions_std = weights_cov = None
-    if moments.var is not None:
-        weights_std = np.abs(scaling.weights(np.sqrt(moments.var)))
-        contributions_std = weights_std * np.abs(shift)
-    if moments.cov is not None:
-        weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.cov), 1, 2))
-    prediction = base_values + contributions.sum(axis=1)
-    return Explanation(
-        weights=weights,
-        weights_std=weights_std,
-        contributions=contributions,
-        contributions_std=contributions_std,
-        base_values=base_values,
-        prediction=prediction,
-        data=raw_z.copy(),
-        weights_cov=weights_cov,
-        **_deviations(moments, scaling, params),
-        **known,
-    )
-
-
-def assemble_sparse(
-    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Params, known: dict[str, Any]
-) -> Explanation:
-    """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
-    d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))])
-    pattern = SparseFeatures(pointers, z.indices[z.span][counted], z.values[z.span][counted], d)
-    weights = scaling.y_scale * moments.mean[counted]
-    intercepts = np.bincount(z.entry_rows[~counted], moments.mean[~counted], minlength=len(z))
-    base_values = scaling.prediction(intercepts)
-    contributions = pattern.with_values(weights * pattern.values)
-    weights_std = contributions_std = None
-    if moments.var is not None:
-        deviations = scaling.y_scale * np.sqrt(moments.var[counted])
-        weights_std = pattern.with_values(deviations)
-        contributions_std = pattern.with_values(deviations * np.abs(pattern.values))
-    return Explanation(
-        weights=pattern.with_values(weights),
-        weights_std=weights_std,
-        contributions=contributions,
-        contributions_std=contributions_std,
-        base_values=base_values,
-        prediction=base_values + contributions.sum(axis=1),
-        data=pattern.with_values(pattern.values.copy()),
-        **_deviations(moments, scaling, params),
-        **known,
-    )
-
-
-def checked_names(names: Sequence[str], d: int) -> list[str]:
-    if len(names) != d:
-        raise InputError(f"{len(names)} feature names for {d} features")
-    return [str(name) for name in names]
-
-
-def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str, Any]:
-    """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
-    if not moments.along:
-        return {"prediction_std": None, "base_values_std": None}
-    along_z, along_base = moments.along
-    return {
-        "prediction_std": scaling.y_scale * np.sqrt(along_z + params.sigma_y**2),
-        "base_values_std": scaling.y_scale * np.sqrt(along_base),
-    }

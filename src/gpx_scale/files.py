@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import zlib
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +41,7 @@ def written_whole(path: Any) -> Iterator[Path]:
     after an error the old one."""
     path = writable(path)
     endings = "".join(path.suffixes[-2:])[-16:]  # kept, for those who go by them
-    beside = path.with_name(f".{os.getpid()}-{zlib.crc32(path.name.encode('utf-8', 'replace')):x}{endings}")
+    beside = path.with_name(f".{uuid.uuid4().hex}{endings}")
     try:
         yield beside
         os.replace(beside, path)

@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .errors import InputError
+from .features import DenseFeatures
 from .tables import DATE, MOST_LEVELS, NUMBER, PLAIN, Column, Table, Way, header_of, listed, looks_like, must_have, read_table
 
 FEW_LEVELS = 50  # a category has no more, or fewer than a tenth of the rows and MOST_LEVELS
@@ -36,10 +37,9 @@ class Wish:
     drop: tuple[str, ...] = ()
 
     def among(self, names: list[str], file: str) -> Wish:
-        """The same with every column named as in the file, which may have spaces around."""
-        spaced = {name.strip(): name for name in names} | {name: name for name in names}
-        target, text = (None if name is None else spaced.get(name, name) for name in (self.target, self.text))
-        x, z, drop = (tuple(dict.fromkeys(spaced.get(name, name) for name in some)) for some in (self.x, self.z, self.drop))
+        """The same with every column named."""
+        target, text = self.target, self.text
+        x, z, drop = (tuple(dict.fromkeys(some)) for some in (self.x, self.z, self.drop))
         used = [name for name in (*x, *z, text, target) if name is not None]
         must_have([*used, *drop], names, file)
         if target is not None and target in (*x, *z, text):
@@ -79,7 +79,7 @@ class Recipe:
             x, z = (encoder_of([table.columns[name] for name in names], table.rows) for names in (wish.x, wish.z))
             how = {"x_transformer": x, "z_transformer": z}
         else:
-            how = texts_of(wish.text, table.spread(SAMPLE)[wish.text].tolist())
+            how = texts_of(wish.text, table.taken(table.evenly(SAMPLE))[wish.text].tolist())
         return cls(table, wish.target, [name for name in table.columns if name in wish.wanted], how)
 
     def split(self, frame: Any) -> tuple[Any, Any]:
@@ -91,7 +91,7 @@ class Recipe:
         """What to give `fit`, and the transformers: all rows, or a stream of them and transformers that are fitted."""
         if self.table.held is not None:
             return *self.split(self.table.held), self.transformers
-        some, _ = self.split(self.table.spread(SAMPLE))
+        some, _ = self.split(self.table.taken(self.table.evenly(SAMPLE)))
         return self._stream, None, {name: how.fit(some) for name, how in self.transformers.items()}
 
     def _stream(self) -> Iterator[tuple[Any, Any]]:
@@ -207,3 +207,13 @@ def table_for(model: Any, path: Any, way: Way = PLAIN, also: str | None = None) 
                 f"{listed(sorted(column.levels), 5)}"
             )
     return table
+
+
+def count_seen(model: Any, frame: Any) -> int | None:
+    """How many rows of a frame the model was fitted on; None where it does not keep its rows, or they are no plain numbers."""
+    parts = model.posterior_.parts
+    if not (parts.keeps_rows and isinstance(parts.data.x, np.ndarray) and isinstance(parts.data.Z, DenseFeatures)):
+        return None
+    x, Z, _ = model._door.enter(frame, None)
+    known = {row.tobytes() for row in np.hstack([parts.data.x, parts.data.Z.array])}
+    return sum(row.tobytes() in known for row in np.hstack([x, Z.array]))

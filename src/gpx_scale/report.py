@@ -22,16 +22,16 @@ from scipy.special import ndtri
 
 from .errors import InputError
 from .explanation import Explanation, Reason
-from .files import written_whole
+from .files import needed, written_whole
+from .metrics import Accuracy
 from .params import whole
 from .progress import FitReport
 from .runtime import format_bytes
-from .text import pieces_of, shade
+from .text import SURE, pieces_of, shade
 
 TEMPLATE = Path(__file__).with_name("report.html")
 FEATURES = 20  # of the global importance
 DEEPEST = 0.995  # the quantile of absolute values that has the deepest shade: an outlier does not pale the rest
-SURE = float(ndtri(0.975))  # deviations from 0
 DIGITS = {"value": 7, "weight": 5, "weight_std": 4, "contribution": 6, "contribution_std": 4}  # of a reason
 MEANINGS = {
     "theta1": "variance of a weight",
@@ -47,6 +47,7 @@ class Section:
     """Explanations of one set of samples, and how a report shows them.
 
     y : the true values (m,), for the error and the coverage of the intervals.
+    seen : how many of the samples the model was fitted on; None where that is not known. Of those, errors are too small.
     about : a sentence on the data.
     image_shape : (rows, columns) where features are pixels: samples are drawn beside their weights and contributions.
     documents : the texts (m,) whose words are the features: shown with these shaded.
@@ -60,6 +61,7 @@ class Section:
     explanation: Explanation
     y: Any = None
     about: str = ""
+    seen: int | None = None
     image_shape: tuple[int, int] | None = None
     documents: Sequence[str] | None = None
     sample_names: Sequence[str] | None = None
@@ -87,10 +89,7 @@ class Section:
 
 def write_report(path: Any, sections: Sequence[Section] | Section, title: str = "GPX report") -> Path:
     """Write a report of one or more sections, whole or not at all; returns the path. Needs the extra [report]."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError("reports need jinja2: pip install 'gpx-scale[report]'") from error
+    jinja2 = needed("jinja2", "report")
     sections = [sections] if isinstance(sections, Section) else list(sections)
     if not sections:
         raise InputError("a report needs at least one section")
@@ -126,6 +125,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         "explained": f"{_counted(m, 'sample')} explained here, {features}",
         "fit": None if fit is None else _card(fit),
         "figures": [] if section.y is None else _figures(section),
+        "held_out": _held_out(section.seen, m),
         "level": _percent(section.level),
         "shown": f"the {FEATURES} largest of {features}" if d > FEATURES else features,
         "importance": _importance(explanation, importance),
@@ -169,14 +169,12 @@ def _card(fit: FitReport) -> dict[str, Any]:
 def _figures(section: Section) -> list[tuple[str, str]]:
     """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
     explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), _percent(section.level)
-    missed, scale = y - explanation.prediction, float(np.abs(y).max()) or 1.0  # squares of what is scaled stay finite
-    rmse, spread = scale * float(np.sqrt(np.mean((missed / scale) ** 2))), _deviation(y)
-    figures = [(_number(rmse), "root mean squared error")]
-    if spread > 0:
-        error = (rmse / spread) ** 2
-        figures.append((_number(1 - error, 3), f"R²; standardised mean squared error {_number(error, 3)}"))
+    found = Accuracy.of(y, explanation.prediction, explanation.prediction_std, section.level)
+    figures = [(_number(found.rmse), "root mean squared error")]
+    if math.isfinite(found.r2):
+        figures.append((_number(found.r2, 3), f"R²; standardised mean squared error {_number(1 - found.r2, 3)}"))
     if explanation.prediction_std is not None:
-        share = f"{explanation.coverage(y, section.level):.1%}"
+        share = f"{found.within:.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
         held = f"{level} intervals hold {share} of {_counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
         others = [f"those of {_percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
@@ -184,6 +182,14 @@ def _figures(section: Section) -> list[tuple[str, str]]:
         lower, upper = explanation.prediction_interval(section.level)
         figures.append((_number(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
     return figures
+
+
+def _held_out(seen: int | None, m: int) -> str:
+    if seen is None:
+        return "Of the samples below. Those that the model was fitted on, if any, flatter it."
+    if seen:
+        return f"Of the samples below; {seen:,} of {m:,} are samples that the model was fitted on, which flatter it."
+    return "Of held-out samples, which the model has not seen."
 
 
 def _deviation(values: np.ndarray) -> float:

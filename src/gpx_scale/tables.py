@@ -69,9 +69,9 @@ class Table:
         kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
         return (_typed(frame, self.columns) for frame in _frames(self.path, self.way, list(self.columns), kinds))
 
-    def spread(self, most: int) -> Any:
-        """Rows evenly spread over the table, at most so many."""
-        return self.taken(np.unique(np.linspace(0, self.rows - 1, min(most, self.rows)).astype(int)))
+    def evenly(self, most: int) -> np.ndarray:
+        """Numbers of rows spread over the table, at most so many."""
+        return np.unique(np.linspace(0, self.rows - 1, min(most, self.rows)).astype(int))
 
     def taken(self, rows: np.ndarray) -> Any:
         """Some rows, in ascending order, as one frame."""
@@ -100,7 +100,7 @@ def header_of(path: Any, way: Way = PLAIN) -> list[str]:
             first = needed("pandas", "cli").read_csv(
                 path, header=None, nrows=1, dtype=str, keep_default_na=False, **_how(path, way)
             )
-            names = [str(name) for name in first.iloc[0]]
+            names = [str(name).strip() for name in first.iloc[0]]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise InputError(f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them")
@@ -185,9 +185,10 @@ def _frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str]) -> 
             batches = _parquet(path).iter_batches(batch_size=CHUNK, columns=columns)
             frames = (batch.to_pandas(ignore_metadata=True) for batch in batches)
         else:  # all columns: of some, rows that are too long would pass
-            blank = len(header_of(path, way)) > 1  # in a table of one column, an empty line is a value that is missing
-            pandas = needed("pandas", "cli")
-            frames = pandas.read_csv(path, dtype=kinds, chunksize=CHUNK, skip_blank_lines=blank, **_how(path, way))
+            names = header_of(path, way)
+            blank = len(names) > 1  # in a table of one column, an empty line is a value that is missing
+            how = {"names": names, "header": 0, "skip_blank_lines": blank, **_how(path, way)}
+            frames = needed("pandas", "cli").read_csv(path, dtype=kinds, chunksize=CHUNK, **how)
     with closing(frames):  # type: ignore[type-var]
         while True:
             with _readable(path):
@@ -274,7 +275,7 @@ def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
 
 
 NUMBER = re.compile(r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?")  # but not written plainly
-DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})([ T]\d{1,2}:\d{2}.*)?")
 
 
 def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..estimator import GPXRegressor, load
 from ..explanation import Explanation, between
 from ..files import needed
-from ..recipes import table_for, text_column
+from ..recipes import count_seen, table_for, text_column
 from ..report import Section, write_report
 from ..tables import apart, writable_table, write_table
 from .app import UTF8, app, way_of
@@ -131,7 +131,7 @@ def report(
     apart(out, model, data)
     fitted = loaded(model)
     table = table_for(fitted, data, way_of(sep, encoding), also=fitted.target_name_)
-    rows = np.unique(np.linspace(0, table.rows - 1, min(samples, table.rows)).astype(int))
+    rows = table.evenly(samples)
     frame = table.taken(rows)
     (explanation,) = _explained(fitted, iter([frame]))
     document = text_column(fitted)
@@ -141,6 +141,7 @@ def report(
         explanation,
         y=frame[fitted.target_name_].to_numpy() if known else None,
         about=f"{len(rows):,} of {table.rows:,} rows of {data.name}, by {model.name}.",
+        seen=count_seen(fitted, frame[list(fitted.feature_names_in_)]),
         documents=None if document is None else frame[document].tolist(),
         sample_names=[f"row {i + 1}" for i in rows],
         level=level,

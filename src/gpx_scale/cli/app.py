@@ -52,6 +52,7 @@ def wish_of(target: str | None, x: str, z: str, text: str | None, drop: str) -> 
 
 
 def way_of(separator: str | None, encoding: str) -> Way:
+    separator = "\t" if separator == "\\t" else separator
     if separator is not None and len(separator) != 1:
         raise typer.BadParameter(f"--sep {separator!r}: give one character")
     return Way(separator, encoding)

@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
+from ..metrics import Accuracy
 from ..recipes import Recipe
 from ..report import Section, write_report
 from ..tables import apart
 from ..timing import FACTOR, expected_seconds, in_words
-from ..validation import Measures, cross_validate
+from ..validation import cross_validate
 from .app import UTF8, app, model_of, remark, way_of, wish_of
 from .options import (
     Ard,
@@ -118,8 +119,8 @@ def evaluate(
         apart(report, data)
     found = cross_validate(model, X, y, folds=folds, level=level, seed=seed, explain=report is not None)
     grid = Table("fold", "rows", "RMSE", "R²", f"within {100 * level:g}%", title=f"{data.name}: {target}, {folds} folds")
-    for k, (rows, measures) in enumerate(found.folds):
-        grid.add_row(str(k + 1), str(rows), *measured(measures))
+    for k, (rows, accuracy) in enumerate(found.folds):
+        grid.add_row(str(k + 1), str(rows), *measured(accuracy))
     grid.add_section()
     grid.add_row("mean", str(len(y)), *measured(found.mean()))
     grid.add_row("deviation", "", *measured(found.deviation()))
@@ -132,6 +133,7 @@ def evaluate(
             found.explanation,
             y.to_numpy(),
             about,
+            seen=0,
             documents=None if text is None else X[recipe.features[0]].tolist(),
             sample_names=names,
             level=level,
@@ -139,9 +141,9 @@ def evaluate(
         print(f"report: {write_report(report, [section], title=section.title)}")
 
 
-def measured(measures: Measures) -> list[str]:
-    r2 = f"{measures.r2:.4f}" if np.isfinite(measures.r2) else "-"
-    return [f"{measures.rmse:.4g}", r2, f"{measures.within:.1%}"]
+def measured(accuracy: Accuracy) -> list[str]:
+    r2 = f"{accuracy.r2:.4f}" if np.isfinite(accuracy.r2) else "-"
+    return [f"{accuracy.rmse:.4g}", r2, f"{accuracy.within:.1%}"]
 
 
 @app.command()
@@ -153,7 +155,9 @@ def plan(
     text: Text = None,
     drop: Drop = "",
     kernel: Kernel = "rbf",
+    ard: Ard = False,
     solver: Solver = "auto",
+    intercept: Intercept = False,
     n_inducing: Points = 1000,
     memory_limit: Memory = None,
     n_jobs: Jobs = None,
@@ -166,7 +170,7 @@ def plan(
     """
     recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
     X, y, transformers = recipe.data()
-    model = model_of(kernel, False, solver, False, n_inducing, memory_limit, n_jobs, 0).set_params(verbose=0, **transformers)
+    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0).set_params(verbose=0, **transformers)
     found = model.plan(X, y)
     for column in recipe.table.columns.values():
         levels = f" of {len(column.levels)} values" if column.kind == "category" else ""

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from ..demos import DEMOS
 from ..errors import InputError
 from ..files import written_whole
+from ..metrics import Accuracy
 from ..plots import pyplot
 from ..report import Section, write_report
-from ..validation import Measures
 from .app import app, is_watched
 from .learning import measured
 from .options import typer
@@ -51,6 +51,6 @@ def demo(
 def _held_out(section: Section) -> str:
     explanation = section.explanation
     assert explanation.prediction_std is not None
-    measures = Measures.of(section.y, explanation.prediction, explanation.prediction_std, section.level)
-    rmse, r2, within = measured(measures)
+    accuracy = Accuracy.of(section.y, explanation.prediction, explanation.prediction_std, section.level)
+    rmse, r2, within = measured(accuracy)
     return f"{len(explanation)} samples: RMSE {rmse}, R^2 {r2}, {within} inside the {section.level:.0%} interval"

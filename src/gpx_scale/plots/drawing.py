@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation
+from ..files import needed
 
 RED, BLUE, GREY, PALE = "#c0392b", "#2166ac", "#555555", "#b4b4b4"  # told apart by every common form of colour blindness
 SIGNED, SIZES = "RdBu_r", "viridis"  # colour maps of what has a sign and of what has none
@@ -18,11 +19,7 @@ LONGEST = 32  # characters of a name
 
 def pyplot() -> Any:
     """matplotlib.pyplot, or an error that says which extra brings it."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'gpx-scale[plot]'") from error
-    return plt
+    return needed("matplotlib.pyplot", "plot")
 
 
 def axes_of(ax: Any, width: float, height: float) -> Any:
@@ -63,6 +60,11 @@ def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
 def unit_of(explanation: Explanation) -> str:
     """Of a weight."""
     return f"{label_of(explanation.target_name, 20) if explanation.target_name else 'prediction'} per unit"
+
+
+def contribution_to(explanation: Explanation) -> str:
+    """What an axis of contributions measures, in the units of y."""
+    return f"contribution to {label_of(explanation.target_name, 30) if explanation.target_name else 'the prediction'}"
 
 
 def row_of(A: Any) -> np.ndarray:

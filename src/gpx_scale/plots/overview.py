@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from .drawing import (
     SIZES,
     axes_of,
     column_of,
+    contribution_to,
     count_of,
     evenly,
     label_of,
@@ -68,7 +69,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     ax.axvline(0.0, color="black", linewidth=0.8, zorder=1)
     of = f", for {lines} samples of each feature" if lines < most else ""
     meaning = f"\n(lines: one standard deviation either way{of})" if lines else ""
-    ax.set_xlabel(f"contribution to the prediction{meaning}")
+    ax.set_xlabel(f"{contribution_to(explanation)}{meaning}")
     ax.set_ylabel("feature (samples that have it)" if sparse else "feature")
     kept = f"the {len(labels)} most important of " if len(labels) < len(names) else ""
     ax.set_title(f"{kept}{count_of(len(names), 'feature')}, {count_of(len(explanation), 'sample')}")
@@ -116,55 +117,71 @@ def plot_dependence(
     level: float = 0.95,
     points: int = 100,
 ) -> Any:
-    """How the weight of a feature (of Z) depends on one column of X, the others at their medians; returns the axes.
+    """How the weight of a feature (of Z) depends on one column of X, the others at their medians, or at what is most frequent
+    where they are no numbers; returns the axes.
 
-    X, Z : rows such as the model was fitted to, as arrays or frames of numbers. Features and columns by name or number.
+    X, Z : rows such as the model was fitted to, as arrays or frames. Features and columns by name or number.
     The band is where the weight is with probability `level`; `on` goes from its 1% to its 99% quantile.
     """
     X, Z = unpack(X, Z)
-    names, numbers = _numbers(model, X)
-    at = position_of(names, on, "on")
-    low, high = range_of(numbers[:, at])
-    grid = np.repeat(np.median(numbers, axis=0)[None], points, axis=0)
-    grid[:, at] = np.linspace(low, high, points)
-    table = type(X)(grid, columns=X.columns) if hasattr(X, "iloc") else grid
+    column, typical = (_frame_line if hasattr(X, "columns") else _array_line)(model, X, on)
+    low, high = range_of(column)
+    line = np.linspace(low, high, points)
+    table, name = typical(line)
     some = None if Z is None else take(Z, np.zeros(points, dtype=int))
     explanation = model.explain(table, some, dense=True)
     l = position_of(explanation.feature_names, feature, "feature")
     lower, upper = (bound[:, l] for bound in explanation.weights_interval(level))
     ax = axes_of(ax, 6.0, 4.0)
-    ax.fill_between(grid[:, at], lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval")
-    ax.plot(grid[:, at], explanation.weights[:, l], color=BLUE, label="weight")
-    seen = np.sort(numbers[(low <= numbers[:, at]) & (numbers[:, at] <= high), at])
+    ax.fill_between(line, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval")
+    ax.plot(line, explanation.weights[:, l], color=BLUE, label="weight")
+    seen = np.sort(column[(low <= column) & (column <= high)])
     marks = seen[evenly(seen.size, 500)]
     style = {"color": GREY, "alpha": 0.5, "markersize": 8, "linestyle": "none", "label": "data"}
     ax.plot(marks, np.full(marks.size, 0.02), "|", transform=ax.get_xaxis_transform(), **style)
     bottom, top = ax.get_ylim()
     if bottom <= 0.0 <= top:
         ax.axhline(0.0, color="black", linewidth=0.8, linestyle="--")
-    rest = " (other columns of X at their medians)" if len(names) > 1 else ""
-    ax.set(xlim=(low, high), xlabel=f"{label_of(names[at])}{rest}", ylabel=unit_of(explanation))
+    rest = " (other columns of X at their medians)" if np.shape(table)[1] > 1 else ""
+    ax.set(xlim=(low, high), xlabel=f"{label_of(name)}{rest}", ylabel=unit_of(explanation))
     ax.set_title(f"weight of {label_of(explanation.feature_names[l])}", pad=24.0)
     ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 0.99))
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
-def _numbers(model: Any, X: Any) -> tuple[list[Any], np.ndarray]:
-    """Names of X's columns and its numbers (n, p)."""
-    names = list(X.columns) if hasattr(X, "columns") else None
-    if hasattr(X, "dtypes") and names is not None:
-        strange = [str(name) for name, kind in zip(names, X.dtypes, strict=True) if kind.kind not in "biuf"]
-        if strange:
-            raise InputError(f"columns {', '.join(strange)} of X are not numbers: there is no median, and no line along them")
+Line = tuple[np.ndarray, Callable[[np.ndarray], tuple[Any, Any]]]  # a column, and rows along it with its name
+
+
+def _frame_line(model: Any, X: Any, on: str | int) -> Line:
+    """Of a frame: numbers at their medians, all else at what is most frequent."""
+    name = list(X.columns)[position_of([str(column) for column in X.columns], on, "on")]
+    if X[name].dtype.kind not in "biuf":
+        raise InputError(f"column {name!r} of X is not of numbers: there is no line along it")
+
+    def typical(line: np.ndarray) -> tuple[Any, Any]:
+        usual = {other: X[other].median() if X[other].dtype.kind in "biuf" else X[other].mode().iloc[0] for other in X.columns}
+        return type(X)({**{other: [value] * len(line) for other, value in usual.items()}, name: line}), name
+
+    return X[name].to_numpy(dtype=float), typical
+
+
+def _array_line(model: Any, X: Any, on: str | int) -> Line:
     try:
         if sp.issparse(X) or getattr(model, "kernel", None) == "precomputed":
             raise ValueError
         numbers = np.asarray(X, dtype=float)
-        p = numbers.shape[1]
+        names = [f"x{k}" for k in range(numbers.shape[1])]
     except (TypeError, ValueError, IndexError):
         raise InputError("a dependence is along a column of X: give a dense table of numbers") from None
-    return names or [f"x{k}" for k in range(p)], numbers
+    at = position_of(names, on, "on")
+
+    def typical(line: np.ndarray) -> tuple[Any, Any]:
+        grid = np.repeat(np.median(numbers, axis=0)[None], len(line), axis=0)
+        grid[:, at] = line
+        return grid, names[at]
+
+    return numbers[:, at], typical
 
 
 def plot_map(

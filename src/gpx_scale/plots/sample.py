@@ -9,8 +9,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
-from ..explanation import Explanation
-from .drawing import BLUE, PALE, RED, SIGNED, axes_of, count_of, label_of, number_of, percent, prediction_of, pyplot, row_of
+from ..explanation import Explanation, dense
+from .drawing import (
+    BLUE,
+    PALE,
+    RED,
+    SIGNED,
+    axes_of,
+    contribution_to,
+    count_of,
+    label_of,
+    number_of,
+    percent,
+    prediction_of,
+    pyplot,
+    row_of,
+)
 
 
 def plot_contributions(
@@ -28,9 +42,9 @@ def plot_contributions(
     shown, others = order[:k], order[k:]
     reach, meaning = None, ""
     if level is not None:
-        reach, meaning = row_of(one.interval(level).upper) - contributions, f"\n(error bars: {percent(level)} interval)"
+        reach, meaning = row_of(one.interval(level).upper) - contributions, f"; error bars: {percent(level)} interval"
     elif one.contributions_std is not None:
-        reach, meaning = row_of(one.contributions_std), "\n(error bars: one standard deviation)"
+        reach, meaning = row_of(one.contributions_std), "; error bars: one standard deviation"
     labels = [f"{label_of(one.feature_names[features[e]])} = {number_of(values[e])}" for e in shown]
     if others.size:
         labels.append(count_of(others.size, "other"))
@@ -45,7 +59,7 @@ def plot_contributions(
     ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
     ax.axvline(0.0, color="black", linewidth=0.8)
-    ax.set_xlabel(f"contribution to the prediction{meaning}")
+    ax.set_xlabel(f"{contribution_to(one)}\n(red adds, blue takes away{meaning})")
     target = f"predicted {label_of(one.target_name)}" if one.target_name else "prediction"
     mean, base = prediction_of(one, 0)
     gap = " " if len(target) <= 24 else "\n"
@@ -130,19 +144,15 @@ def _pixels(explanation: Explanation, rows: Sequence[int], shape: tuple[int, int
     if what not in IMAGES:
         raise InputError(f"what={what!r}: give one of {', '.join(map(repr, IMAGES))}")
     some = explanation[np.asarray(rows)]
-    values = _dense(some.weights if what == "certainty" else getattr(some, what))
+    values = dense(some.weights if what == "certainty" else getattr(some, what))
     if what == "certainty":
         if some.weights_std is None:
             raise InputError("these explanations have no deviations: explain(..., std=True)")
-        deviations = _dense(some.weights_std)
+        deviations = dense(some.weights_std)
         values = np.divide(np.abs(values), deviations, out=np.zeros_like(values), where=deviations > 0)
     if len(shape) != 2 or shape[0] * shape[1] != values.shape[1]:
         raise InputError(f"shape={shape!r} for {values.shape[1]} features: give rows and columns of an image")
     return values.reshape(-1, *shape)
-
-
-def _dense(A: Any) -> np.ndarray:
-    return A.toarray() if sp.issparse(A) else np.asarray(A)
 
 
 def _scale(values: np.ndarray, what: str, limit: float | None = None) -> tuple[float, float]:
