@@ -3,6 +3,7 @@ command line: `make bench-doors`. `python bench/doors.py NAME ...` runs some cas
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import time
 from pathlib import Path
@@ -106,28 +107,37 @@ def expected():
     return {"fits": found}
 
 
-def million():
-    """`gpx-scale fit` of a CSV file with 1,000,000 rows, five columns of numbers and a category."""
+def rows_of(n, seed):
+    """Five columns of numbers, a category, and y."""
     import pandas as pd
 
+    random = np.random.RandomState(seed)
+    A = random.normal(size=(n, 5)).round(4)
+    return pd.DataFrame(A, columns=list("abcde")).assign(
+        kind=random.choice(["u", "v"], n), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=n)
+    )
+
+
+def write_million(path):
+    rows_of(1_000_000, 0).to_csv(path, index=False)
+
+
+def million():
+    """`gpx-scale fit` of a CSV file with 1,000,000 rows, written by another process; R^2 of new rows."""
     import gpx_scale
     from gpx_scale.cli import main
 
-    random = np.random.RandomState(0)
-    A = random.normal(size=(1_000_000, 5)).round(4)
-    frame = pd.DataFrame(A, columns=list("abcde")).assign(
-        kind=random.choice(["u", "v"], len(A)), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=len(A))
-    )
     with tempfile.TemporaryDirectory() as folder:
         table, model = Path(folder) / "rows.csv", Path(folder) / "model.gpx"
-        frame.to_csv(table, index=False)
-        size, few = table.stat().st_size, frame[:5000]
-        del frame, A
+        writer = multiprocessing.get_context("spawn").Process(target=write_million, args=(table,))
+        writer.start()
+        writer.join()
+        size, new = table.stat().st_size, rows_of(5000, 1)
         start = time.perf_counter()
         assert main(["fit", str(table), "-t", "y", "-o", str(model), "--n-inducing", "200"]) == 0
         took = time.perf_counter() - start
         fitted = gpx_scale.load(model)
-        r2 = fitted.score(few[list(fitted.feature_names_in_)], few["y"])
+        r2 = fitted.score(new[list(fitted.feature_names_in_)], new["y"])
         return {"seconds": took, "bytes": size, "model": model.stat().st_size, "solver": fitted.solver_, "r2": r2}
 
 
@@ -161,7 +171,7 @@ def summary(found):
         rows.append(("time that `gpx-scale plan` expects", f"{each}; worst by {worst:.1f}", "a factor of 3", worst <= 3.0))
     if kept := found.get("million"):
         measured = (
-            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB (most of it wrote the table), R^2 {kept['r2']:.3f}, "
+            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB, R^2 of new rows {kept['r2']:.3f}, "
             f"model of {kept['model'] / 1e6:.1f} MB"
         )
         rows.append(("CSV of 1,000,000 rows by `gpx-scale fit`", measured, kept["solver"], kept["solver"] == "inducing"))
