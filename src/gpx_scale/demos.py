@@ -77,7 +77,7 @@ def _draw_patients(explanation: Explanation) -> Any:
     ends = {"highest": explanation.prediction.argmax(), "lowest": explanation.prediction.argmin()}
     for ax, (end, i) in zip(axes, ends.items(), strict=True):
         plot_contributions(explanation, int(i), ax=ax)
-        ax.set_title(f"{end} of {len(explanation)} patients: {ax.get_title()}")
+        ax.set_title(f"The {end} of {len(explanation)} patients\n{ax.get_title()}")
     return figure
 
 
