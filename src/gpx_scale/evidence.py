@@ -302,7 +302,14 @@ def _lbfgs(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tu
         bounds=np.column_stack([low[free], high[free]]),
         options={"maxiter": max_iter, "ftol": tol, "gtol": 1e-6},
     )
-    return bool(result.success), str(result.message).strip().lower()
+    said = str(result.message).strip().lower()
+    return bool(result.success), next((words for known, words in ENDS.items() if known in said), said)
+
+
+ENDS = {  # what L-BFGS-B says, in words
+    "relative reduction of f": "the evidence changes by less than tol",
+    "norm of projected gradient": "the gradient is 0",
+}
 
 
 def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
