@@ -1,6 +1,6 @@
 """gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
 
-from . import blocks, datasets, kernels, text
+from . import blocks, datasets, kernels, metrics, plots, report, text
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
 from .estimator import GPXRegressor, load
 from .explanation import Explanation
@@ -22,5 +22,8 @@ __all__ = [
     "kernels",
     "load",
     "make_plan",
+    "metrics",
+    "plots",
+    "report",
     "text",
 ]
