@@ -1,0 +1,66 @@
+"""The data of the paper and of the benchmarks, by name, and generators.
+
+    with scikit-learn     digits, diabetes
+    downloaded            abalone, boston, california, fish, king_county, paper, wine
+    from your own file    drug
+    from your own folder  berlin, bike, georgia, imdb, kin40k, protein, vader
+    made by rule          synth2, synth10
+
+`load_<name>()` looks into the folder that GPX_SCALE_DATA names, then into the cache (GPX_SCALE_CACHE, else the user's), then
+asks the publisher, whose data are checked against a digest and kept in the cache. `progress=True` shows a download on stderr;
+by default it is shown on a terminal. GPX_SCALE_MIRROR, where it is set, stands for the publishers' hosts.
+
+>>> data = load_diabetes()
+>>> data.X.shape, data.feature_names[:3]
+((442, 10), ['age', 'sex', 'bmi'])
+"""
+
+from .generated import synth2, synth10
+from .sources import DataUnavailable
+from .tabular import (
+    Dataset,
+    digit_classes,
+    load_abalone,
+    load_boston,
+    load_california,
+    load_diabetes,
+    load_digits,
+    load_fish,
+    load_kin40k,
+    load_protein,
+    load_wine,
+)
+from .texts import TextDataset, load_drug, load_imdb, load_paper, load_vader
+from .varying import Varying, load_berlin, load_bike, load_georgia, load_king_county
+from .vectors import LSA, SentenceEncoder, bag_of_words, sentence_vectors
+
+__all__ = [
+    "LSA",
+    "DataUnavailable",
+    "Dataset",
+    "SentenceEncoder",
+    "TextDataset",
+    "Varying",
+    "bag_of_words",
+    "digit_classes",
+    "load_abalone",
+    "load_berlin",
+    "load_bike",
+    "load_boston",
+    "load_california",
+    "load_diabetes",
+    "load_digits",
+    "load_drug",
+    "load_fish",
+    "load_georgia",
+    "load_imdb",
+    "load_kin40k",
+    "load_king_county",
+    "load_paper",
+    "load_protein",
+    "load_vader",
+    "load_wine",
+    "sentence_vectors",
+    "synth2",
+    "synth10",
+]

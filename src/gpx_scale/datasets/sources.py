@@ -1,0 +1,221 @@
+"""Where a table comes from: the folder that GPX_SCALE_DATA names, else the cache, else its publisher.
+
+The cache is the folder that GPX_SCALE_CACHE names, else `gpx_scale` in $XDG_CACHE_HOME or ~/.cache. What a publisher sends,
+and what the cache holds, must have the digest of its record. That is a digest of the content, not of the publisher's archive:
+of the columns that a loader reads, once parsed (`table.content_digest`). An archive that was packed again passes, other
+numbers do not. A file in the user's own folder is taken as it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ..errors import InputError
+from ..files import writable, written_whole
+from . import formats
+from .download import at_mirror, fetch, reason
+from .table import Table, content_digest, read_table, write_table
+
+UCI = "https://archive.ics.uci.edu/static/public"
+WINE = (
+    *("fixed_acidity", "volatile_acidity", "citric_acid", "residual_sugar", "chlorides", "free_sulfur_dioxide"),
+    *("total_sulfur_dioxide", "density", "pH", "sulphates", "alcohol", "quality"),
+)
+KING_COUNTY = ("price", "lat", "long", "sqft_living", "sqft_lot", "grade", "condition", "view", "waterfront", "yr_built")
+
+
+class DataUnavailable(InputError):
+    """A data set is neither in a folder nor in the cache nor to be downloaded, or is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a publisher sends: its URL, what makes our table of it, the columns that count and the digest of their content."""
+
+    title: str
+    url: str
+    read: Callable[[IO[bytes]], Table]
+    columns: tuple[str, ...]
+    sha256: str
+
+    @property
+    def archive(self) -> str:
+        """The name of the publisher's file."""
+        return self.url.rpartition("/")[2]
+
+
+SOURCES = {
+    "abalone.csv": Source(
+        "Abalone",
+        f"{UCI}/1/abalone.zip",
+        formats.abalone,
+        formats.ABALONE,
+        "f23c6652c304b611bcf9f507ceb2aa39213282205015c30deb88ea1fad7b440f",
+    ),
+    "boston_housing.csv": Source(
+        "Boston",
+        "http://lib.stat.cmu.edu/datasets/boston",
+        formats.boston,
+        formats.BOSTON,
+        "150ec3098e0ee2caf713c9724302776a89a6b9ba087739f5411850b4857ed5a7",
+    ),
+    "qsar_fish_toxicity.csv": Source(
+        "Fish",
+        f"{UCI}/504/qsar+fish+toxicity.zip",
+        formats.fish,
+        formats.FISH,
+        "dbf83e39253482936fa031b4b0125b198b678f5eb55adabb5d9d85d38fdbbe73",
+    ),
+    "wine_quality.csv": Source(
+        "Wine",
+        f"{UCI}/186/wine+quality.zip",
+        formats.wine,
+        WINE,
+        "3c2758c995c997a409d68b6d6092c01bf7dd9bc0a7206bde9b7f1aa07294a5b4",
+    ),
+    "paper_reviews.csv": Source(
+        "Paper",
+        f"{UCI}/410/paper+reviews.zip",
+        formats.paper,
+        ("evaluation", "text"),
+        "71e4d67c24ab4de8cc53fe9aec2fb2b2eb30c5bd451a91ee10630d3e26abff19",
+    ),
+    "kc_house_data.csv.gz": Source(
+        "King County",
+        "https://www.openml.org/data/v1/download/21578898/house_sales.arff",  # of data set 42092
+        formats.arff,
+        KING_COUNTY,
+        "787b0af64d27f0e85c4e492225f8359fcd41ce68abbc14d1bdf3e755b1410571",
+    ),
+}
+
+
+def load_table(file: str, progress: bool | None = None) -> Table:
+    """The columns of `file`, by the order above. In the user's folder the publisher's own file does as well."""
+    if path := in_folder(file):
+        return read_table(path)
+    source = SOURCES.get(file)
+    if source is None:
+        raise DataUnavailable(f"{file} is read from the folder that GPX_SCALE_DATA names, which is {_folder_now()}")
+    if path := in_folder(source.archive):
+        with open(path, "rb") as stream:
+            return _parsed(source, stream, repr(str(path)))
+    cached = cache_folder() / file
+    return _from_cache(source, cached) if cached.is_file() else _downloaded(source, cached, progress)
+
+
+def in_folder(file: str) -> Path | None:
+    """A file of the user's own folder, if it is there."""
+    folder = data_folder()
+    return path if folder is not None and (path := folder / file).is_file() else None
+
+
+def data_folder() -> Path | None:
+    folder = os.environ.get("GPX_SCALE_DATA")
+    return Path(os.path.expanduser(folder)) if folder else None
+
+
+def cache_folder() -> Path:
+    if own := os.environ.get("GPX_SCALE_CACHE"):
+        return Path(os.path.expanduser(own))
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(shared if os.path.isabs(shared) else os.path.expanduser("~/.cache")) / "gpx_scale"
+
+
+def unavailable(title: str, files: tuple[str, ...], where: str, why: str) -> DataUnavailable:
+    """`files` are those that do in the user's folder, any one of them."""
+    folder = data_folder()
+    into = f"{str(folder)!r}" if folder is not None and folder.is_dir() else "a folder"
+    return DataUnavailable(
+        f"{title} could not be downloaded from {where}: {why}. To do without, put {' or '.join(files)} into {into} and "
+        f"set GPX_SCALE_DATA to it (it is {_folder_now()})"
+    )
+
+
+def _folder_now() -> str:
+    folder = data_folder()
+    return "not set" if folder is None else f"{str(folder)!r}" + ("" if folder.is_dir() else ", no folder")
+
+
+def _from_cache(source: Source, path: Path) -> Table:
+    try:
+        table = read_table(path)
+        found = _digest(source, table)
+    except InputError as error:
+        raise DataUnavailable(f"{error}. {_removed(path)}") from error
+    if found != source.sha256:
+        raise _mismatch(source, repr(str(path)), found, _removed(path))
+    return table
+
+
+def _removed(path: Path) -> str:
+    """A damaged file goes, since only this package writes to the cache."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        return f"Remove it to have it downloaded again ({error.strerror})"
+    return "It was removed from the cache: call again to download it"
+
+
+def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
+    url = at_mirror(source.url)
+    _made_writable(cached)
+    with tempfile.TemporaryFile() as stream:
+        try:
+            fetch(url, stream, source.title, progress)
+        except OSError as error:
+            files = (f"{cached.name} (from the cache of another machine)", f"{source.archive} (the file at that address)")
+            raise unavailable(source.title, files, url, reason(error)) from error
+        table = _parsed(source, stream, url)
+    found = _digest(source, table)
+    if found != source.sha256:
+        raise _mismatch(source, url, found, f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA")
+    with written_whole(cached) as beside:
+        write_table(beside, table)
+    return table
+
+
+def _made_writable(cached: Path) -> None:
+    """Before the download: what could not be kept would be asked for again and again."""
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        writable(cached)
+    except (OSError, InputError) as error:
+        raise DataUnavailable(
+            f"downloads are kept in {str(cached.parent)!r}, which cannot be written ({error}); set GPX_SCALE_CACHE to a "
+            "folder that can"
+        ) from error
+
+
+def _parsed(source: Source, stream: IO[bytes], where: str) -> Table:
+    try:
+        return source.read(stream)
+    except (
+        *(ValueError, LookupError, TypeError, AttributeError, csv.Error),  # of another layout
+        *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),  # damaged, encrypted, packed in unknown ways
+    ) as error:
+        what = str(error) or type(error).__name__
+        raise DataUnavailable(
+            f"{where} is not the file of {source.title} as it is known here, or is damaged: {what}"
+        ) from error
+
+
+def _digest(source: Source, table: Table) -> str:
+    if missing := [name for name in source.columns if name not in table]:
+        raise DataUnavailable(f"{source.title}: the table has no column {', '.join(missing)}; it has {', '.join(table)}")
+    return content_digest(table, source.columns)
+
+
+def _mismatch(source: Source, where: str, found: str, what_to_do: str) -> DataUnavailable:
+    return DataUnavailable(
+        f"{where} does not hold {source.title} as it is known here: the sha256 of its content is {found} and not "
+        f"{source.sha256}. {what_to_do}"
+    )

@@ -1,0 +1,84 @@
+"""A table as its file has it: columns of cells, by name. Its file, its numbers, and the digest of what it holds."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ..errors import InputError
+
+Table = dict[str, tuple[str, ...]]
+
+
+def table_of(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Rows as columns; blank lines are passed over, a row of another length is a ValueError."""
+    kept = [row for row in rows if row]
+    if not kept:
+        raise ValueError("it has no rows")
+    for k, row in enumerate(kept, 1):
+        if len(row) != len(names):
+            raise ValueError(f"row {k} has {len(row)} cells and not {len(names)}")
+    return dict(zip(names, zip(*kept, strict=True), strict=True))
+
+
+def read_table(path: Path, delimiter: str = ",") -> Table:
+    """The columns of a file with a header row, compressed if its name ends in .gz."""
+    try:
+        with _opened(path, "r") as lines:
+            rows = csv.reader(lines, delimiter=delimiter)
+            return table_of(next(rows, []), rows)
+    except (ValueError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{str(path)!r} cannot be read as a table with a header row: {error}") from error
+
+
+def write_table(path: Path, table: Table) -> None:
+    with _opened(path, "w") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+
+
+def _opened(path: Path, mode: str) -> IO[str]:
+    encoding = "utf-8-sig" if mode == "r" else "utf-8"
+    if path.suffix == ".gz":
+        return gzip.open(path, f"{mode}t", encoding=encoding, newline="")  # type: ignore[return-value]
+    return open(path, mode, encoding=encoding, newline="")
+
+
+def column(table: Table, name: str) -> tuple[str, ...]:
+    if name not in table:
+        raise InputError(f"the table has no column {name!r}; it has {', '.join(table)}")
+    return table[name]
+
+
+def numbers(table: Table, name: str) -> np.ndarray:
+    """A column as float64;  (n,)."""
+    cells = column(table, name)
+    try:
+        return np.array(cells, dtype=float)
+    except ValueError as error:
+        raise InputError(f"column {name!r} is not of numbers: {error}") from error
+
+
+def content_digest(table: Table, columns: Sequence[str]) -> str:
+    """sha256 of these columns, by name and in this order, whatever the file around them: a column of numbers counts to ten
+    digits (4.09 is 4.0900), a text up to its white space."""
+    digest = hashlib.sha256()
+    for name in columns:
+        cells = "\x1f".join([name, *_canonical(table[name])])
+        digest.update(f"{cells}\x1e".encode(errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def _canonical(cells: Sequence[str]) -> list[str]:
+    try:
+        return [f"{float(cell) + 0.0:.9e}" for cell in cells]  # + 0.0: minus zero is zero
+    except ValueError:
+        return [" ".join(cell.split()) for cell in cells]
