@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from .progress import Journal
 
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of the parameter
 LONGEST = 2.0  # step in the logs
+NOISY = 0.5**0.5  # sigma_y of the second start
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
 HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
@@ -93,14 +94,15 @@ def maximise_evidence(
     warm: bool = False,
     keep: Keep = _forget,
 ) -> Optimum:
-    """The parameters of the largest evidence times prior, from `start` and `n_restarts` draws around the prior's centre.
+    """The parameters of the largest evidence times prior, from `start`, from the same with more noise, and from `n_restarts`
+    draws around the prior's centre.
 
     With enough rows, L-BFGS runs from every start on a quarter of them (4,000 at most); from the best optimum a quasi-Newton
     search that knows the curvature goes on with more rows: on Digits 4-12 evaluations of all rows. `warm`: the start is an
     optimum already, and only the last search is run. `tol`: a change of the evidence, in nats a row, that is not worth a step.
     `keep` is told the best point of the last search as it gets better. Ctrl-C ends the search with the best point found.
     """
-    starts = [start, *(_draw(start, prior, random) for _ in range(n_restarts))]
+    starts = [start, *(() if warm else _noisier(start)), *(_draw(start, prior, random) for _ in range(n_restarts))]
     stages = [(whole, data)] if warm else list(_stages(data, random, whole))
     search = _quasi_newton if warm and not n_restarts else _lbfgs
     for phase, rows in stages:
@@ -310,6 +312,12 @@ ENDS = {  # what L-BFGS-B says, in words
     "relative reduction of f": "the evidence changes by less than tol",
     "norm of projected gradient": "the gradient is 0",
 }
+
+
+def _noisier(start: Params) -> list[Params]:
+    """`start` with noise of half a (standardised) y's variance: from little noise alone, a search may end where short length
+    scales explain the noise (70-80 nats low on each split of Diabetes with z = 1)."""
+    return [replace(start, sigma_y=NOISY)] if start.sigma_y < NOISY else []
 
 
 def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
