@@ -54,6 +54,7 @@ ORDER = [
         "persistence",
         "answers",
         "estimator",
+        "compare",
         "distributed",
     ),
     *("tables", "recipes", "timing", "validation", "demos", "__init__", "cli"),

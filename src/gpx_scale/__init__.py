@@ -1,6 +1,6 @@
 """gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
 
-from . import blocks, datasets, kernels, metrics, plots, report, text
+from . import blocks, compare, datasets, kernels, metrics, plots, report, text
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
 from .estimator import GPXRegressor, load
 from .explanation import Explanation
@@ -18,6 +18,7 @@ __all__ = [
     "InputError",
     "MemoryLimitError",
     "blocks",
+    "compare",
     "datasets",
     "kernels",
     "load",

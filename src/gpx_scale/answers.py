@@ -141,6 +141,12 @@ class Answers:
         with self._engine() as (executor, chunk):
             return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
 
+    @property
+    def baseline_(self) -> np.ndarray:
+        """The z that contributions are relative to, unless `explain` is given another;  (d,)."""
+        check_is_fitted(self, "posterior_")
+        return baseline_vector("mean", self._door.scaling)
+
     # ------------------------------------------------------------------------------------------------------ evidence
 
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:

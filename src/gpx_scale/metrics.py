@@ -1,12 +1,22 @@
-"""How good predictions are: error, and how much of the truth their intervals hold."""
+"""How good predictions and explanations are: the paper's four measures, of any model that predicts and gives contributions."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 
+from .errors import InputError
 from .explanation import between
+from .params import positive
+
+__all__ = ["Accuracy", "Stability", "faithfulness", "mean_squared_error", "stability", "sufficiency"]
+
+CHUNK = 2**22  # numbers of one chunk of changed rows
+ROUNDING = 1e-8  # weights apart by less, relative to their size, are the same
 
 
 class Accuracy(NamedTuple):
@@ -27,3 +37,263 @@ class Accuracy(NamedTuple):
             lower, upper = between(mean, std, level)
             within = np.mean((lower <= y) & (y <= upper))
         return cls(scale * float(np.sqrt(squared)), float(r2), float(within))
+
+
+class Stability(NamedTuple):
+    """The mean of `samples` (m,), which is NaN for those without a neighbour; `with_neighbour` counts the others."""
+
+    score: float
+    with_neighbour: int
+    samples: np.ndarray
+
+
+def mean_squared_error(y: Any, predicted: Any) -> float:
+    """mean (y - predicted)^2.
+
+    >>> mean_squared_error([1.0, 2.0], [1.0, 4.0])
+    2.0
+    """
+    y, predicted = _vector(y, "y"), _vector(predicted, "predicted")
+    if y.shape != predicted.shape or not y.size:
+        raise InputError(f"give as many predictions as values, at least one: got {predicted.size} and {y.size}")
+    return float(np.mean((y - predicted) ** 2))
+
+
+def faithfulness(
+    model: Any,
+    X: Any,
+    Z: Any = None,
+    *,
+    contributions: Any = None,
+    remove: str = "both",
+    baseline: Any = None,
+    signed: bool | None = None,
+    per_sample: bool = False,
+) -> Any:
+    """Correlation between contributions and what predictions lose as features are removed one by one; the mean over rows.
+
+    model : predicts (`predict`, or a function of X, or of X and Z) and, unless `contributions` (m, d) are given, explains: a
+    `GPXRegressor`, or any method of `gpx_scale.compare`.
+    remove : a feature is set to its `baseline` in x and z ("both", which need the same columns) or in "z" alone.
+    baseline : number or (d,); None is the model's own (a `GPXRegressor`'s training means), else 0, for standardised features.
+    signed : False for relevances, which have no sign: they are compared with absolute differences. None: as the model says.
+    per_sample : (m,) instead of their mean, NaN where contributions or differences do not vary; the mean leaves those out.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = np.random.RandomState(0).normal(size=(50, 3))
+    >>> model = LinearRegression(fit_intercept=False).fit(X, X @ [1.0, -2.0, 0.5])
+    >>> round(faithfulness(model, X, contributions=X * model.coef_), 12)
+    1.0
+    """
+    case = _Case.of(model, X, Z, contributions, remove, baseline)
+    lost = np.empty(case.shape)
+    before = case.predict(case.X, case.Z)
+    for rows, repeated, moved in case.each_removed():
+        after = case.predict(moved if case.moves_x else repeated, moved if case.sees_z else None)
+        lost[rows] = before[rows, None] - after.reshape(-1, case.shape[1])
+    if signed is None:
+        signed = getattr(model, "signed", True)
+    scores = _correlation(lost if signed else np.abs(lost), case.contributions)
+    return scores if per_sample else _mean(scores)
+
+
+def sufficiency(
+    model: Any,
+    X: Any,
+    Z: Any = None,
+    ks: Iterable[int] = range(1, 11),
+    *,
+    contributions: Any = None,
+    remove: str = "both",
+    baseline: Any = None,
+    squared: bool = False,
+    per_sample: bool = False,
+) -> np.ndarray:
+    """How far predictions move where only the k features of the largest absolute contributions are kept, the others at their
+    baseline: mean absolute (or squared) difference for each k of `ks`, (len(ks),), or (m, len(ks)) `per_sample`.
+
+    Arguments as in `faithfulness`. A k above d keeps all features.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> X = np.array([[1.0, 1.0], [-1.0, 2.0], [0.5, -3.0]])
+    >>> model = LinearRegression(fit_intercept=False).fit(X, X @ [3.0, 1.0])
+    >>> sufficiency(model, X[:1], ks=(1, 2), contributions=X[:1] * model.coef_).round(12)
+    array([1., 0.])
+    """
+    case = _Case.of(model, X, Z, contributions, remove, baseline)
+    order = np.argsort(-np.abs(case.contributions), axis=1, kind="stable")
+    rank = np.argsort(order, axis=1, kind="stable")
+    before = case.predict(case.X, case.Z)
+    apart = []
+    for k in ks:
+        kept = np.where(rank < k, case.readable, case.baseline)
+        apart.append(case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before)
+    scores = np.square(np.transpose(apart)) if squared else np.abs(np.transpose(apart))
+    return scores if per_sample else scores.mean(axis=0)
+
+
+def stability(
+    model: Any,
+    X: Any,
+    Z: Any = None,
+    *,
+    weights: Any = None,
+    epsilon: float = 0.05,
+    scale_x: str | None = "unit",
+    scale_weights: str | None = "standard",
+    scale_z: str | None = "standard",
+) -> Stability:
+    """max |w' - w|/|z' - z| over a row's neighbours among the rows, those with |x' - x|/p < epsilon; the mean over rows.
+
+    weights : (m, d), or asked of the model (which may then be None). The paper leaves scales open: each is "unit" (columns to
+    [0, 1]), "standard" (mean 0, deviation 1) or None, over the rows given. Rows with the same z and other weights have no
+    bound: infinity. A row without a neighbour has no score.
+
+    >>> X = np.array([[0.0], [0.02], [1.0]])
+    >>> stability(None, X, weights=[[1.0], [2.0], [9.0]], scale_x=None, scale_weights=None, scale_z=None)[:2]
+    (50.0, 2)
+    """
+    epsilon = positive(epsilon, "epsilon")
+    if weights is None:
+        weights = model.weights(X, Z) if hasattr(model, "weights") else model.explain(X, Z, std=False, **_all(Z)).weights
+    x, W = _scaled(_matrix(X, "X"), scale_x, "scale_x"), _scaled(_matrix(weights, "weights"), scale_weights, "scale_weights")
+    z = _scaled(_matrix(X if Z is None else Z, "Z"), scale_z, "scale_z")
+    if not len(x) == len(z) == len(W):
+        raise InputError(f"X, Z and weights need as many rows each, got {len(x)}, {len(z)}, {len(W)}")
+    samples, size = np.full(len(x), np.nan), np.sqrt(np.einsum("md,md->m", W, W))
+    step = max(1, CHUNK // max(len(x), 1))
+    for start in range(0, len(x), step):
+        rows = slice(start, start + step)
+        near = cdist(x[rows], x) < epsilon * x.shape[1]
+        near[np.arange(len(near)), np.arange(start, start + len(near))] = False
+        moved, apart = cdist(W[rows], W), cdist(z[rows], z)
+        moved[moved <= ROUNDING * (size[rows, None] + size)] = 0.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(moved == 0.0, 0.0, moved / apart)
+        some = near.any(axis=1)
+        samples[rows][some] = np.max(ratio, axis=1, where=near, initial=0.0)[some]
+    return Stability(_mean(samples), int(np.isfinite(samples).sum() + np.isinf(samples).sum()), samples)
+
+
+def each_moved(
+    X: np.ndarray, move: Callable[[np.ndarray], np.ndarray], chunk: int = CHUNK
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Some rows at a time: which, each repeated d times, and the same with feature l of the l-th repetition moved;
+    slice, (c d, d), (c d, d)."""
+    m, d = X.shape
+    step = max(1, chunk // max(d * d, 1))
+    new = move(X)
+    own = np.arange(d)
+    for start in range(0, m, step):
+        rows = slice(start, min(start + step, m))
+        repeated = np.repeat(X[rows], d, axis=0)
+        moved = repeated.copy()
+        moved.reshape(-1, d, d)[:, own, own] = new[rows]
+        yield rows, repeated, moved
+
+
+class _Case(NamedTuple):
+    """What both removing measures need, checked: predictions of dense X and Z, contributions and baselines."""
+
+    predict: Callable[[Any, Any], np.ndarray]
+    X: np.ndarray
+    Z: np.ndarray | None
+    readable: np.ndarray
+    contributions: np.ndarray
+    baseline: np.ndarray
+    moves_x: bool
+
+    @property
+    def sees_z(self) -> bool:
+        return self.Z is not None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.contributions.shape
+
+    @classmethod
+    def of(cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any) -> _Case:
+        if remove not in ("both", "z"):
+            raise InputError(f'remove={remove!r}: give "both" or "z"')
+        if baseline is None:
+            baseline = getattr(model, "baseline_", 0.0)
+        if contributions is None:
+            contributions = _contributions(model, X, Z, baseline)
+        X, contributions = _matrix(X, "X"), _matrix(contributions, "contributions")
+        moves_x = remove == "both"
+        if Z is None and not moves_x:
+            Z = X
+        readable = X if Z is None else _matrix(Z, "Z")
+        if moves_x and Z is not None and not np.array_equal(X, readable):
+            raise InputError('X and Z differ, so a feature of Z cannot be removed from X: give remove="z"')
+        if readable.shape != contributions.shape or len(readable) != len(X) or not len(X):
+            shapes = f"{X.shape}, {readable.shape}, {contributions.shape}"
+            raise InputError(f"X, Z and contributions need the same rows, Z and contributions the same columns, got {shapes}")
+        try:
+            origin = np.broadcast_to(np.asarray(baseline, dtype=float), readable.shape[1:])
+        except ValueError:
+            raise InputError(f"baseline: give a number, or one for each of the {readable.shape[1]} features") from None
+        return cls(_predictor(model), X, None if Z is None else readable, readable, contributions, origin, moves_x)
+
+    def each_removed(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        d = self.shape[1]
+        for rows, repeated, moved in each_moved(self.readable, lambda A: np.broadcast_to(self.baseline, A.shape)):
+            yield rows, repeated if self.moves_x else np.repeat(self.X[rows], d, axis=0), moved
+
+
+def _predictor(model: Any) -> Callable[[Any, Any], np.ndarray]:
+    function = getattr(model, "predict", model)
+    if not callable(function):
+        raise InputError(f"a model that predicts is needed, or a function that does: got {type(model).__name__}")
+    return lambda X, Z: np.asarray(function(X) if Z is None else function(X, Z), dtype=float).ravel()
+
+
+def _contributions(model: Any, X: Any, Z: Any, baseline: Any) -> Any:
+    if hasattr(model, "contributions"):
+        return model.contributions(X, Z)
+    if hasattr(model, "explain"):
+        return model.explain(X, Z, std=False, baseline=np.asarray(baseline, dtype=float), **_all(Z)).contributions
+    raise InputError(f"{type(model).__name__} does not explain: give contributions, (m, d)")
+
+
+def _all(Z: Any) -> dict[str, bool]:
+    """A sparse Z is explained by all of its features."""
+    return {"dense": True} if sp.issparse(Z) else {}
+
+
+def _matrix(A: Any, name: str) -> np.ndarray:
+    A = A.toarray() if sp.issparse(A) else np.asarray(A, dtype=float)
+    if A.ndim != 2 or not np.isfinite(A).all():
+        raise InputError(f"{name} needs to be a table of finite numbers, got shape {A.shape}")
+    return A
+
+
+def _vector(a: Any, name: str) -> np.ndarray:
+    a = np.asarray(a, dtype=float)
+    if a.ndim != 1 or not np.isfinite(a).all():
+        raise InputError(f"{name} needs to be a list of finite numbers, got shape {a.shape}")
+    return a
+
+
+def _scaled(A: np.ndarray, how: str | None, name: str) -> np.ndarray:
+    if how is None or not len(A):
+        return A
+    if how not in ("unit", "standard"):
+        raise InputError(f'{name}={how!r}: give "unit", "standard" or None')
+    shift, scale = (A.min(axis=0), np.ptp(A, axis=0)) if how == "unit" else (A.mean(axis=0), A.std(axis=0))
+    flat = scale <= 1e-12 * np.abs(A).max(axis=0)
+    return np.where(flat, 0.0, (A - shift) / np.where(flat, 1.0, scale))
+
+
+def _correlation(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Of each row of A with that of B; NaN where either does not vary."""
+    A, B = (M - M.mean(axis=1, keepdims=True) for M in (A, B))
+    A, B = (M / np.maximum(np.abs(M).max(axis=1, keepdims=True, initial=0.0), np.finfo(float).tiny) for M in (A, B))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (A * B).sum(axis=1) / np.sqrt((A**2).sum(axis=1) * (B**2).sum(axis=1))
+    return np.clip(found, -1.0, 1.0)
+
+
+def _mean(scores: np.ndarray) -> float:
+    known = scores[~np.isnan(scores)]
+    return float(known.mean()) if known.size else np.nan

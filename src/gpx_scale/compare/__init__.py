@@ -1,0 +1,18 @@
+"""The methods that the paper compares GPX with, behind one small interface: fit, predict, weights.
+
+>>> from gpx_scale import compare, datasets, metrics
+>>> data = datasets.load_diabetes()
+>>> X, y = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0), (data.y - data.y.mean()) / data.y.std()
+>>> method = compare.NetworkLasso(lambda1=3.0).fit(X[:300], y[:300])
+>>> method.weights(X[300:]).shape, bool(metrics.mean_squared_error(y[300:], method.predict(X[300:])) < 0.6)
+((142, 10), True)
+"""
+
+from .agnostic import LIME, SHAP
+from .divergence import KL
+from .gaussian import ARD, GPR, GPX
+from .graph import LocalizedLasso, NetworkLasso
+from .linear import Lasso, Ridge
+from .method import Method
+
+__all__ = ["ARD", "GPR", "GPX", "KL", "LIME", "SHAP", "Lasso", "LocalizedLasso", "Method", "NetworkLasso", "Ridge"]

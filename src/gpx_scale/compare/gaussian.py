@@ -1,0 +1,72 @@
+"""Gaussian processes on our own engine: GPX itself, and with z = 1 plain regression (GPR), with relevances too (ARD)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..estimator import GPXRegressor
+from .method import Method, readable
+
+
+class GPX(Method):
+    """The paper's model: its weights are those of its predictions. Inputs are taken as they are scaled."""
+
+    def __init__(self, n_jobs: int | None = None, random_state: Any = None) -> None:
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, Z: Any = None) -> GPX:
+        self.model_ = GPXRegressor(standardize=False, n_jobs=self.n_jobs, random_state=self.random_state).fit(X, y, Z)
+        self.n_features_in_ = self.model_.n_features_in_
+        return self
+
+    def predict(self, X: Any, Z: Any = None) -> np.ndarray:
+        return self.model_.predict(X, Z)
+
+    def weights(self, X: Any, Z: Any = None) -> np.ndarray:
+        return self.model_.explain(X, Z, std=False, dense=True).weights
+
+
+class GPR(Method):
+    """Gaussian process regression: k(x, x') = theta1 exp(-|x - x'|^2/theta2), noise sigma_y. It does not explain."""
+
+    ard = False
+
+    def __init__(self, n_jobs: int | None = None, random_state: Any = None) -> None:
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, Z: Any = None) -> GPR:
+        model = GPXRegressor(
+            ard=self.ard,
+            sigma_w=0.0,
+            standardize=False,
+            n_jobs=self.n_jobs,
+            random_state=self.random_state,
+        )
+        self.model_ = model.fit(X, y, _ones(X))
+        self.n_features_in_ = self.model_.n_features_in_
+        return self
+
+    def predict(self, X: Any, Z: Any = None, return_std: bool = False) -> Any:
+        """Mean of y, and its deviation with noise;  Z says nothing to it."""
+        return self.model_.predict(X, _ones(X), return_std=return_std)
+
+
+class ARD(GPR):
+    """GPR with a length scale for each feature. Its weights, the same for all rows, are relevances 1/theta2_k."""
+
+    weights_are_contributions = True
+    signed = False
+    ard = True
+
+    def weights(self, X: Any, Z: Any = None) -> np.ndarray:
+        relevance = 1.0 / np.atleast_1d(self.model_.hyperparameters_["theta2"])
+        return np.broadcast_to(relevance, (readable(X, None).shape[0], relevance.size)).copy()
+
+
+def _ones(X: Any) -> np.ndarray:
+    return np.ones((X.shape[0] if sp.issparse(X) else len(X), 1))

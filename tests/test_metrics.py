@@ -1,0 +1,165 @@
+"""The paper's measures: cases computed by hand, special cases that are known, any explainer, any chunk."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression
+
+from gpx_scale import GPXRegressor, InputError, metrics
+from gpx_scale.metrics import each_moved, faithfulness, mean_squared_error, stability, sufficiency
+
+
+def product(X):
+    return X[:, 0] * X[:, 1]
+
+
+@pytest.fixture
+def rows():
+    return np.random.RandomState(0).normal(size=(40, 5))
+
+
+@pytest.fixture
+def fitted(rows):
+    y = np.sin(rows[:, 0]) * rows[:, 1] + rows[:, 2]
+    return GPXRegressor(random_state=0).fit(rows, y, rows), rows
+
+
+def test_faithfulness_by_hand():
+    """f = x0 x1 at (2, 3), third feature ignored: removing x0 or x1 loses 6, x2 nothing."""
+    X = np.array([[2.0, 3.0, 1.0]])
+    assert faithfulness(product, X, contributions=[[6.0, 6.0, 0.0]]) == pytest.approx(1.0)
+    assert faithfulness(product, X, contributions=[[0.0, 0.0, 1.0]]) == pytest.approx(-1.0)
+    expected = np.corrcoef([6.0, 6.0, 0.0], [1.0, 2.0, 3.0])[0, 1]
+    assert faithfulness(product, X, contributions=[[1.0, 2.0, 3.0]]) == pytest.approx(expected)
+
+
+def test_faithfulness_of_a_linear_model_is_one(rows):
+    model = LinearRegression(fit_intercept=False).fit(rows, rows @ [1.0, -2.0, 0.5, 0.0, 3.0])
+    scores = faithfulness(model, rows, contributions=rows * model.coef_, per_sample=True)
+    assert np.allclose(scores, 1.0, rtol=0, atol=1e-12)
+
+
+def test_faithfulness_of_gpx_is_one_where_z_alone_is_removed(fitted):
+    model, X = fitted
+    scores = faithfulness(model, X, X, remove="z", per_sample=True)
+    assert np.allclose(scores, 1.0, rtol=0, atol=1e-10)
+    assert faithfulness(model, X, X) < 1.0 - 1e-6  # removed from x too, the weights change
+
+
+def test_relevances_are_compared_with_absolute_differences():
+    X = np.array([[2.0, -1.0, 0.5]])
+    predict = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 2.0, 4.0]).predict  # loses 2, -2, 2
+    assert faithfulness(predict, X, contributions=[[1.0, 3.0, 1.0]]) == pytest.approx(-1.0)
+    assert np.isnan(faithfulness(predict, X, contributions=[[1.0, 3.0, 1.0]], signed=False))  # all lose 2
+
+
+def test_a_row_whose_differences_do_not_vary_is_left_out():
+    X = np.array([[2.0, 3.0], [1.0, 5.0]])
+    contributions = [[1.0, 2.0], [3.0, 3.0]]
+    scores = faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions, per_sample=True)
+    assert scores[0] == pytest.approx(1.0)
+    assert np.isnan(scores[1])
+    assert faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions) == pytest.approx(1.0)
+
+
+def test_raw_units_are_measured_from_the_training_means(rows):
+    """A model that standardises inside has the scores of one that is given standardised data."""
+    y = np.sin(rows[:, 0]) * rows[:, 1] + rows[:, 2]
+    raw = 7.0 * rows + 100.0
+    scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    fixed = {"optimizer": None, "sigma_y": 0.3}
+    ours, theirs = GPXRegressor(**fixed).fit(raw, y), GPXRegressor(**fixed).fit(scaled, y)
+    assert np.allclose(ours.baseline_, raw.mean(axis=0))
+    assert faithfulness(ours, raw) == pytest.approx(faithfulness(theirs, scaled), abs=1e-6)
+    assert sufficiency(ours, raw) == pytest.approx(sufficiency(theirs, scaled), abs=1e-6)
+
+
+def test_sufficiency_by_hand():
+    """f = 3 a + 2 b + c at (1, 1, 1): keeping the first loses 3, the first two 1, all nothing; a k above d keeps all."""
+    X, w = np.ones((1, 3)), np.array([3.0, 2.0, 1.0])
+    assert sufficiency(lambda X: X @ w, X, ks=(1, 2, 3, 9), contributions=X * w).tolist() == [3.0, 1.0, 0.0, 0.0]
+    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * -w).tolist() == [3.0]  # absolute contributions
+    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * w, squared=True).tolist() == [9.0]
+    kept = sufficiency(lambda X: X @ w, X, ks=(1, 2), contributions=X * w, baseline=[1.0, 1.0, 5.0], per_sample=True)
+    assert kept.tolist() == [[4.0, 4.0]]
+
+
+def test_stability_by_hand():
+    plain = {"scale_x": None, "scale_weights": None, "scale_z": None}
+    X = np.array([[0.0, 0.0], [0.03, 0.04], [0.0, 0.06], [5.0, 5.0]])  # the last is alone
+    W = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0], [9.0, 9.0]])
+    found = stability(None, X, weights=W, **plain)
+    between = np.hypot(1.0, 3.0) / np.hypot(0.03, 0.02)
+    assert found.with_neighbour == 3
+    assert np.allclose(found.samples[:3], [3.0 / 0.06, between, between])
+    assert np.isnan(found.samples[3])
+    assert found.score == pytest.approx(np.mean(found.samples[:3]))
+    assert stability(None, X, weights=W, epsilon=0.026, **plain).samples[0] == pytest.approx(20.0)  # 0.052 away: two are not
+
+
+def test_stability_of_global_weights_is_zero_and_of_noise_on_duplicates_unbounded(rows):
+    twice = np.vstack([rows, rows])
+    assert stability(None, twice, weights=np.ones((80, 5))).score == 0.0
+    assert stability(None, twice, weights=np.vstack([rows, rows])).score < np.inf
+    assert stability(None, twice, weights=np.random.RandomState(1).normal(size=(80, 5))).score == np.inf
+
+
+def test_stability_does_not_depend_on_units_by_default(rows):
+    weights = np.sin(rows)
+    ours, theirs = stability(None, rows, weights=weights), stability(None, 9.0 * rows - 4.0, weights=1e6 * weights + 3.0)
+    assert theirs.score == pytest.approx(ours.score)
+    assert stability(None, rows, weights=weights, epsilon=1e-6)[1] == 0
+
+
+def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
+    model, X = fitted
+    before = faithfulness(model, X, X), stability(model, X, X), sufficiency(model, X, X)
+    monkeypatch.setattr(metrics, "CHUNK", 60)
+    assert faithfulness(model, X, X) == pytest.approx(before[0], rel=1e-12)
+    assert stability(model, X, X).score == pytest.approx(before[1].score, rel=1e-12)
+    assert sufficiency(model, X, X) == pytest.approx(before[2], rel=1e-12)
+
+
+def test_sparse_z_is_measured_too(rows):
+    Z = sp.csr_array((np.random.RandomState(1).rand(40, 6) < 0.4).astype(float))
+    model = GPXRegressor(optimizer=None, sigma_y=0.3).fit(rows, rows[:, 0], Z)
+    scores = faithfulness(model, rows, Z, remove="z", per_sample=True)
+    assert np.allclose(scores[~np.isnan(scores)], 1.0, atol=1e-10)
+    assert np.isfinite(stability(model, rows, Z).score)
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 200))
+def test_each_row_is_moved_in_each_feature(m, d, chunk):
+    X = np.arange(float(m * d)).reshape(m, d)
+    seen = np.zeros((m, d))
+    for rows, repeated, moved in each_moved(X, lambda A: A - 1000.0, chunk):
+        changed = (repeated - moved).reshape(-1, d, d)
+        assert np.array_equal(changed, np.broadcast_to(1000.0 * np.eye(d), changed.shape))
+        assert np.array_equal(repeated, np.repeat(X[rows], d, axis=0))
+        seen[rows] += 1
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda X: mean_squared_error([1.0], [1.0, 2.0]), "as many predictions"),
+        (lambda X: mean_squared_error([], []), "at least one"),
+        (lambda X: faithfulness(product, X), "does not explain"),
+        (lambda X: faithfulness(3, X, contributions=X), "predicts is needed"),
+        (lambda X: faithfulness(product, X, contributions=X[:, :2]), "same columns"),
+        (lambda X: faithfulness(product, X[:0], contributions=X[:0]), "same rows"),
+        (lambda X: faithfulness(product, X, contributions=X * np.nan), "finite"),
+        (lambda X: faithfulness(product, X, X + 1.0, contributions=X), 'remove="z"'),
+        (lambda X: faithfulness(product, X, contributions=X, remove="y"), "remove='y'"),
+        (lambda X: faithfulness(product, X, contributions=X, baseline=[1.0, 2.0]), "baseline"),
+        (lambda X: stability(None, X, weights=X[1:]), "as many rows"),
+        (lambda X: stability(None, X, weights=X, scale_x="log"), "scale_x='log'"),
+        (lambda X: stability(None, X, weights=X, epsilon=0.0), "epsilon"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(rows, call, said):
+    with pytest.raises(InputError, match=said):
+        call(rows)
