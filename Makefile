@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all browser pictures bench bench-peers bench-large bench-text bench-inducing bench-varying bench-doors accuracy tables check docs clean
+.PHONY: run test test-all browser pictures bench bench-peers bench-large bench-text bench-inducing bench-varying bench-doors accuracy paper paper-quick tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,13 @@ bench-doors: $(VENV)/.installed-test
 accuracy: $(VENV)/.installed-test
 	$(BIN)/python bench/accuracy.py
 
+# The paper's tables and figures into docs/paper, from where the last run ended; ARGS="--fresh" measures all of it again.
+paper: $(VENV)/.installed-bench
+	$(BIN)/python bench/paper/run.py $(ARGS)
+
+paper-quick: $(VENV)/.installed-bench
+	$(BIN)/python bench/paper/run.py --quick --fresh --out paper_quick
+
 tables: $(VENV)/.installed-test
 	$(BIN)/python bench/tables.py
 
@@ -67,4 +74,4 @@ docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_gallery gpx_demo .benchmarks
+	rm -rf $(VENV) docs/_build docs/auto_gallery gpx_demo paper_quick .benchmarks

@@ -135,6 +135,7 @@ TRANSFORMERS = {
     "sklearn.feature_selection": ("VarianceThreshold",),
     "sklearn.compose": ("ColumnTransformer",),
     "sklearn.pipeline": ("Pipeline", "FeatureUnion"),
+    "gpx_scale.datasets.vectors": ("LSA",),
 }
 
 

@@ -1,0 +1,163 @@
+"""From scores to the pages of docs/paper: Markdown and CSV tables, ours beside the paper's."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from published import COLUMNS, SIZES, TABLE, TIMES
+from scipy.stats import ttest_rel
+from scores import Scores, number, summary
+
+BETTER = {"mse": min, "faithfulness": max, "stability": min}
+# experiment: measures, and the method whose numbers in the paper are shown beside
+SHOWN = {
+    "fusion": (("mse", "faithfulness", "stability"), "Network"),
+    "length scale": (("faithfulness", "mse", "theta2", "nats from the best"), "GPX"),
+    "relevance": (("faithfulness",), "KL"),
+    "agnostic": (("faithfulness",), ""),
+    "scales": (("stability",), "GPX"),
+}
+TEMPLATE = Path(__file__).with_name("page.md")
+NOT_COMPARED = {"mse": ("GPR",)}
+
+
+def bold(scores: Scores, measure: str, name: str, columns: tuple[str, ...]) -> set[str]:
+    """The best method of a row, and those that a paired t-test at 5% does not tell from it."""
+    known = {m: scores.of(name, m, measure) for m in columns if m not in NOT_COMPARED.get(measure, ())}
+    known = {m: v for m, v in known.items() if v.size}
+    if not known:
+        return set()
+    best = BETTER[measure](known, key=lambda method: known[method].mean())
+    return {method for method, values in known.items() if method == best or _alike(values, known[best])}
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.size != b.size or a.size < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return False
+    apart = a - b
+    if np.ptp(apart) <= 1e-9 * np.abs(apart).max(initial=0.0):  # the test has no variance to go by
+        return not apart.any()
+    return bool(ttest_rel(a, b).pvalue >= 0.05)
+
+
+def apart(scores: Scores, measure: str, name: str, method: str) -> bool | None:
+    """Whether our mean is more than two of the paper's deviations from its mean; None where either is not known."""
+    ours, paper = scores.of(name, method, measure), TABLE.get((measure, name, method))
+    if not ours.size or not isinstance(paper, tuple):
+        return None
+    return bool(abs(ours.mean() - paper[0]) > 2 * paper[1])
+
+
+def table(scores: Scores, measure: str) -> str:
+    """Two lines a set: ours, with the best in bold and † where it is more than two deviations from the paper's, and theirs."""
+    columns = COLUMNS[measure]
+    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
+    for name in SIZES:
+        if (measure, name, columns[0]) not in TABLE:
+            continue
+        best = bold(scores, measure, name, columns)
+        ours, theirs = [], []
+        for method in columns:
+            values, paper = scores.of(name, method, measure), TABLE[measure, name, method]
+            text = f"**{summary(values)}**" if method in best else summary(values)
+            ours.append(text + (" †" if apart(scores, measure, name, method) else ""))
+            theirs.append(number(*paper) if isinstance(paper, tuple) else paper)
+        lines += [f"| {name} | ours | {' | '.join(ours)} |", f"| | paper | {' | '.join(theirs)} |"]
+    return "\n".join(lines)
+
+
+def neighbours(scores: Scores) -> str:
+    """How many test rows have a neighbour, and what half the radius gives."""
+    lines = ["| | test rows with a neighbour | GPX at half the radius | paper |", "|---|---|---|---|"]
+    for name in SIZES:
+        counted, half = scores.of(name, "GPX", "with_neighbour"), scores.of(name, "GPX", "stability_half_epsilon")
+        if counted.size:
+            rows, known = scores.of(name, "GPX", "explained"), half[~np.isnan(half)]
+            narrow = summary(known) if known.size else "none has one"
+            paper = number(*TABLE["stability", name, "GPX"])
+            lines.append(f"| {name} | {counted.mean():.0f} of {rows.mean():.0f} | {narrow} | {paper} |")
+    return "\n".join(lines)
+
+
+def sampled(scores: Scores) -> str:
+    """Of sets where LIME and SHAP explained some test rows: the others' stability on the same."""
+    lines = []
+    for name in SIZES:
+        ours = scores.of(name, "GPX", "stability_sampled")
+        if ours.size:
+            some, rows = scores.of(name, "GPR+LIME", "explained"), scores.of(name, "GPX", "explained").mean()
+            count, score = f"{some.mean():.0f}" if some.size else "some", summary(ours)
+            lines.append(
+                f"- {name}: LIME and SHAP explained {count} of {rows:.0f} test rows of each split; on those GPX has {score}."
+            )
+    return "\n".join(lines)
+
+
+def times(path: Path) -> str:
+    """Seconds on Digits, ours beside the paper's; ratios to GPX."""
+    if not path.is_file():
+        return "Not measured yet: `make paper`."
+    with path.open(newline="") as lines:
+        ours = {row["method"]: (float(row["training"]), float(row["prediction"])) for row in csv.DictReader(lines)}
+    columns = [method for method in TIMES if method in ours]
+    rows = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
+
+    def line(what: str, whose: str, of: dict[str, tuple[float, float]], value: Callable[[tuple[float, float]], float]) -> None:
+        rows.append(f"| {what} | {whose} | {' | '.join(f'{value(of[method]):.2f}' for method in columns)} |")
+
+    for what, value in (("Training", lambda t: t[0]), ("Prediction", lambda t: t[1]), ("Total", sum)):
+        line(what, "ours", ours, value)
+        line("", "paper", TIMES, value)
+    line("Total / GPX's", "ours", ours, lambda t: sum(t) / sum(ours["GPX"]))
+    line("", "paper", TIMES, lambda t: sum(t) / sum(TIMES["GPX"]))
+    return "\n".join(rows)
+
+
+def _deviation(values: np.ndarray) -> str:
+    return f"{values.std():.6g}" if np.isfinite(values).all() else ""
+
+
+def write_tables(scores: Scores, folder: Path) -> None:
+    """A CSV file of each table: mean and deviation, ours and the paper's, and whether the best is told from it."""
+    for measure, columns in COLUMNS.items():
+        with (folder / f"{measure}.csv").open("w", newline="") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(("set", "method", "splits", "mean", "sd", "bold", "paper_mean", "paper_sd", "beyond_2_sd"))
+            for name in SIZES:
+                best = bold(scores, measure, name, columns)
+                for method in columns:
+                    values, paper = scores.of(name, method, measure), TABLE.get((measure, name, method))
+                    if values.size:
+                        theirs = paper if isinstance(paper, tuple) else (paper or "", "")
+                        own = f"{values.mean():.6g}", _deviation(values), int(method in best)
+                        far = apart(scores, measure, name, method)
+                        writer.writerow((name, method, values.size, *own, *theirs, "" if far is None else int(far)))
+
+
+def variants(rows: list[dict[str, str]], experiment: str, measures: tuple[str, ...], method: str) -> str:
+    """What variants of an experiment gave, a line each, and the paper's own numbers of `method` (if any) below a set's."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows:
+        if row["experiment"] == experiment:
+            cell = number(float(row["mean"]), float(row["sd"]))
+            found.setdefault(row["set"], {}).setdefault(row["variant"], {})[row["measure"]] = cell
+    lines = [f"| | | {' | '.join(measures)} |", f"|---|---|{'---|' * len(measures)}"]
+    for name, tried in found.items():
+        for i, (variant, values) in enumerate(tried.items()):
+            lines.append(f"| {'' if i else name} | {variant} | {' | '.join(values.get(m, '') for m in measures)} |")
+        if method:
+            paper = [TABLE.get((measure, name, method), "") for measure in measures]
+            lines.append(f"| | *paper* | {' | '.join(number(*p) if isinstance(p, tuple) else p for p in paper)} |")
+    return "\n".join(lines)
+
+
+def page(scores: Scores, folder: Path, tried: list[dict[str, str]]) -> str:
+    """docs/paper/index.md: page.md with its tables."""
+    filled = {measure: table(scores, measure) for measure in COLUMNS}
+    filled |= {"neighbours": neighbours(scores), "sampled": sampled(scores), "times": times(folder / "times.csv")}
+    filled |= {experiment: variants(tried, experiment, *how) for experiment, how in SHOWN.items()}
+    return re.sub(r"\{\{(.*?)\}\}", lambda mark: filled[mark[1]], TEMPLATE.read_text())

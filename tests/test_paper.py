@@ -1,0 +1,96 @@
+"""The paper's experiments: pages from scores, and the committed ones are what the committed scores give."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCH = Path(__file__).resolve().parents[1] / "bench" / "paper"
+COMMITTED = BENCH.parents[1] / "docs" / "paper"
+
+
+@pytest.fixture
+def paper(monkeypatch):
+    """Modules of bench/paper."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    names = ("published", "scores", "pages", "experiments", "protocol")
+    yield {name: __import__(name) for name in names}
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def made(paper, path, **values):
+    """Scores of Digits: method -> MSE of each split."""
+    scores = paper["scores"].Scores(path)
+    for method, errors in values.items():
+        for split, error in enumerate(errors):
+            scores.add("Digits", split, method, [("fit_seconds", 1.0), ("mse", error)])
+    return scores
+
+
+def test_scores_are_kept_and_gone_on_from(paper, tmp_path):
+    scores = made(paper, tmp_path / "scores.csv", GPX=[0.1, 0.3])
+    again = paper["scores"].Scores(tmp_path / "scores.csv")
+    assert again.values == scores.values
+    assert again.has("Digits", 1, "GPX")
+    assert not again.has("Digits", 2, "GPX")
+    assert again.of("Digits", "GPX", "mse").tolist() == [0.1, 0.3]
+
+
+def test_bold_is_the_best_and_what_a_paired_test_does_not_tell_from_it(paper, tmp_path):
+    near = [0.11, 0.19, 0.32, 0.38, 0.52]
+    base = [0.1, 0.2, 0.3, 0.4, 0.5]
+    scores = made(paper, tmp_path / "s.csv", GPX=base, ARD=near, Lasso=[v + 0.05 for v in base], GPR=[0.0] * 5)
+    found = paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"])
+    assert found == {"GPX", "ARD"}  # Lasso is worse on each split; GPR does not explain and is not compared
+
+
+def test_a_table_shows_both_and_marks_what_is_far_apart(paper, tmp_path):
+    scores = made(paper, tmp_path / "s.csv", GPX=[0.08, 0.07], Network=[0.05, 0.06])
+    lines = paper["pages"].table(scores, "mse").splitlines()
+    assert "0.075 ± 0.005" in lines[2]
+    assert "**0.055 ± 0.005** †" in lines[2]
+    assert "0.078 ± 0.010" in lines[3]
+    assert "0.163 ± 0.033" in lines[3]
+    scores.add("Fish", 0, "GPR+LIME", [("stability", np.inf)])
+    assert "∞" in paper["pages"].table(scores, "stability")
+
+
+def test_the_published_numbers_are_all_there(paper):
+    published = paper["published"]
+    for measure, sets in (("mse", 8), ("faithfulness", 6), ("stability", 8)):
+        methods = len(published.COLUMNS[measure])
+        assert sum(key[0] == measure for key in published.TABLE) == sets * methods
+
+
+def test_splits_are_standardised_on_their_training_rows(paper):
+    split = paper["protocol"].split_of("Diabetes", 0)
+    assert len(split.y) == 353
+    assert np.allclose(split.X.mean(axis=0), 0.0, atol=1e-12)
+    assert split.y.std() == pytest.approx(1.0)
+    assert abs(split.X_test.mean()) > 1e-6
+
+
+def test_a_method_is_measured_by_all_that_the_tables_need(paper):
+    protocol = paper["protocol"]
+    methods = protocol.Methods(protocol.split_of("Diabetes", 0), lambda name: {}, 0)
+    found = dict(protocol.measured(methods, "Network"))
+    assert {"mse", "faithfulness", "stability", "with_neighbour", "sufficiency_1", "sufficiency_10", "fit_seconds"} <= set(
+        found
+    )
+    assert found["sufficiency_10"] == pytest.approx(0.0, abs=1e-12)  # ten of ten features
+    assert set(dict(protocol.measured(methods, "GPR"))) == {"mse", "fit_seconds"}
+
+
+def test_texts_are_encoded_as_their_words(paper, shared_data):
+    split = paper["protocol"].split_of("Paper", 0)
+    assert split.Z.shape[0] == len(split.X) == 319
+    assert np.corrcoef(split.encode(split.Z_test[:20]).ravel(), split.X_test[:20].ravel())[0, 1] > 0.9
+
+
+@pytest.mark.skipif(not (COMMITTED / "scores.csv").is_file(), reason="no scores yet: make paper")
+def test_the_page_is_what_the_scores_give(paper):
+    scores = paper["scores"].Scores(COMMITTED / "scores.csv")
+    tried = paper["experiments"].read(COMMITTED / "experiments.csv")
+    assert paper["pages"].page(scores, COMMITTED, tried) == (COMMITTED / "index.md").read_text()
