@@ -60,7 +60,7 @@ paper: $(VENV)/.installed-bench
 	$(BIN)/python bench/paper/run.py $(ARGS)
 
 paper-quick: $(VENV)/.installed-bench
-	$(BIN)/python bench/paper/run.py --quick --fresh --out paper_quick
+	$(BIN)/python bench/paper/run.py --quick --fresh
 
 tables: $(VENV)/.installed-test
 	$(BIN)/python bench/tables.py

@@ -1,11 +1,14 @@
 """The methods that the paper compares with: hand-computed small cases, known special cases, one interface."""
 
 import importlib.util
+import pickle
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
@@ -130,6 +133,7 @@ def test_weber_points():
     heavy = np.array([[0.0, 0.0], [0.0, 0.0], [7.0, 1.0]])
     points = weber_points(np.array([corners, line, heavy]), max_iter=2000, tol=1e-9)
     assert np.allclose(points, [corners.mean(axis=0), [1.0, 0.0], [0.0, 0.0]], atol=1e-4)
+    assert np.allclose(weber_points(line[None], r=[1.0, 1.0, 3.0], tol=1e-9, max_iter=2000), [[5.0, 0.0]], atol=1e-4)
     random = np.random.RandomState(0).normal(size=(4, 6, 3))
     for some, found in zip(random, weber_points(random, tol=1e-9), strict=True):
         best = minimize(lambda w, some=some: np.linalg.norm(some - w, axis=1).sum(), some.mean(axis=0), method="Nelder-Mead")
@@ -154,6 +158,26 @@ def test_one_row_and_duplicates_are_fitted():
 def test_a_fit_that_does_not_settle_is_an_error(halves):
     with pytest.raises(NotConverged, match="raise max_iter"):
         compare.NetworkLasso(max_iter=2).fit(*halves)
+
+
+@pytest.mark.parametrize("lambda1", [1e13, 1e20, 1e100])
+def test_a_system_that_cannot_be_solved_is_an_error(halves, lambda1):
+    with pytest.raises(NotConverged, match="too large"):
+        compare.NetworkLasso(lambda1).fit(*halves)
+
+
+def test_smoothing_counts_above_its_start_too(halves):
+    assert not np.allclose(
+        compare.NetworkLasso(smoothing=1.0).fit(*halves).W_, compare.NetworkLasso(smoothing=9.0).fit(*halves).W_
+    )
+
+
+def test_whole_numbers_and_sparse_inputs_are_numbers(halves):
+    X, y = halves
+    Z = np.random.RandomState(0).randint(0, 200, size=X.shape).astype("uint8")
+    ours, theirs = (compare.NetworkLasso().fit(X, y, A).W_ for A in (sp.csr_array(Z), Z.astype(float)))
+    assert np.array_equal(ours, theirs)
+    assert compare.Ridge().fit(sp.csr_array(X), y).predict(sp.csr_array(X)).shape == y.shape
 
 
 def test_methods_are_searched_as_estimators_are(halves):
@@ -194,7 +218,7 @@ def test_ard_and_kl_find_the_relevant_feature():
 
 
 def test_kl_is_what_its_formula_says():
-    """Beside the divergence of two normals, written out, and its limit: |slope of the mean|/(sqrt(2) sd) where sd is flat."""
+    """Beside the divergence of two normals, written out."""
     random = np.random.RandomState(0)
     X = random.uniform(-2, 2, size=(60, 2))
     ard = compare.ARD(random_state=0).fit(X, np.sin(X[:, 0]) + 0.3 * random.normal(size=60))
@@ -256,7 +280,47 @@ def test_words_are_taken_away_from_texts():
         assert np.allclose(found, Z.toarray() * box.slopes, atol=near)
 
 
+@needs_lime
+@foreign
+def test_lime_takes_words_as_often_as_they_are():
+    Z = np.array([[2.0, 3.0]])
+    method = compare.LIME(Linear([1.0, -2.0]), lambda Z: Z.toarray(), random_state=0).fit(Z, [0.0], Z)
+    assert np.allclose(method.weights(Z, Z), [[2.0, -6.0]], atol=1.5)  # its ridge draws them together
+
+
+@needs_lime
+@needs_shap
+@foreign
+def test_packages_repeat_themselves_and_are_pickled(halves):
+    X, y = halves
+    box = Linear([1.0, -2.0, 0.0, 0.5])
+    for kind in (compare.LIME, compare.SHAP):
+        method = kind(box, random_state=0).fit(X, y)
+        before = method.weights(X[:3])
+        assert np.array_equal(method.weights(X[:3]), before)
+        assert np.array_equal(pickle.loads(pickle.dumps(method)).weights(X[:3]), before)
+        assert method.weights(X[:0]).shape == (0, 4)
+    few = np.repeat(X[:3], 20, axis=0)
+    assert compare.SHAP(box).fit(few, few[:, 0]).weights(few[:2]).shape == (2, 4)
+    assert compare.SHAP(box)._selection(np.ones(2000)) == "aic"
+
+
 # ------------------------------------------------------------------------------------------------------------- door
+
+
+@pytest.mark.parametrize("name", [name for name in compare.__all__ if name != "Method"])
+def test_nothing_is_said_before_a_fit(name, halves):
+    with pytest.raises(NotFittedError):
+        getattr(compare, name)().predict(halves[0])
+    with pytest.raises((NotFittedError, InputError)):
+        getattr(compare, name)().weights(halves[0])
+
+
+def test_a_copy_of_a_method_fits_its_model_again(halves):
+    X, y = halves
+    ard = compare.ARD(random_state=0).fit(X, y)
+    again = clone(compare.KL(ard)).fit(X, y)
+    assert np.allclose(again.weights(X[:3]), compare.KL(ard).fit(X, y).weights(X[:3]), rtol=1e-6)
 
 
 def test_what_cannot_be_used_is_said(halves):
@@ -270,6 +334,17 @@ def test_what_cannot_be_used_is_said(halves):
             method.fit(X, y[:-1])
         with pytest.raises(InputError, match="columns"):
             method.fit(X, y).predict(X[:, :3])
-    for wrong in ({"lambda1": -1.0}, {"lambda2": np.nan}, {"n_neighbors": 0}, {"ridge": 0.0}):
+    for wrong in (
+        {"lambda1": -1.0},
+        {"lambda2": np.nan},
+        {"n_neighbors": 0},
+        {"ridge": 0.0},
+        {"tol": -1.0},
+        {"max_iter": 1.5},
+    ):
         with pytest.raises(InputError):
             compare.LocalizedLasso(**wrong).fit(X, y)
+    with pytest.raises(InputError, match="delta"):
+        compare.KL(delta=0.0).fit(X, y)
+    with pytest.raises(InputError, match="squares"):
+        compare.NetworkLasso().fit(1e200 * X, y)

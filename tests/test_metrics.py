@@ -1,13 +1,16 @@
 """The paper's measures: cases computed by hand, special cases that are known, any explainer, any chunk."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
 
-from gpx_scale import GPXRegressor, InputError, metrics
+from gpx_scale import GPXRegressor, InputError, compare, metrics
 from gpx_scale.metrics import each_moved, faithfulness, mean_squared_error, stability, sufficiency
 
 
@@ -49,10 +52,12 @@ def test_faithfulness_of_gpx_is_one_where_z_alone_is_removed(fitted):
 
 
 def test_relevances_are_compared_with_absolute_differences():
-    X = np.array([[2.0, -1.0, 0.5]])
-    predict = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 2.0, 4.0]).predict  # loses 2, -2, 2
-    assert faithfulness(predict, X, contributions=[[1.0, 3.0, 1.0]]) == pytest.approx(-1.0)
-    assert np.isnan(faithfulness(predict, X, contributions=[[1.0, 3.0, 1.0]], signed=False))  # all lose 2
+    X, relevances = np.array([[2.0, -1.0, 0.5]]), [[1.0, 3.0, 0.5]]
+    model = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 6.0, 2.0])  # loses 2, -6, 1
+    assert faithfulness(model, X, contributions=relevances, signed=False) == pytest.approx(1.0)
+    assert faithfulness(model, X, contributions=relevances) == pytest.approx(np.corrcoef([2, -6, 1], relevances[0])[0, 1])
+    model.signed = False  # as ARD and KL say of themselves
+    assert faithfulness(model, X, contributions=relevances) == pytest.approx(1.0)
 
 
 def test_a_row_whose_differences_do_not_vary_is_left_out():
@@ -62,6 +67,28 @@ def test_a_row_whose_differences_do_not_vary_is_left_out():
     assert scores[0] == pytest.approx(1.0)
     assert np.isnan(scores[1])
     assert faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions) == pytest.approx(1.0)
+
+
+def test_contributions_that_do_not_vary_but_by_rounding_have_no_score():
+    X = np.array([[2.0, 3.0, 4.0]])
+    scores = faithfulness(lambda X: X @ [1.0, 2.0, 3.0], X, contributions=[[0.1] * 3], per_sample=True)
+    assert np.isnan(scores).all()
+
+
+def test_a_baseline_counts_for_every_model(rows):
+    """A linear model is faithful whatever a feature is set to, in any units, of whole numbers and of frames too."""
+    X = rows * [1.0, 2.0, 3.0, 4.0, 5.0] + 7.0
+    slopes, mean = np.array([1.0, -2.0, 0.5, 0.0, 3.0]), X.mean(axis=0)
+    assert faithfulness(compare.Ridge().fit(X, X @ slopes), X, baseline=mean) == pytest.approx(1.0)
+    model = GPXRegressor(optimizer=None, theta2=1e6, sigma_y=0.1).fit(X, X @ slopes)
+    assert faithfulness(model, X, baseline=0.0) == pytest.approx(1.0, abs=1e-3)
+    counts = sp.csr_array(np.random.RandomState(0).randint(0, 4, size=(40, 5)))
+    linear = SimpleNamespace(predict=lambda X, Z: np.asarray(Z) @ slopes)
+    C = (counts.toarray() - 0.9) * slopes
+    assert faithfulness(linear, rows, counts, contributions=C, remove="z", baseline=0.9) == pytest.approx(1.0)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    named = LinearRegression().fit(frame, X @ slopes)
+    assert faithfulness(named, frame, contributions=(X - mean) * slopes, baseline=mean) == pytest.approx(1.0)  # no warning
 
 
 def test_raw_units_are_measured_from_the_training_means(rows):
@@ -82,6 +109,7 @@ def test_sufficiency_by_hand():
     assert sufficiency(lambda X: X @ w, X, ks=(1, 2, 3, 9), contributions=X * w).tolist() == [3.0, 1.0, 0.0, 0.0]
     assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * -w).tolist() == [3.0]  # absolute contributions
     assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * w, squared=True).tolist() == [9.0]
+    assert sufficiency(lambda X: X @ w, X, ks=(), contributions=X * w).shape == (0,)
     kept = sufficiency(lambda X: X @ w, X, ks=(1, 2), contributions=X * w, baseline=[1.0, 1.0, 5.0], per_sample=True)
     assert kept.tolist() == [[4.0, 4.0]]
 
@@ -111,15 +139,24 @@ def test_stability_does_not_depend_on_units_by_default(rows):
     ours, theirs = stability(None, rows, weights=weights), stability(None, 9.0 * rows - 4.0, weights=1e6 * weights + 3.0)
     assert theirs.score == pytest.approx(ours.score)
     assert stability(None, rows, weights=weights, epsilon=1e-6)[1] == 0
+    assert stability(None, 1e200 * rows, weights=1e-300 * weights).score == pytest.approx(ours.score)
 
 
 def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
     model, X = fitted
-    before = faithfulness(model, X, X), stability(model, X, X), sufficiency(model, X, X)
+    sizes = []
+
+    def predict(X, Z):
+        sizes.append(len(X))
+        return model.predict(X, Z)
+
+    contributions = model.explain(X, X, std=False).contributions
+    before = faithfulness(predict, X, X, contributions=contributions), stability(model, X, X).score
+    assert sizes == [40, 200]
     monkeypatch.setattr(metrics, "CHUNK", 60)
-    assert faithfulness(model, X, X) == pytest.approx(before[0], rel=1e-12)
-    assert stability(model, X, X).score == pytest.approx(before[1].score, rel=1e-12)
-    assert sufficiency(model, X, X) == pytest.approx(before[2], rel=1e-12)
+    assert faithfulness(predict, X, X, contributions=contributions) == pytest.approx(before[0], rel=1e-12)
+    assert max(sizes[3:]) == 10  # two rows of five features at a time
+    assert stability(model, X, X).score == pytest.approx(before[1], rel=1e-12)
 
 
 def test_sparse_z_is_measured_too(rows):
@@ -158,6 +195,11 @@ def test_each_row_is_moved_in_each_feature(m, d, chunk):
         (lambda X: stability(None, X, weights=X[1:]), "as many rows"),
         (lambda X: stability(None, X, weights=X, scale_x="log"), "scale_x='log'"),
         (lambda X: stability(None, X, weights=X, epsilon=0.0), "epsilon"),
+        (lambda X: stability(None, X), "give weights"),
+        (lambda X: sufficiency(product, X, ks=(1.5,), contributions=X), "k=1.5"),
+        (lambda X: faithfulness(product, X, contributions=X, baseline=np.nan), "finite number"),
+        (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "a row each"),
+        (lambda X: faithfulness(lambda X: X[:, 0] * np.nan, X, contributions=X), "finite predictions"),
     ],
 )
 def test_what_cannot_be_measured_is_said(rows, call, said):

@@ -46,6 +46,26 @@ def test_bold_is_the_best_and_what_a_paired_test_does_not_tell_from_it(paper, tm
     assert found == {"GPX", "ARD"}  # Lasso is worse on each split; GPR does not explain and is not compared
 
 
+def test_what_has_no_score_is_not_the_best(paper, tmp_path):
+    scores = made(paper, tmp_path / "s.csv", GPX=[np.nan, 0.1], ARD=[0.2, 0.3])
+    assert paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"]) == {"ARD"}
+
+
+def test_scores_that_are_forgotten_are_measured_again(paper, tmp_path):
+    scores = made(paper, tmp_path / "s.csv", GPX=[0.1], ARD=[0.2])
+    scores.forget(["Digits"], ["GPX"])
+    assert not scores.has("Digits", 0, "GPX")
+    assert scores.has("Digits", 0, "ARD")
+
+
+def test_what_is_far_from_the_paper_is_listed(paper, tmp_path):
+    scores = made(paper, tmp_path / "s.csv", GPX=[0.5, 0.5], Network=[0.05, 0.06], ARD=[0.2, 0.3])
+    lines = paper["pages"].far(scores).splitlines()[2:]
+    assert len(lines) == 2  # ARD is within two of its deviations
+    assert "not explained" in lines[0]
+    assert "fused" in lines[1]
+
+
 def test_a_table_shows_both_and_marks_what_is_far_apart(paper, tmp_path):
     scores = made(paper, tmp_path / "s.csv", GPX=[0.08, 0.07], Network=[0.05, 0.06])
     lines = paper["pages"].table(scores, "mse").splitlines()
@@ -58,7 +78,12 @@ def test_a_table_shows_both_and_marks_what_is_far_apart(paper, tmp_path):
 
 
 def test_the_published_numbers_are_all_there(paper):
+    """And each is in the paper, where that is at hand."""
     published = paper["published"]
+    sources = list((BENCH.parents[2] / "shared" / "paper").glob("*.txt"))
+    source = sources[0].read_text() if sources else None
+    for (measure, _, _), cell in published.TABLE.items() if source else ():
+        assert isinstance(cell, str) or f"{cell[0]:.3f} $\\pm$ {cell[1]:.3f}" in source, (measure, cell)
     for measure, sets in (("mse", 8), ("faithfulness", 6), ("stability", 8)):
         methods = len(published.COLUMNS[measure])
         assert sum(key[0] == measure for key in published.TABLE) == sets * methods
@@ -89,7 +114,7 @@ def test_texts_are_encoded_as_their_words(paper, shared_data):
     assert np.corrcoef(split.encode(split.Z_test[:20]).ravel(), split.X_test[:20].ravel())[0, 1] > 0.9
 
 
-@pytest.mark.skipif(not (COMMITTED / "scores.csv").is_file(), reason="no scores yet: make paper")
+@pytest.mark.skipif(not (COMMITTED / "index.md").is_file(), reason="no page yet: make paper")
 def test_the_page_is_what_the_scores_give(paper):
     scores = paper["scores"].Scores(COMMITTED / "scores.csv")
     tried = paper["experiments"].read(COMMITTED / "experiments.csv")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from gpx_scale import compare, datasets, metrics
-
-os.environ.setdefault("GPX_SCALE_DATA", str(Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 LOADERS: dict[str, Callable[[], Any]] = {
     "Diabetes": datasets.load_diabetes,

@@ -27,7 +27,9 @@ class Scores:
         return (name, split, method, "fit_seconds") in self.values
 
     def add(self, name: str, split: int, method: str, found: Iterable[tuple[str, float]]) -> None:
-        self.values |= {(name, split, method, measure): float(value) for measure, value in found}
+        self.values |= {
+            (name, split, method, measure): float(f"{value:.6g}") for measure, value in found
+        }  # as the file has it
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".new")
         with beside.open("w", newline="") as out:
@@ -36,10 +38,19 @@ class Scores:
             writer.writerows([*key, f"{value:.6g}"] for key, value in sorted(self.values.items()))
         beside.replace(self.path)
 
+    def by_split(self, name: str, method: str, measure: str) -> dict[int, float]:
+        """Of the splits that have it, in their order."""
+        found = {key[1]: value for key, value in self.values.items() if (key[0], *key[2:]) == (name, method, measure)}
+        return dict(sorted(found.items()))
+
     def of(self, name: str, method: str, measure: str) -> np.ndarray:
-        """Over the splits that have it, in their order;  (splits,)."""
-        keys = sorted(key for key in self.values if key[0] == name and key[2] == method and key[3] == measure)
-        return np.array([self.values[key] for key in keys])
+        """The same as an array;  (splits,)."""
+        return np.array(list(self.by_split(name, method, measure).values()))
+
+    def forget(self, names: Iterable[str], methods: Iterable[str]) -> None:
+        """So that they are measured again."""
+        names, methods = set(names), set(methods)
+        self.values = {key: value for key, value in self.values.items() if not (key[0] in names and key[2] in methods)}
 
 
 def number(mean: float, sd: float | None = None) -> str:

@@ -28,6 +28,7 @@ HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
 
 Keep = Callable[[Params], None]
+Told = Callable[[float, Params], None]
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,23 @@ def _forget(params: Params) -> None:
     """What is done with the best point so far where nobody keeps it."""
 
 
+def _best_of(keep: Keep) -> Told:
+    """Told of every start's best points, it keeps those that are the best of all."""
+    least = np.inf
+
+    def told(loss: float, params: Params) -> None:
+        nonlocal least
+        if loss < least:
+            least = loss
+            keep(params)
+
+    return told
+
+
 class _Objective:
     """-(evidence + prior) of the free logs, in nats a row, its gradient, and the best point met on the way."""
 
-    def __init__(self, evaluate: Callable[..., Any], start: Params, prior: Prior, journal: Journal, phase: str, keep: Keep):
+    def __init__(self, evaluate: Callable[..., Any], start: Params, prior: Prior, journal: Journal, phase: str, keep: Told):
         self.evaluate, self.prior, self.journal, self.phase, self.keep = evaluate, prior, journal, phase, keep
         self.template, self.free = start, prior.free
         self.best: Any = None  # (loss, params, evidence), or None where no point had a Cholesky factor
@@ -72,7 +86,7 @@ class _Objective:
             self.information = (own + np.diag(self.prior.sd[self.free] ** -2)) / n
         if self.best is None or loss < self.best[0]:
             self.best = (loss, params, evidence)
-            self.keep(params)
+            self.keep(loss, params)
         self.journal.evaluated(self.phase, evidence.value, params.as_dict())
         if self.journal.stopped:
             raise _Stopped
@@ -106,7 +120,7 @@ def maximise_evidence(
     stages = [(whole, data)] if warm else list(_stages(data, random, whole))
     search = _quasi_newton if warm and not n_restarts else _lbfgs
     for phase, rows in stages:
-        told = keep if rows is data else _forget
+        told = _best_of(keep if rows is data else _forget)
         tried = [_Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
         with journal.phase(f"hyperparameters, {phase}"):
             try:
@@ -265,6 +279,8 @@ def _newton_step(
     step = shorter if float(slope @ shorter) < 0 else step
     # One by one: a vanishing sigma_w asks for steps without end, and must not hold the others back.
     clipped = np.clip(step, -LONGEST, LONGEST)
+    if not step.any():
+        return step, decrement
     return (clipped if float(slope @ clipped) < 0 else step * (LONGEST / np.abs(step).max())), decrement
 
 
@@ -315,8 +331,8 @@ ENDS = {  # what L-BFGS-B says, in words
 
 
 def _noisier(start: Params) -> list[Params]:
-    """`start` with noise of half a (standardised) y's variance: from little noise alone, a search may end where short length
-    scales explain the noise (70-80 nats low on each split of Diabetes with z = 1)."""
+    """`start` with noise of half a variance of 1: from little noise alone, a search may end where short length scales explain
+    the noise (70-80 nats low on each split of Diabetes with z = 1)."""
     return [replace(start, sigma_y=NOISY)] if start.sigma_y < NOISY else []
 
 

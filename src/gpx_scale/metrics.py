@@ -11,12 +11,13 @@ from scipy.spatial.distance import cdist
 
 from .errors import InputError
 from .explanation import between
-from .params import positive
+from .params import positive, whole
 
 __all__ = ["Accuracy", "Stability", "faithfulness", "mean_squared_error", "stability", "sufficiency"]
 
 CHUNK = 2**22  # numbers of one chunk of changed rows
 ROUNDING = 1e-8  # weights apart by less, relative to their size, are the same
+FLAT = 1e-13  # numbers that differ by less, relative to their size, do not vary
 
 
 class Accuracy(NamedTuple):
@@ -86,13 +87,14 @@ def faithfulness(
     1.0
     """
     case = _Case.of(model, X, Z, contributions, remove, baseline)
-    lost = np.empty(case.shape)
-    before = case.predict(case.X, case.Z)
+    m, d = case.contributions.shape
+    lost, before = np.empty((m, d)), case.predict(case.X, case.Z)
     for rows, repeated, moved in case.each_removed():
         after = case.predict(moved if case.moves_x else repeated, moved if case.sees_z else None)
-        lost[rows] = before[rows, None] - after.reshape(-1, case.shape[1])
+        lost[rows] = before[rows, None] - after.reshape(-1, d)
     if signed is None:
         signed = getattr(model, "signed", True)
+    lost[np.abs(lost) <= FLAT * np.abs(before)[:, None]] = 0.0  # differences of predictions have their rounding
     scores = _correlation(lost if signed else np.abs(lost), case.contributions)
     return scores if per_sample else _mean(scores)
 
@@ -124,11 +126,12 @@ def sufficiency(
     order = np.argsort(-np.abs(case.contributions), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
     before = case.predict(case.X, case.Z)
-    apart = []
-    for k in ks:
+    ks = [whole(k, "k", least=0) for k in ks]
+    apart = np.empty((len(ks), len(before)))
+    for out, k in zip(apart, ks, strict=True):
         kept = np.where(rank < k, case.readable, case.baseline)
-        apart.append(case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before)
-    scores = np.square(np.transpose(apart)) if squared else np.abs(np.transpose(apart))
+        out[:] = case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before
+    scores = np.square(apart.T) if squared else np.abs(apart.T)
     return scores if per_sample else scores.mean(axis=0)
 
 
@@ -155,7 +158,7 @@ def stability(
     """
     epsilon = positive(epsilon, "epsilon")
     if weights is None:
-        weights = model.weights(X, Z) if hasattr(model, "weights") else model.explain(X, Z, std=False, **_all(Z)).weights
+        weights = _weights(model, X, Z)
     x, W = _scaled(_matrix(X, "X"), scale_x, "scale_x"), _scaled(_matrix(weights, "weights"), scale_weights, "scale_weights")
     z = _scaled(_matrix(X if Z is None else Z, "Z"), scale_z, "scale_z")
     if not len(x) == len(z) == len(W):
@@ -176,12 +179,12 @@ def stability(
 
 
 def each_moved(
-    X: np.ndarray, move: Callable[[np.ndarray], np.ndarray], chunk: int = CHUNK
+    X: np.ndarray, move: Callable[[np.ndarray], np.ndarray], chunk: int | None = None
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Some rows at a time: which, each repeated d times, and the same with feature l of the l-th repetition moved;
     slice, (c d, d), (c d, d)."""
     m, d = X.shape
-    step = max(1, chunk // max(d * d, 1))
+    step = max(1, (CHUNK if chunk is None else chunk) // max(d * d, 1))
     new = move(X)
     own = np.arange(d)
     for start in range(0, m, step):
@@ -207,52 +210,74 @@ class _Case(NamedTuple):
     def sees_z(self) -> bool:
         return self.Z is not None
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.contributions.shape
-
     @classmethod
     def of(cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any) -> _Case:
         if remove not in ("both", "z"):
             raise InputError(f'remove={remove!r}: give "both" or "z"')
-        if baseline is None:
-            baseline = getattr(model, "baseline_", 0.0)
-        if contributions is None:
-            contributions = _contributions(model, X, Z, baseline)
-        X, contributions = _matrix(X, "X"), _matrix(contributions, "contributions")
-        moves_x = remove == "both"
+        rows, moves_x = _matrix(X, "X"), remove == "both"
         if Z is None and not moves_x:
             Z = X
-        readable = X if Z is None else _matrix(Z, "Z")
-        if moves_x and Z is not None and not np.array_equal(X, readable):
+        readable = rows if Z is None else _matrix(Z, "Z")
+        if moves_x and Z is not None and not np.array_equal(rows, readable):
             raise InputError('X and Z differ, so a feature of Z cannot be removed from X: give remove="z"')
-        if readable.shape != contributions.shape or len(readable) != len(X) or not len(X):
-            shapes = f"{X.shape}, {readable.shape}, {contributions.shape}"
-            raise InputError(f"X, Z and contributions need the same rows, Z and contributions the same columns, got {shapes}")
-        try:
-            origin = np.broadcast_to(np.asarray(baseline, dtype=float), readable.shape[1:])
-        except ValueError:
-            raise InputError(f"baseline: give a number, or one for each of the {readable.shape[1]} features") from None
-        return cls(_predictor(model), X, None if Z is None else readable, readable, contributions, origin, moves_x)
+        origin = _baseline(getattr(model, "baseline_", 0.0) if baseline is None else baseline, readable.shape[1])
+        C = _matrix(_contributions(model, X, Z, origin) if contributions is None else contributions, "contributions")
+        if readable.shape != C.shape or len(readable) != len(rows) or not readable.size:
+            raise InputError(
+                f"X, Z and contributions need the same rows, Z and contributions the same columns, got {rows.shape}, "
+                f"{readable.shape}, {C.shape}; of a model with transformers, give what they make of the data"
+            )
+        return cls(_predictor(model, X), rows, None if Z is None else readable, readable, C, origin, moves_x)
 
     def each_removed(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        d = self.shape[1]
-        for rows, repeated, moved in each_moved(self.readable, lambda A: np.broadcast_to(self.baseline, A.shape)):
+        d = self.readable.shape[1]
+        wide = max(1, self.X.shape[1] // d)
+        for rows, repeated, moved in each_moved(
+            self.readable, lambda A: np.broadcast_to(self.baseline, A.shape), CHUNK // wide
+        ):
             yield rows, repeated if self.moves_x else np.repeat(self.X[rows], d, axis=0), moved
 
 
-def _predictor(model: Any) -> Callable[[Any, Any], np.ndarray]:
+def _baseline(baseline: Any, d: int) -> np.ndarray:
+    try:
+        origin = np.broadcast_to(np.asarray(baseline, dtype=float), d)
+    except (TypeError, ValueError):
+        origin = np.full(d, np.nan)
+    if not np.isfinite(origin).all():
+        raise InputError(f"baseline={baseline!r}: give a finite number, or one for each of the {d} features")
+    return origin
+
+
+def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
+    """Predictions of arrays, which are frames again where X was one."""
     function = getattr(model, "predict", model)
     if not callable(function):
         raise InputError(f"a model that predicts is needed, or a function that does: got {type(model).__name__}")
-    return lambda X, Z: np.asarray(function(X) if Z is None else function(X, Z), dtype=float).ravel()
+    columns = getattr(X, "columns", None)
+
+    def predict(rows: np.ndarray, Z: Any) -> np.ndarray:
+        given = rows if columns is None else type(X)(rows, columns=columns)
+        found = np.asarray(function(given) if Z is None else function(given, Z), dtype=float)
+        if found.size != len(rows) or not np.isfinite(found).all():
+            raise InputError(f"{len(rows)} finite predictions are needed, a row each: got an array of shape {found.shape}")
+        return found.ravel()
+
+    return predict
+
+
+def _weights(model: Any, X: Any, Z: Any) -> Any:
+    if hasattr(model, "weights"):
+        return model.weights(X, Z)
+    if hasattr(model, "explain"):
+        return model.explain(X, Z, std=False, **_all(Z)).weights
+    raise InputError(f"{type(model).__name__} does not explain: give weights, (m, d)")
 
 
 def _contributions(model: Any, X: Any, Z: Any, baseline: Any) -> Any:
     if hasattr(model, "contributions"):
-        return model.contributions(X, Z)
+        return model.contributions(X, Z, baseline)
     if hasattr(model, "explain"):
-        return model.explain(X, Z, std=False, baseline=np.asarray(baseline, dtype=float), **_all(Z)).contributions
+        return model.explain(X, Z, std=False, baseline=baseline, **_all(Z)).contributions
     raise InputError(f"{type(model).__name__} does not explain: give contributions, (m, d)")
 
 
@@ -262,7 +287,7 @@ def _all(Z: Any) -> dict[str, bool]:
 
 
 def _matrix(A: Any, name: str) -> np.ndarray:
-    A = A.toarray() if sp.issparse(A) else np.asarray(A, dtype=float)
+    A = np.asarray(A.toarray() if sp.issparse(A) else A, dtype=float)
     if A.ndim != 2 or not np.isfinite(A).all():
         raise InputError(f"{name} needs to be a table of finite numbers, got shape {A.shape}")
     return A
@@ -280,18 +305,25 @@ def _scaled(A: np.ndarray, how: str | None, name: str) -> np.ndarray:
         return A
     if how not in ("unit", "standard"):
         raise InputError(f'{name}={how!r}: give "unit", "standard" or None')
+    size = np.abs(A).max(axis=0)
+    A = A / np.where(size > 0, size, 1.0)  # squares of very large or small numbers stay numbers
     shift, scale = (A.min(axis=0), np.ptp(A, axis=0)) if how == "unit" else (A.mean(axis=0), A.std(axis=0))
-    flat = scale <= 1e-12 * np.abs(A).max(axis=0)
+    flat = scale <= 1e-12
     return np.where(flat, 0.0, (A - shift) / np.where(flat, 1.0, scale))
 
 
 def _correlation(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Of each row of A with that of B; NaN where either does not vary."""
-    A, B = (M - M.mean(axis=1, keepdims=True) for M in (A, B))
-    A, B = (M / np.maximum(np.abs(M).max(axis=1, keepdims=True, initial=0.0), np.finfo(float).tiny) for M in (A, B))
+    A, B = _centred(A), _centred(B)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (A * B).sum(axis=1) / np.sqrt((A**2).sum(axis=1) * (B**2).sum(axis=1))
     return np.clip(found, -1.0, 1.0)
+
+
+def _centred(A: np.ndarray) -> np.ndarray:
+    """Rows less their means, relative to their sizes; 0 where they do not vary."""
+    A = A / np.maximum(np.abs(A).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.where(np.ptp(A, axis=1, keepdims=True) <= FLAT, 0.0, A - A.mean(axis=1, keepdims=True))
 
 
 def _mean(scores: np.ndarray) -> float:

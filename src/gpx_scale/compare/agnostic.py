@@ -1,7 +1,7 @@
 """GPR explained from outside, by the packages `lime` and `shap` (extra `[bench]`): their weights are contributions.
 
-Where Z is words and x is made of them, `encode` (from Z to X) lets both packages take words away from a text; without it, Z is
-X, and they change its columns.
+Where Z is words and x is made of them, `encode` (from a sparse Z to X) lets both packages take words away from a text; without
+it, Z is X, and they change its columns. Both draw at random: a call of `weights` draws the same for the same rows.
 """
 
 from __future__ import annotations
@@ -12,49 +12,61 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from ..files import needed
+from ..params import whole
 from .gaussian import GPR
-from .method import Method, asked, training
+from .method import Method, asked, fitted, training
 
 
 class _Agnostic(Method):
-    """A GPR (given fitted, or fitted here), and what another package makes of its predictions."""
+    """A GPR (or another model that predicts, fitted or not), and what another package makes of its predictions."""
 
     weights_are_contributions = True
+    package: str
     model: Any
     encode: Any
     n_jobs: int | None
     random_state: Any
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> _Agnostic:
+        needed(self.package, "bench")
         X, y, Z = training(X, y, Z if self.encode else None)
-        self.model_ = self.model or GPR(n_jobs=self.n_jobs, random_state=self.random_state).fit(X, y)
-        self.n_features_in_, self.n_readable_ = X.shape[1], Z.shape[1]
-        self._explain = self._of_words() if self.encode else self._of_columns(X)
+        self.model_ = fitted(self.model, GPR(n_jobs=self.n_jobs, random_state=self.random_state), X, y)
+        self._seed = check_random_state(self.random_state).randint(2**31)
+        self._learn(X)
+        self._remember(X, Z)
         return self
 
-    def _of_columns(self, X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """From rows of X to their contributions."""
+    def _learn(self, X: np.ndarray) -> None:
+        """Keep what the package needs of the training rows."""
         raise NotImplementedError
-
-    def _of_words(self) -> Callable[[np.ndarray], np.ndarray]:
-        """From rows of Z to their contributions."""
-        raise NotImplementedError
-
-    def _seed(self) -> int:
-        return check_random_state(self.random_state).randint(2**31)
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
+        check_is_fitted(self, "model_")
         return self.model_.predict(X)
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
-        return self._explain(asked(self, X, Z if self.encode else None)[1])
+        _, rows = asked(self, X, Z if self.encode else None)
+        if not len(rows):
+            return np.empty(rows.shape)
+        return self._of_words(rows) if self.encode else self._of_columns(rows)
+
+    def _of_columns(self, rows: np.ndarray) -> np.ndarray:
+        """Contributions of the columns of X;  (m, p) -> (m, p)."""
+        raise NotImplementedError
+
+    def _of_words(self, rows: np.ndarray) -> np.ndarray:
+        """Contributions of the words of Z;  (m, d) -> (m, d)."""
+        raise NotImplementedError
 
 
 class LIME(_Agnostic):
     """`lime` with its own settings: columns in quartiles (`LimeTabularExplainer`), or words (`LimeTextExplainer`), and 5,000
     samples around each row."""
+
+    package = "lime.lime_tabular"
 
     def __init__(
         self,
@@ -70,44 +82,40 @@ class LIME(_Agnostic):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _of_columns(self, X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        lime = needed("lime.lime_tabular", "bench")
-        explainer = lime.LimeTabularExplainer(X, mode="regression", random_state=self._seed())
+    def _learn(self, X: np.ndarray) -> None:
+        whole(self.num_samples, "num_samples", least=2)
+        self._X = X
 
-        def explain(rows: np.ndarray) -> np.ndarray:
-            found = np.zeros(rows.shape)
-            for row, out in zip(rows, found, strict=True):
-                said = explainer.explain_instance(
-                    row, self.model_.predict, num_features=row.size, num_samples=self.num_samples
-                )
-                for feature, weight in said.as_map()[1]:
-                    out[feature] = weight
-            return found
+    def _of_columns(self, rows: np.ndarray) -> np.ndarray:
+        lime, found = needed("lime.lime_tabular", "bench"), np.zeros(rows.shape)
+        explainer = lime.LimeTabularExplainer(self._X, mode="regression", random_state=self._seed)
+        how = {"num_features": rows.shape[1], "num_samples": self.num_samples}
+        for row, out in zip(rows, found, strict=True):
+            for feature, weight in explainer.explain_instance(row, self.model_.predict, **how).as_map()[1]:
+                out[feature] = weight
+        return found
 
-        return explain
+    def _of_words(self, rows: np.ndarray) -> np.ndarray:
+        lime, found = needed("lime.lime_text", "bench"), np.zeros(rows.shape)
+        explainer = lime.LimeTextExplainer(random_state=self._seed)
+        for row, out in zip(rows, found, strict=True):
+            words = [f"w{column}" for column in np.flatnonzero(row)]  # a bag is a text of its columns' numbers
+            if words:
+                how = {"labels": (0,), "num_features": len(words), "num_samples": self.num_samples}
+                for word, weight in explainer.explain_instance(" ".join(words), self._reader(row), **how).as_list(label=0):
+                    out[int(word[1:])] = weight
+        return found
 
-    def _of_words(self) -> Callable[[np.ndarray], np.ndarray]:
-        lime = needed("lime.lime_text", "bench")
-        explainer = lime.LimeTextExplainer(random_state=self._seed())
-        d = self.n_readable_
+    def _reader(self, row: np.ndarray) -> Callable[[list[str]], np.ndarray]:
+        """Predicts texts of columns' numbers, each word as often as the row has it."""
 
         def predict(texts: list[str]) -> np.ndarray:
             columns = [[int(word[1:]) for word in text.split()] for text in texts]
-            ends = np.cumsum([0, *map(len, columns)])
-            Z = sp.csr_array((np.ones(ends[-1]), np.concatenate(columns).astype(int), ends), shape=(len(texts), d))
+            ends, flat = np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(int)
+            Z = sp.csr_array((row[flat], flat, ends), shape=(len(texts), row.size))
             return self.model_.predict(self.encode(Z))[:, None]
 
-        def explain(rows: np.ndarray) -> np.ndarray:
-            found = np.zeros(rows.shape)
-            for row, out in zip(rows, found, strict=True):
-                words = [f"w{column}" for column in np.flatnonzero(row)]  # a bag is a text of its columns' numbers
-                if words:
-                    text, options = " ".join(words), {"num_features": len(words), "num_samples": self.num_samples}
-                    for word, weight in explainer.explain_instance(text, predict, labels=(0,), **options).as_list(label=0):
-                        out[int(word[1:])] = weight
-            return found
-
-        return explain
+        return predict
 
 
 class SHAP(_Agnostic):
@@ -116,8 +124,10 @@ class SHAP(_Agnostic):
     background : centres of the training rows by k-means, which absent features are taken from; an absent word is 0.
     nsamples : subsets tried for a row; "auto": shap's own number, all of them for few features.
     l1_reg : how shap selects features first; "auto": by AIC where less than a fifth of all subsets are tried, else not at all
-    (shap's own rule of the paper's day; now it keeps 10 features).
+    (as shap did at the paper's time; now it keeps 10 features).
     """
+
+    package = "shap"
 
     def __init__(
         self,
@@ -137,34 +147,30 @@ class SHAP(_Agnostic):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _of_columns(self, X: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        shap = needed("shap", "bench")
-        return self._by(shap, self.model_.predict, shap.kmeans(X, min(self.background, len(X))))
+    def _learn(self, X: np.ndarray) -> None:
+        centres = whole(self.background, "background", least=1)
+        if not self.encode:
+            self._background = needed("shap", "bench").kmeans(X, min(centres, len(np.unique(X, axis=0))))
 
-    def _of_words(self) -> Callable[[np.ndarray], np.ndarray]:
-        shap = needed("shap", "bench")
-        return self._by(shap, lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))), np.zeros((1, self.n_readable_)))
+    def _of_columns(self, rows: np.ndarray) -> np.ndarray:
+        return self._values(self.model_.predict, self._background, rows)
 
-    def _by(self, shap: Any, predict: Callable[[np.ndarray], np.ndarray], background: Any) -> Any:
-        explainer = shap.KernelExplainer(predict, background)
+    def _of_words(self, rows: np.ndarray) -> np.ndarray:
+        return self._values(lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))), np.zeros((1, rows.shape[1])), rows)
 
-        def explain(rows: np.ndarray) -> np.ndarray:
-            state = np.random.get_state()  # noqa: NPY002 (shap draws from the global generator)
-            np.random.seed(self._seed())  # noqa: NPY002
-            try:
-                options = {"nsamples": self.nsamples, "silent": True}
-                return np.vstack(
-                    [explainer.shap_values(row[None], l1_reg=self._selection(row), **options) for row in rows]
-                    or [np.empty(rows.shape)]
-                )
-            finally:
-                np.random.set_state(state)  # noqa: NPY002
-
-        return explain
+    def _values(self, predict: Callable[[np.ndarray], np.ndarray], background: Any, rows: np.ndarray) -> np.ndarray:
+        explainer = needed("shap", "bench").KernelExplainer(predict, background)
+        state = np.random.get_state()  # noqa: NPY002 (shap draws from the global generator)
+        np.random.seed(self._seed)  # noqa: NPY002
+        try:
+            how = {"nsamples": self.nsamples, "silent": True}
+            return np.vstack([explainer.shap_values(row[None], l1_reg=self._selection(row), **how) for row in rows])
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
 
     def _selection(self, row: np.ndarray) -> Any:
         if self.l1_reg != "auto":
             return self.l1_reg
-        varying = np.count_nonzero(row) if self.encode else row.size
+        varying = int(np.count_nonzero(row)) if self.encode else row.size
         tried = 2 * varying + 2048 if self.nsamples == "auto" else self.nsamples
-        return "aic" if tried < 0.2 * 2.0**varying else False
+        return "aic" if tried < 0.2 * 2.0 ** min(varying, 30) else False

@@ -6,14 +6,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from ..metrics import each_moved
+from ..params import positive
 from .gaussian import ARD
-from .method import Method
+from .method import Method, asked, fitted, training
 
 
 class KL(Method):
-    """Relevances sqrt(KL(p(y|x) || p(y|x + delta e_l)))/delta of an ARD-GPR, the mean of both directions.
+    """Relevances sqrt(KL(p(y|x) || p(y|x + delta e_l)))/delta of an ARD-GPR, the mean of both directions (the authors' code;
+    their article has 2 KL, which changes no order and no correlation).
 
     KL of normals with means m, m' and variances v, v': ((m - m')^2/v' + v/v' - 1 - log(v/v'))/2.
     """
@@ -29,22 +32,25 @@ class KL(Method):
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> KL:
         """Fits an ARD, unless a fitted one was given."""
-        self.model_ = self.model or ARD(n_jobs=self.n_jobs, random_state=self.random_state).fit(X, y)
-        self.n_features_in_ = self.model_.n_features_in_
+        positive(self.delta, "delta")
+        X, y, _ = training(X, y, None)
+        self.model_ = fitted(self.model, ARD(n_jobs=self.n_jobs, random_state=self.random_state), X, y)
+        self._remember(X, X)
         return self
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
+        check_is_fitted(self, "model_")
         return self.model_.predict(X)
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
-        X = np.asarray(X, dtype=float)
+        X, _ = asked(self, X, None)
         mean, std = self.model_.predict(X, return_std=True)
         found = np.zeros(X.shape)
         for delta in (-self.delta, self.delta):
             for rows, _, moved in each_moved(X, partial(np.add, delta)):
                 moved_mean, moved_std = (part.reshape(-1, X.shape[1]) for part in self.model_.predict(moved, return_std=True))
                 found[rows] += 0.5 * np.sqrt(_divergence(mean[rows, None], std[rows, None], moved_mean, moved_std))
-        return found / abs(self.delta)
+        return found / self.delta
 
 
 def _divergence(mean: np.ndarray, std: np.ndarray, other: np.ndarray, other_std: np.ndarray) -> np.ndarray:

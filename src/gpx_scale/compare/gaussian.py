@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
 
 from ..estimator import GPXRegressor
-from .method import Method, readable
+from .method import Method, asked
 
 
 class GPX(Method):
@@ -24,9 +25,11 @@ class GPX(Method):
         return self
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
+        check_is_fitted(self, "model_")
         return self.model_.predict(X, Z)
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
+        check_is_fitted(self, "model_")
         return self.model_.explain(X, Z, std=False, dense=True).weights
 
 
@@ -40,19 +43,14 @@ class GPR(Method):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> GPR:
-        model = GPXRegressor(
-            ard=self.ard,
-            sigma_w=0.0,
-            standardize=False,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-        )
-        self.model_ = model.fit(X, y, _ones(X))
-        self.n_features_in_ = self.model_.n_features_in_
+        engine = {"sigma_w": 0.0, "standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
+        self.model_ = GPXRegressor(ard=self.ard, **engine).fit(X, y, _ones(X))
+        self.n_features_in_ = self.n_readable_ = self.model_.n_features_in_
         return self
 
     def predict(self, X: Any, Z: Any = None, return_std: bool = False) -> Any:
         """Mean of y, and its deviation with noise;  Z says nothing to it."""
+        check_is_fitted(self, "model_")
         return self.model_.predict(X, _ones(X), return_std=return_std)
 
 
@@ -64,8 +62,8 @@ class ARD(GPR):
     ard = True
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
-        relevance = 1.0 / np.atleast_1d(self.model_.hyperparameters_["theta2"])
-        return np.broadcast_to(relevance, (readable(X, None).shape[0], relevance.size)).copy()
+        X, _ = asked(self, X, None)
+        return np.tile(1.0 / np.atleast_1d(self.model_.hyperparameters_["theta2"]), (len(X), 1))
 
 
 def _ones(X: Any) -> np.ndarray:

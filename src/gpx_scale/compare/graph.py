@@ -9,7 +9,7 @@ that touches it at the weights so far, and what minimises the sum of those solve
     (blockdiag_i(z_i z_i^T) + lambda1 L (x) I + diag(ridge + lambda2 u)) w = (z_i y_i)_i
 
 with the graph's Laplacian L, L_ij = -r_ij/|w_i - w_j|, and u_il = |w_i|_1/|w_il|: by conjugate gradients, a product in
-O(d (n + edges)); nothing of order (nd)^2 or n^2 is made.
+O(d (n + edges)); of the order nd, nothing but vectors is made.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..errors import NotConverged
 from ..params import positive, whole
-from .method import Method, asked, training
+from .method import Method, asked, dense, training
 
 FIRST_SMOOTHING = 1.0  # halved from here on: rows that meet early would stay together for very long
 SOLVED = 1e-2  # residual of an inner solve beside that of its start: the parabolas change before more would pay
 INNER = 200  # products of one inner solve at most
+ROUNDING = 1e-9  # of the objective
+UNSOLVED = 1e-2  # of the objective: what the last system may leave; 1e-5 is usual
 CHUNK = 2**23  # numbers: of the neighbours' weights of some queries
 
 
@@ -52,20 +54,22 @@ class Fusion:
         return cls(Z, y, upper.row, upper.col, upper.data, lambda1, lambda2, ridge)
 
     def value(self, W: np.ndarray, smoothing: float) -> float:
-        """What is minimised, at W (n, d)."""
+        """What is minimised, at W (n, d), less what smoothing adds to fused rows."""
         residual = self.y - np.einsum("nd,nd->n", self.Z, W)
-        fused = 2.0 * float(self.r @ self.lengths(W, smoothing))  # both orders of a pair
+        squared = self.squared_lengths(W)
+        bent = squared / np.maximum(np.sqrt(squared + smoothing**2) + smoothing, np.finfo(float).tiny)
+        fused = 2.0 * float(self.r @ bent)  # both orders of a pair
         exclusive = float((_smooth(W, smoothing).sum(axis=1) ** 2).sum()) if self.lambda2 else 0.0
         return float(residual @ residual) + self.lambda1 * fused + self.lambda2 * exclusive + self.ridge * float((W**2).sum())
 
-    def lengths(self, W: np.ndarray, smoothing: float) -> np.ndarray:
-        """|w_i - w_j| of every edge, smoothed."""
+    def squared_lengths(self, W: np.ndarray) -> np.ndarray:
+        """|w_i - w_j|^2 of every edge."""
         apart = W[self.i] - W[self.j]
-        return np.sqrt(np.einsum("ed,ed->e", apart, apart) + smoothing**2)
+        return np.einsum("ed,ed->e", apart, apart)
 
     def parabola(self, W: np.ndarray, smoothing: float) -> Parabola:
         """The bound that touches at W."""
-        n, weight = len(self.y), self.lambda1 * self.r / self.lengths(W, smoothing)
+        n, weight = len(self.y), self.lambda1 * self.r / np.sqrt(self.squared_lengths(W) + smoothing**2)
         degree = (np.bincount(self.i, weight, n) + np.bincount(self.j, weight, n)).astype(float)  # whole numbers without edges
         pairs = np.r_[self.i, self.j], np.r_[self.j, self.i]
         L = sp.csr_array(sp.diags_array(degree) - sp.csr_array((np.r_[weight, weight], pairs), shape=(n, n)))
@@ -102,6 +106,11 @@ class Parabola:
         rows = V * self.inverse - self.scaled * np.einsum("nd,nd->n", self.scaled, V)[:, None]
         return rows + self.shared(V.sum(axis=0))
 
+    def left(self, B: np.ndarray, W: np.ndarray) -> float:
+        """About how far the least of the parabola is below it at W."""
+        residual = B - self.times(W)
+        return float((residual * self.precondition(residual)).sum())
+
     def solve(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
         """From W on, until the residual is SOLVED of its first."""
         residual = B - self.times(W)
@@ -137,23 +146,32 @@ def _smooth(W: np.ndarray, smoothing: float) -> np.ndarray:
 
 
 def fused_weights(problem: Fusion, smoothing: float, tol: float, max_iter: int) -> np.ndarray:
-    """W (n, d) of the least objective: reweighting until it falls by less than `tol` of itself."""
+    """W (n, d) of the least objective: reweighting until it falls by less than `tol` of itself. Where it rises, and not by
+    rounding, the system is too badly conditioned to be solved."""
     B = problem.Z * problem.y[:, None]
     W = B / (1.0 + np.einsum("nd,nd->n", problem.Z, problem.Z))[:, None]
-    now, before = FIRST_SMOOTHING, np.inf
+    now, before = max(FIRST_SMOOTHING, smoothing), np.inf
     for _ in range(max_iter):
-        W = problem.parabola(W, now).solve(B, W)
-        value = problem.value(W, now)
-        if not np.isfinite(value):
-            break
+        new = problem.parabola(W, now).solve(B, W)
+        value = problem.value(new, now)
+        if not value <= problem.value(W, now) * (1.0 + ROUNDING):  # also catches NaN
+            raise NotConverged(_hard(problem))
+        W = new
         if now > smoothing:
             now, value = max(smoothing, 0.5 * now), np.inf
-        elif before - value <= tol * abs(value):
+        elif before - value <= tol * value:
+            if not problem.parabola(W, now).left(B, W) <= UNSOLVED * value:
+                raise NotConverged(_hard(problem))
             return W
         before = value
     raise NotConverged(
-        f"the objective still falls by more than {tol:.0e} of itself after {max_iter} reweightings: raise max_iter or tol"
+        f"the objective still falls by more than {tol:g} of itself after {max_iter} reweightings: raise max_iter"
     )
+
+
+def _hard(problem: Fusion) -> str:
+    sizes = f"lambda1 = {problem.lambda1:g}, lambda2 = {problem.lambda2:g}"
+    return f"{sizes} are too large beside ridge = {problem.ridge:g} to be solved for: lower them, or raise ridge"
 
 
 class LocalizedLasso(Method):
@@ -161,7 +179,7 @@ class LocalizedLasso(Method):
 
     lambda1, lambda2 : of fusion and of exclusive sparsity; n_neighbors : k of the graph, by cosine similarity of X.
     ridge : keeps the problem strictly convex; it is small. smoothing : of both norms, in the units of the weights.
-    A new row's weights are the point with the least sum of distances to those of its k neighbours (Weber's).
+    A new row's weights are the Weber point of its k neighbours': the least sum of distances to theirs, each edge weighing 1.
     """
 
     def __init__(
@@ -186,19 +204,24 @@ class LocalizedLasso(Method):
         X, y, Z = training(X, y, Z)
         lambda1, lambda2 = positive(self.lambda1, "lambda1", zero=True), positive(self.lambda2, "lambda2", zero=True)
         ridge, smoothing = positive(self.ridge, "ridge"), positive(self.smoothing, "smoothing")
+        tol, max_iter = positive(self.tol, "tol", zero=True), whole(self.max_iter, "max_iter", least=1)
         k = min(whole(self.n_neighbors, "n_neighbors", least=1), len(X) - 1)
-        self._nearest = NearestNeighbors(n_neighbors=max(k, 1), metric="cosine", algorithm="brute").fit(_directions(X))
+        self._nearest = NearestNeighbors(n_neighbors=max(k, 1), algorithm="brute").fit(_directions(X))
         S = self._nearest.kneighbors_graph() if k else sp.csr_array((1, 1))
         problem = Fusion.of(Z, y, (S + S.T) / 2, lambda1, lambda2, ridge)
-        self.W_ = fused_weights(problem, smoothing, self.tol, self.max_iter)
-        self.n_features_in_, self.n_readable_ = X.shape[1], Z.shape[1]
+        self.W_ = fused_weights(problem, smoothing, tol, max_iter)
+        self._remember(X, Z)
         return self
+
+    def neighbours(self, X: Any) -> np.ndarray:
+        """Training rows nearest to those of X, the nearest first;  (m, k)."""
+        return self._nearest.kneighbors(_directions(dense(X)), return_distance=False)
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
         X, Z = asked(self, X, Z)
         if not len(X):
             return np.empty(Z.shape)
-        near = self._nearest.kneighbors(_directions(X), return_distance=False)
+        near = self.neighbours(X)
         rows = max(1, CHUNK // (near.shape[1] * Z.shape[1]))
         return np.vstack([weber_points(self.W_[near[at : at + rows]]) for at in range(0, len(X), rows)])
 
@@ -222,18 +245,18 @@ class NetworkLasso(LocalizedLasso):
         super().__init__(lambda1, 0.0, n_neighbors, ridge, smoothing, tol, max_iter)
 
 
-def weber_points(points: np.ndarray, max_iter: int = 200, tol: float = 1e-6) -> np.ndarray:
-    """argmin_w sum_k |w - p_k|_2 of every set of points, by Weiszfeld's iteration;  (m, k, d) -> (m, d).
+def weber_points(points: np.ndarray, r: Any = 1.0, max_iter: int = 200, tol: float = 1e-6) -> np.ndarray:
+    """argmin_w sum_k r_k |w - p_k|_2 of every set of points, by Weiszfeld's iteration;  (m, k, d), r (k,) or 1 -> (m, d).
 
-    A set is done once its step is below `tol` of its largest coordinate; distances below that count as that."""
-    w = points.mean(axis=1)
-    near = tol * np.abs(points).max(axis=(1, 2), initial=0.0)
+    A set is done once its step is below `tol` of its extent; distances below that count as that."""
+    w = np.average(points, axis=1, weights=np.broadcast_to(r, points.shape[1:2]))
+    near = tol * np.abs(points - w[:, None, :]).max(axis=(1, 2), initial=0.0)
     left = np.flatnonzero(near > 0)
     for _ in range(max_iter):
         if not left.size:
             break
         apart = points[left] - w[left, None, :]
-        pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), near[left, None])
+        pull = r / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), near[left, None])
         step = np.einsum("mk,mkd->md", pull, apart) / pull.sum(axis=1, keepdims=True)
         w[left] += step
         left = left[np.abs(step).max(axis=1) > near[left]]

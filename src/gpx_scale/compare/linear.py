@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.linear_model import LassoCV, RidgeCV
 
 from .method import Method, asked, training
 
@@ -13,25 +14,25 @@ class _Linear(Method):
     def fit(self, X: Any, y: Any, Z: Any = None) -> _Linear:
         X, y, Z = training(X, y, Z)
         self.model_ = self._search().fit(Z, y)
-        self.n_features_in_, self.n_readable_ = X.shape[1], Z.shape[1]
+        self._remember(X, Z)
         return self
 
     def _search(self) -> Any:
         raise NotImplementedError
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
-        return self.model_.predict(asked(self, X, Z)[1])
+        X, Z = asked(self, X, Z)
+        return self.model_.predict(Z)
 
     def weights(self, X: Any, Z: Any = None) -> np.ndarray:
-        return np.tile(self.model_.coef_, (len(asked(self, X, Z)[1]), 1))
+        X, _ = asked(self, X, Z)
+        return np.tile(self.model_.coef_, (len(X), 1))
 
 
 class Lasso(_Linear):
     """LassoCV as it comes: 100 penalties down to 0.001 of the largest, five folds."""
 
     def _search(self) -> Any:
-        from sklearn.linear_model import LassoCV
-
         return LassoCV()
 
 
@@ -39,6 +40,4 @@ class Ridge(_Linear):
     """RidgeCV over penalties of 0.1, 1 and 10, by leave-one-out."""
 
     def _search(self) -> Any:
-        from sklearn.linear_model import RidgeCV
-
         return RidgeCV(alphas=(0.1, 1.0, 10.0))
