@@ -150,3 +150,24 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
     assert sources.cache_folder() == tmp_path / ".cache" / "gpx_scale"
     monkeypatch.setenv("GPX_SCALE_CACHE", "~/mine")
     assert sources.cache_folder() == tmp_path / "mine"
+
+
+def test_tables_that_hold_no_data_set_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path))
+    for text, said in (("MEDV,RM,RM\n1,2,3\n", "more than one column 'RM'"), ("MEDV\n1\n", "nothing to predict it by")):
+        (tmp_path / "boston_housing.csv").write_text(text)
+        with pytest.raises(InputError, match=said):
+            datasets.load_boston()
+    with pytest.raises(InputError, match="there is no"):
+        datasets.load_drug(tmp_path / "missing.tsv")
+    for make in (datasets.synth2, datasets.synth10):
+        with pytest.raises(InputError, match="n=1"):
+            make(1)
+
+
+def test_a_mirror_that_is_no_address_is_named(monkeypatch, tmp_path):
+    monkeypatch.delenv("GPX_SCALE_DATA", raising=False)
+    monkeypatch.setenv("GPX_SCALE_CACHE", str(tmp_path))
+    monkeypatch.setenv("GPX_SCALE_MIRROR", "http://[::1")
+    with pytest.raises(InputError, match="GPX_SCALE_MIRROR"):
+        datasets.load_boston()

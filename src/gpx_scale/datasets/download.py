@@ -38,9 +38,17 @@ def at_mirror(url: str) -> str:
     mirror = os.environ.get("GPX_SCALE_MIRROR", "").rstrip("/")
     if not mirror:
         return url
-    if not mirror.startswith(("http://", "https://")):
+    if not _is_host(mirror):
         raise InputError(f"GPX_SCALE_MIRROR={mirror!r}: give what stands for the publisher's host, as in 'https://mirror.org'")
     return mirror + urlsplit(url)._replace(scheme="", netloc="").geturl()
+
+
+def _is_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
 def fetch(url: str, stream: IO[bytes], title: str, progress: bool | None = None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..params import whole
 from .tabular import Dataset
 from .varying import Varying
 
 
 def synth10(n: int, random_state: int = 0) -> Dataset:
     """Ten features with smoothly varying weights: w_l(x) = sin(x.a_l), y = sum_l w_l x_l + 0.1 e, all standardised."""
+    n = whole(n, "n", least=2)
     random = np.random.RandomState(random_state)
     A = random.standard_normal((10, 10)) / np.sqrt(10.0)
     X = random.standard_normal((n, 10))
@@ -20,6 +22,7 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
 
 def synth2(n: int, random_state: int = 0) -> Varying:
     """Five coefficients that vary over the unit square: z = (1, N(0, 1)^4), y = w(x).z + 0.3 e, scaled by its deviation."""
+    n = whole(n, "n", least=2)
     random = np.random.RandomState(random_state)
     X = random.uniform(size=(n, 2))
     u, v = X.T

@@ -18,7 +18,9 @@ Table = dict[str, tuple[str, ...]]
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Rows as columns; blank lines are passed over, a row of another length is a ValueError."""
+    """Rows as columns; blank lines are passed over, a row of another length or a name twice is a ValueError."""
+    if twice := sorted({name for name in names if list(names).count(name) > 1}):
+        raise ValueError(f"it has more than one column {', '.join(map(repr, twice))}")
     kept = [row for row in rows if row]
     if not kept:
         raise ValueError("it has no rows")

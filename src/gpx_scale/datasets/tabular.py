@@ -9,6 +9,7 @@ from sklearn.datasets import fetch_california_housing
 from sklearn.datasets import load_diabetes as _sklearn_diabetes
 from sklearn.datasets import load_digits as _sklearn_digits
 
+from ..errors import InputError
 from .download import reason
 from .sources import in_folder, load_table, unavailable
 from .table import numbers
@@ -100,4 +101,6 @@ def _dataset(
             columns |= {f"{key}={level}": np.array([c == level for c in cells], float) for level in sorted(set(cells))}
         elif key != target and key not in drop:
             columns[key] = numbers(table, key)
+    if not columns:
+        raise InputError(f"{file} has no column but {target!r}: there is nothing to predict it by")
     return Dataset(np.column_stack(list(columns.values())), y, list(columns))

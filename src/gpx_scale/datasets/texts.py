@@ -82,7 +82,9 @@ def _drug_files(path: Any) -> list[Path]:
     files = [] if home is None else [home / name for name in DRUG_FILES]
     missing = [file.name for file in files if not file.is_file()]
     if missing or not files:
-        what = f"{str(home)!r} has no {' and no '.join(missing)}" if home is not None else "GPX_SCALE_DATA is not set"
+        what = "GPX_SCALE_DATA is not set"
+        if home is not None:
+            what = f"{str(home)!r} has no {' and no '.join(missing)}" if home.is_dir() else f"there is no {str(home)!r}"
         raise DataUnavailable(
             f"Drug may not be redistributed: it is read from files of your own, and {what}. Get {' and '.join(DRUG_FILES)} "
             f"from {DRUG_HOME} and put them into the folder that GPX_SCALE_DATA names, or give a folder or a file as path="
