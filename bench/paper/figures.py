@@ -46,7 +46,7 @@ def sufficiency(scores: Scores, path: Path) -> None:
     figure.supylabel("mean absolute difference of predictions")
     drawn = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if drawn:
-        figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
+        figure.legend(drawn.values(), drawn.keys(), loc="outside upper center", ncols=len(drawn))
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -97,7 +97,7 @@ def boston(path: Path) -> None:
     X, X_test, y, _ = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     explanation = GPXRegressor(random_state=0).fit(X, y).explain(X_test, feature_names=data.feature_names)
     order = np.argsort(explanation.prediction)
-    figure, axes = plt.subplots(2, 3, figsize=(15, 9), layout="constrained")
+    figure, axes = plt.subplots(3, 2, figsize=(13, 13), layout="constrained")
     for ax, share in zip(axes.flat, (0.02, 0.25, 0.5, 0.75, 0.98), strict=False):
         plots.plot_contributions(explanation, int(order[round(share * (len(order) - 1))]), ax=ax, k=13)
     axes.flat[-1].axis("off")

@@ -13,13 +13,16 @@ from scipy.stats import ttest_rel
 from scores import Scores, number, summary
 
 BETTER = {"mse": min, "faithfulness": max, "stability": min}
-# experiment: measures, and the method whose numbers in the paper are shown beside
-SHOWN = {
-    "fusion": (("mse", "faithfulness", "stability"), "Network"),
-    "length scale": (("faithfulness", "mse", "stability", "theta2", "nats from the best"), "GPX"),
-    "relevance": (("faithfulness",), "KL"),
-    "agnostic": (("faithfulness",), ""),
-    "scales": (("stability",), "GPX"),
+# experiment: columns, and which of the paper's numbers stands beside a set's column
+SHOWN: dict[str, tuple[tuple[str, ...], Callable[[str, str], tuple[str, str, str]]]] = {
+    "fusion": (("mse", "faithfulness", "stability"), lambda name, column: (column, name, "Network")),
+    "length scale": (
+        ("GPX", "GPR+LIME", "GPR+SHAP", "KL", "ARD", "nats"),
+        lambda name, column: ("faithfulness", name, column),
+    ),
+    "relevance": (("ARD", "KL"), lambda name, column: ("faithfulness", name, column)),
+    "agnostic": (("GPR+LIME", "GPR+SHAP"), lambda name, column: ("faithfulness", name, column)),
+    "scales": (("stability",), lambda name, column: (column, name, "GPX")),
 }
 # (measure, set, method), "*" for any and "|" between some: what the experiments say; the first that fits counts
 WHY = {
@@ -167,20 +170,20 @@ def _matches(match: tuple[str, str, str], *cell: str) -> bool:
     return all(part in ("*", own) or own in part.split("|") for part, own in zip(match, cell, strict=True))
 
 
-def variants(rows: list[dict[str, str]], experiment: str, measures: tuple[str, ...], method: str) -> str:
-    """What variants of an experiment gave, a line each, and the paper's own numbers of `method` (if any) below a set's."""
+def variants(rows: list[dict[str, str]], experiment: str) -> str:
+    """What the variants of an experiment gave, a line each, and below a set's the paper's own numbers."""
+    columns, beside = SHOWN[experiment]
     found: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows:
         if row["experiment"] == experiment:
-            cell = number(float(row["mean"]), float(row["sd"]))
+            cell = number(float(row["mean"]), float(row["sd"]) if row["sd"] else None)
             found.setdefault(row["set"], {}).setdefault(row["variant"], {})[row["measure"]] = cell
-    lines = [f"| | | {' | '.join(measures)} |", f"|---|---|{'---|' * len(measures)}"]
+    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
     for name, tried in found.items():
         for i, (variant, values) in enumerate(tried.items()):
-            lines.append(f"| {'' if i else name} | {variant} | {' | '.join(values.get(m, '') for m in measures)} |")
-        if method:
-            paper = [TABLE.get((measure, name, method), "") for measure in measures]
-            lines.append(f"| | *paper* | {' | '.join(number(*p) if isinstance(p, tuple) else p for p in paper)} |")
+            lines.append(f"| {'' if i else name} | {variant} | {' | '.join(values.get(c, '') for c in columns)} |")
+        paper = [TABLE.get(beside(name, column), "") for column in columns]
+        lines.append(f"| | *paper* | {' | '.join(number(*p) if isinstance(p, tuple) else p for p in paper)} |")
     return "\n".join(lines)
 
 
@@ -193,5 +196,5 @@ def page(scores: Scores, folder: Path, tried: list[dict[str, str]]) -> str:
         "sampled": sampled(scores),
         "times": times(folder / "times.csv"),
     }
-    filled |= {experiment: variants(tried, experiment, *how) for experiment, how in SHOWN.items()}
+    filled |= {experiment: variants(tried, experiment) for experiment in SHOWN}
     return re.sub(r"\{\{(.*?)\}\}", lambda mark: filled[mark[1]], TEMPLATE.read_text())

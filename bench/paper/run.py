@@ -57,14 +57,16 @@ def say(words: str) -> None:
 
 def run(names: list[str], splits: int, methods: list[str], scores: Scores, settings: Settings) -> None:
     cases = [(name, seed) for name in names for seed in range(splits)]
+    left_out = set()
     for done, (name, seed) in enumerate(cases, 1):
         missing = [method for method in methods if not scores.has(name, seed, method)]
-        if not missing:
+        if not missing or name in left_out:
             continue
         try:
             split = split_of(name, seed)
         except InputError as error:
             say(f"{name} is left out: {error}")
+            left_out.add(name)
             continue
         fitted = Methods(split, lambda method, name=name: settings.of(name, method), seed)
         for method in missing:

@@ -55,8 +55,8 @@ class Scores:
 
 def number(mean: float, sd: float | None = None) -> str:
     """A mean and its deviation as pages write them."""
-    if np.isinf(mean):
-        return "∞"
+    if not np.isfinite(mean):
+        return "∞" if np.isinf(mean) else "–"
     text = f"{mean:.3f}" if sd is None else f"{mean:.3f} ± {sd:.3f}"
     return text.replace("-", "−")
 
