@@ -146,7 +146,7 @@ def stability(
     scale_weights: str | None = "standard",
     scale_z: str | None = "standard",
 ) -> Stability:
-    """max |w' - w|/|z' - z| over a row's neighbours among the rows, those with |x' - x|/p < epsilon; the mean over rows.
+    """``max |w' - w|/|z' - z|`` over a row's neighbours, the rows with ``|x' - x|/p < epsilon``; the mean over rows.
 
     weights : (m, d), or asked of the model (which may then be None). The paper leaves scales open: each is "unit" (columns to
     [0, 1]), "standard" (mean 0, deviation 1) or None, over the rows given. Rows with the same z and other weights have no

@@ -34,7 +34,7 @@ class GPX(Method):
 
 
 class GPR(Method):
-    """Gaussian process regression: k(x, x') = theta1 exp(-|x - x'|^2/theta2), noise sigma_y. It does not explain."""
+    """Gaussian process regression: ``k(x, x') = theta1 exp(-|x - x'|^2/theta2)``, noise sigma_y. It does not explain."""
 
     ard = False
 

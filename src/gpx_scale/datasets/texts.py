@@ -37,6 +37,7 @@ def load_drug(path: Any = None, columns: str | Sequence[str] = ("commentsReview"
 
     path : drugLibTrain_raw.tsv or drugLibTest_raw.tsv, or a folder with both, read in this order; by default the folder of
         GPX_SCALE_DATA.
+
     columns : joined to a review's text; reviews without any are dropped. Others are benefitsReview and sideEffectsReview.
 
     The paper has n = 3,989 and, by a cut-off of 5, d = 2,429; which of the columns it read is not stated.

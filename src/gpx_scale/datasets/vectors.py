@@ -38,6 +38,7 @@ def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_stat
     encoder : "lsa", latent semantic analysis; or the name of a model of the package sentence-transformers, if that is
         installed; or "auto", distiluse-base-multilingual-cased-v2 (512 dimensions, as the paper's) if package and model are
         there, else LSA, with a warning if the package is there and the model does not load.
+
     n_components, random_state : of LSA.
     """
     if not isinstance(encoder, str):
@@ -58,8 +59,8 @@ def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_stat
 
 
 class LSA(TransformerMixin, BaseEstimator):
-    """x = V^T t / |V^T t|, t a text's tf-idf with 1 + log tf, V the leading right singular vectors of those of the training
-    texts;  n texts -> (n, k), k the least of n_components, the training texts and their words."""
+    """``x = V^T t / |V^T t|``, t a text's tf-idf with 1 + log tf, V the leading right singular vectors of those of the
+    training texts;  n texts -> (n, k), k the least of n_components, the training texts and their words."""
 
     encoder = "lsa"
 
