@@ -17,7 +17,7 @@ from .errors import InputError, SolverUnavailable
 from .explanation import Explanation
 from .features import Features, SparseFeatures, repeated
 from .inputs import Door, remember_columns
-from .params import Params, whole
+from .params import Params, flag, one_of, whole
 from .persistence import write_state
 from .plan import Plan, chunk_bytes, within
 from .posterior import Ask, Moments, Posterior
@@ -53,8 +53,7 @@ class Answers:
 
         return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
         """
-        if return_std not in (True, False, "samples"):
-            raise InputError(f'return_std={return_std!r}: give True, False or "samples"')
+        return_std, return_cov = one_of(return_std, (True, False, "samples"), "return_std"), flag(return_cov, "return_cov")
         if return_std and return_cov:
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
@@ -66,7 +65,7 @@ class Answers:
                 joint = self.posterior_.joint(x, features, executor, parse_memory(self.memory_limit))
             return mean, scale * (scale * joint)
         if return_std:
-            return mean, scale * np.sqrt(moments.along[0] + self._params.sigma_y**2)
+            return mean, self._door.scaling.deviation(moments.along[0] + self._params.sigma_y**2)
         return mean
 
     def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
@@ -115,8 +114,8 @@ class Answers:
     def _explain(
         self, x: Any, features: Features, raw: Any, ask: Ask, baseline: Any, names: Sequence[str] | None
     ) -> Explanation:
-        if ask.std not in (True, False, "certified", "samples"):
-            raise InputError(f'std={ask.std!r}: give True, False, "certified" or "samples"')
+        one_of(ask.std, (True, False, "certified", "samples"), "std")
+        flag(ask.cov, "cov"), flag(ask.dense, "dense")
         if isinstance(ask.std, str) and (ask.cov or ask.own):
             raise InputError(f"std={ask.std!r} is for the deviations of new rows: give std=True")
         scaling = self._door.scaling
@@ -156,6 +155,7 @@ class Answers:
         a basis: from its sums, and from the rows where length scales leave its box.
         """
         check_is_fitted(self)
+        eval_gradient = flag(eval_gradient, "eval_gradient")
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_value_
         params = self._params if theta is None else self._params.with_theta(theta)

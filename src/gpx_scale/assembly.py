@@ -10,9 +10,9 @@ import numpy as np
 from .errors import InputError
 from .explanation import Explanation
 from .features import Features, SparseFeatures
-from .params import Params
+from .params import Params, real_array
 from .posterior import Moments
-from .scaling import Scaling
+from .scaling import Scaling, finite
 
 FAR = 1e6  # of 16 digits, 10 are left
 
@@ -24,12 +24,10 @@ def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
         return scaling.z_baseline
     if isinstance(baseline, str) and baseline == "zero":
         return np.zeros(d)
-    try:
-        vector = np.asarray(baseline, dtype=float)
-    except (TypeError, ValueError):
-        vector = np.empty(0)
+    vector = real_array(baseline)
     if vector.shape != (d,) or not np.isfinite(vector).all():
-        raise InputError(f'baseline={baseline!r}: give "mean", "zero" or {d} finite numbers')
+        seen = repr(baseline) if isinstance(baseline, str | float | int) else f"{type(baseline).__name__} {vector.shape}"
+        raise InputError(f'baseline={seen}: give "mean", "zero" or {d} finite numbers')
     return vector
 
 
@@ -54,12 +52,14 @@ def assemble(
     """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
     weights = scaling.weights(moments.mean)
     shift = raw_z - baseline
-    contributions = weights * shift
+    with np.errstate(over="ignore"):
+        contributions = finite(weights * shift, "contributions")
     base_values = scaling.prediction((moments.mean * scaling.z_row(baseline)).sum(axis=1))
     weights_std = contributions_std = weights_cov = None
     if moments.var is not None:
         weights_std = np.abs(scaling.weights(np.sqrt(moments.var)))
-        contributions_std = weights_std * np.abs(shift)
+        with np.errstate(over="ignore"):
+            contributions_std = finite(weights_std * np.abs(shift), "deviations of contributions")
     if moments.cov is not None:
         weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.cov), 1, 2))
     prediction = base_values + contributions.sum(axis=1)
@@ -107,6 +107,8 @@ def assemble_sparse(
 
 
 def checked_names(names: Sequence[str], d: int) -> list[str]:
+    if isinstance(names, str) or not hasattr(names, "__len__") or not hasattr(names, "__iter__"):
+        raise InputError(f"feature_names={names!r}: give a list of {d} feature names")
     if len(names) != d:
         raise InputError(f"{len(names)} feature names for {d} features")
     return [str(name) for name in names]
@@ -118,6 +120,6 @@ def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str,
         return {"prediction_std": None, "base_values_std": None}
     along_z, along_base = moments.along
     return {
-        "prediction_std": scaling.y_scale * np.sqrt(along_z + params.sigma_y**2),
-        "base_values_std": scaling.y_scale * np.sqrt(along_base),
+        "prediction_std": scaling.deviation(along_z + params.sigma_y**2),
+        "base_values_std": scaling.deviation(along_base),
     }

@@ -26,6 +26,7 @@ from .runtime import Executor
 
 SERIAL = Executor(1)  # a block is worked on by one thread
 JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
+NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
 
 
 @dataclass(frozen=True)
@@ -202,6 +203,11 @@ class Bound:
     def of(cls, frame: Frame, statistics: Statistics) -> Bound:
         """root: the lower Cholesky factor of B;  m^3/3 flops."""
         found = statistics
+        if (lost := np.finfo(float).eps * found.prior) > NATS_LOST * found.rows:
+            raise NotPositiveDefinite(
+                f"the prior variance is {found.prior / found.rows:.0e} times the noise: rounding takes {lost:.0e} nats from "
+                "the bound; raise sigma_y, or use solver='exact'"
+            )
         root = cholesky(np.eye(len(frame)) + found.psi, lower=True, check_finite=False)
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (

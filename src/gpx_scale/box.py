@@ -71,7 +71,7 @@ class Box:
         kernel = params.kernel
         low, high = kernel.lengths(extent.low.size)
         shortest, longest = low / reach, high * reach
-        sharp = sharpness(params, d)
+        sharp = sharpness(params, d, low.size)
         half = extent.half + margin(kernel.smoothness, sharp) * longest
         counts = counts_for(half, shortest, kernel.smoothness, sharp, most) if count is None else np.full(low.size, count)
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
@@ -145,9 +145,9 @@ class Box:
         return found
 
 
-def sharpness(params: Params, d: int) -> float:
+def sharpness(params: Params, d: int, p: int) -> float:
     """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
-    origin = params.kernel.points(np.zeros((1, 1)))  # any x will do
+    origin = params.kernel.points(np.zeros((1, p)))  # any x will do
     signal = d * float(params.kernel.diagonal(origin)[0])
     return max(1.0, signal / (SHARP * (params.sigma_y**2 + d * params.sigma_w**2)))
 

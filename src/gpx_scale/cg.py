@@ -270,7 +270,8 @@ def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float
     n = len(found.X)
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
     if logs.size < 2:
-        return float("nan"), float("nan")
+        why = "rounding makes C indefinite, as the noise is too small beside the prior"
+        raise NotConverged(f"probes of the evidence found no step: {why}; raise sigma_y, or use solver='exact'")
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
     return value, 0.5 * float(logs.std(ddof=1)) / np.sqrt(len(logs))

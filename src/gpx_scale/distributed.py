@@ -32,6 +32,8 @@ try:
 except ImportError:  # pragma: no cover - said where it is needed
     raise ImportError("gpx_scale.distributed needs Dask: pip install 'gpx-scale[dask]'") from None
 
+__all__ = ["DaskGPXRegressor"]
+
 FAN_IN = 4  # sums that are added at once
 WAIT, POLL = 10.0, 2.0  # seconds for a worker to come, and between looks
 PATIENCE = 60.0  # seconds without any worker before a running fit gives up

@@ -20,7 +20,7 @@ from .features import Features, SparseFeatures
 from .inputs import Door, Inputs, Places, name_of, open_door, remember_columns
 from .kernels import as_kernel
 from .lowdim import Low
-from .params import Params, positive, whole
+from .params import Params, flag, moderate, one_of, whole
 from .persistence import must_be_model, read_state
 from .placing import Choice, count_of
 from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows
@@ -387,11 +387,13 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self.fit_report_ = self._report(journal, plan, optimum)
 
     def _check_arguments(self) -> None:
-        if self.optimizer not in ("lbfgs", None):
-            raise InputError(f'optimizer={self.optimizer!r}: give "lbfgs" or None')
-        positive(self.sigma_w, "sigma_w", zero=True)
-        positive(self.sigma_y, "sigma_y")
-        positive(self.tol, "tol", zero=True)
+        one_of(self.optimizer, ("lbfgs", None), "optimizer")
+        one_of(self.optimize_inducing, (True, False, "auto"), "optimize_inducing")
+        for name in ("ard", "fit_intercept", "standardize", "warm_start"):
+            flag(getattr(self, name), name)
+        moderate(self.sigma_w, "sigma_w", zero=True)
+        moderate(self.sigma_y, "sigma_y")
+        moderate(self.tol, "tol", zero=True)
         whole(self.max_iter, "max_iter", least=1)
         whole(self.n_restarts, "n_restarts", least=0)
 

@@ -104,7 +104,7 @@ class Factor:
         P = H = self._apply_inverse(R).astype(float)
         energy = np.einsum("ij,ij->j", R, H)
         for _ in range(50):
-            if (np.linalg.norm(R, axis=0) / scale).max() <= REFINED:
+            if (np.linalg.norm(R, axis=0) / scale).max(initial=0.0) <= REFINED:
                 break
             CP = self.multiply(P)
             curvature = np.einsum("ij,ij->j", P, CP)
@@ -114,7 +114,9 @@ class Factor:
             H = self._apply_inverse(R).astype(float)
             before, energy = energy, np.einsum("ij,ij->j", R, H)
             P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
-        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max()  # the true one: the recurrence may drift
+        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max(
+            initial=0.0
+        )  # the true one: the recurrence may drift
         if not worst <= ACCEPTED:  # also catches NaN
             raise NotConverged(
                 f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from .errors import InputError
 from .files import needed, written_whole
-from .params import whole
+from .params import probability, real_array, whole
 from .progress import FitReport
 
 
@@ -77,8 +77,10 @@ class Explanation:
 
     def __getitem__(self, rows: Any) -> Explanation:
         """The explanations of some samples: an index (kept as a sample of its own), a slice, or an array of either."""
-        if not isinstance(rows, slice) and np.ndim(rows) == 0:
-            rows = [self._row(rows)]
+        if not isinstance(rows, slice):
+            rows = [self._row(rows)] if np.ndim(rows) == 0 else np.arange(len(self))[rows]
+            if np.ndim(rows) != 1:
+                raise IndexError("samples are counted along one dimension")
         arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in OF_THE_MODEL)
         return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
 
@@ -135,7 +137,7 @@ class Explanation:
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Share of the true y within the intervals of their predictions; `level` of a model that knows what it knows."""
         lower, upper = self.prediction_interval(level)
-        y = np.asarray(y, dtype=float)
+        y = real_array(y)
         if y.shape != lower.shape or not np.isfinite(y).all():
             raise InputError(f"y: give {len(self)} finite numbers, one for each prediction, got shape {y.shape}")
         return float(np.mean((lower <= y) & (y <= upper)))
@@ -199,8 +201,7 @@ class Explanation:
 
         level : of the bounds; None leaves them out, as it must be where there are no deviations.
         """
-        if self.contributions_std is None:
-            level = None
+        level = None if level is None or self.contributions_std is None else probability(level, "level")
         columns = self.entries(level)
         starts = np.searchsorted(columns.pop("sample"), np.arange(len(self) + 1))
         features = [self.feature_names[at] for at in columns.pop("feature")]
@@ -304,9 +305,7 @@ def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) ->
 
 
 def between(mean: Any, deviation: Any, level: float) -> Interval:
-    if not 0.0 < level < 1.0:
-        raise InputError(f"level={level!r}: a probability between 0 and 1, such as 0.95")
-    reach = float(ndtri(0.5 + 0.5 * level))
+    reach = float(ndtri(0.5 + 0.5 * probability(level, "level")))
     lower = _entrywise(lambda centre, deviations: centre - reach * deviations, mean, deviation)
     upper = _entrywise(lambda centre, deviations: centre + reach * deviations, mean, deviation)
     return Interval(lower, upper)

@@ -269,7 +269,7 @@ class GridSolver(CgSolver):
         return grid
 
     def _fineness(self, data: Inputs, params: Params) -> float:
-        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1]))
+        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1], self._extent.low.size))
 
     def fine_for(self, data: Inputs, params: Params) -> bool:
         """Whether the grid still has 3/4 of the points that a length scale should have."""

@@ -31,8 +31,11 @@ class XZ:
 
     def __init__(self, X: Any, Z: Any) -> None:
         X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
-        self.X = X if hasattr(X, "shape") else _as_rows(X)
-        self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
+        try:
+            self.X = X if hasattr(X, "shape") else _as_rows(X)
+            self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
+        except (TypeError, ValueError):
+            raise InputError("XZ needs rows of X, and a table Z") from None
         if count_rows(self.X) != count_rows(self.Z):
             raise InputError(f"XZ needs as many rows of X as of Z, got {count_rows(self.X)} and {count_rows(self.Z)}")
 
@@ -67,6 +70,8 @@ def _as_rows(X: Any) -> Any:
 
 
 def count_rows(A: Any) -> int:
+    if getattr(A, "shape", None) == () or not (hasattr(A, "shape") or hasattr(A, "__len__")):
+        raise InputError(f"rows are needed, got {type(A).__name__}")
     return A.shape[0] if hasattr(A, "shape") else len(A)
 
 
@@ -221,6 +226,8 @@ def open_door(
 
 
 def door_for(gate: Gate, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Door:
+    if scaling.has_units_apart():
+        raise InputError("weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z")
     names = _feature_names(z, gate.z_transformer, raw.shape[1])
     sparse = gate.takes == "vectors" and sp.issparse(x), sp.issparse(raw)
     return Door(gate, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
@@ -275,7 +282,7 @@ def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
     if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
         raise InputError(f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words")
     _must_be_whole(A, name)
-    with _texts_named(A, name):
+    with _texts_named(A, name), np.errstate(all="ignore"):  # the check adds up: inf - inf is an error below, not a warning
         A = check_array(
             A,
             accept_sparse="csr" if like is not False else False,
@@ -284,12 +291,22 @@ def _matrix(A: Any, name: str, like: bool | None = None) -> Any:
             input_name=name,
             estimator="GPXRegressor",
         )
-    size = np.abs(A.data if sp.issparse(A) else A).max(initial=0.0)
-    if size > 1e300:
-        raise InputError(f"{name} holds {size:.1e}: rescale it, numbers this large leave float64")
+    _must_fit(A.data if sp.issparse(A) else A, name)
     if like is None or like == sp.issparse(A):
         return A
     return sp.csr_array(A)
+
+
+def table_of(A: Any, name: str) -> Any:
+    """A finite float64 (n, columns), dense or sparse, whose squares are finite too."""
+    A = _matrix(A, name)
+    _must_be_moderate(SparseFeatures.of(A) if sp.issparse(A) else A, name, standardize=True)
+    return A
+
+
+def _must_fit(numbers: np.ndarray, name: str) -> None:
+    if (size := np.abs(numbers).max(initial=0.0)) > 1e300:
+        raise InputError(f"{name} holds {size:.1e}: rescale it, numbers this large leave float64")
 
 
 @contextmanager
@@ -347,7 +364,10 @@ def target_of(y: Any) -> np.ndarray:
         raise InputError("GPXRegressor requires y to be passed, but the target y is None")
     _unmasked(y, "y")
     y = column_or_1d(y, warn=True)
-    return check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
+    with np.errstate(all="ignore"):
+        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
+    _must_fit(y, "y")
+    return y
 
 
 def _must_be_moderate(A: Any, name: str, standardize: bool) -> None:
@@ -378,7 +398,11 @@ def _transform(transformer: Any, A: Any) -> Any:
         return transformer.transform(A)
     if callable(transformer):
         return transformer(A)
-    if isinstance(transformer, Sequence | np.ndarray) and not isinstance(transformer, str):
+    if (
+        isinstance(transformer, Sequence | np.ndarray)
+        and not isinstance(transformer, str | bytes)
+        and np.ndim(transformer) == 1
+    ):
         return _columns(A, list(transformer))
     raise InputError(f"a transformer is an estimator, a callable or a list of columns, got {transformer!r}")
 

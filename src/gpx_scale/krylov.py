@@ -44,8 +44,8 @@ def solve(
     `tell(iteration, nats, goal)` hears of the column furthest behind.
     """
     size = np.abs(B).max(axis=0, initial=0.0)
-    unit = np.where((size > 1e10) | (size < 1e-10), size, 1.0)  # float32 products hold numbers of moderate size only
-    unit[unit == 0] = 1.0
+    # float32 products hold numbers of moderate size only; squares of what is below 1e-140 are 0, and so is its solution
+    unit = np.where((size > 1e10) | ((size < 1e-10) & (size > 1e-140)), size, 1.0)
     if (unit != 1.0).any():
         start = None if start is None else start / unit
         found = solve(C, P, B / unit, nats / unit**2, start=start, precise=precise, tell=tell)
@@ -82,7 +82,8 @@ def solve(
         before = now
         X[:, todo] += step
         R[:, todo] = B[:, todo] - precise.matmul(X[:, todo])
-    worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
+    with np.errstate(over="ignore"):
+        worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
     raise NotConverged(
         f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed "
         f"{nats[worst]:.1e} (residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, "
@@ -121,7 +122,8 @@ def _iterate(
             ratios[running[j]].append(float(ratio[j]))
         done += 1
         if tell is not None:
-            worst = int(np.argmax(left / np.maximum(goal[running], 1e-300)))
+            with np.errstate(over="ignore"):
+                worst = int(np.argmax(left / np.maximum(goal[running], 1e-300)))
             tell(done, float(left[worst]), float(goal[running][worst]))
         D *= ratio
         D += H

@@ -41,7 +41,7 @@ class Low:
         params, extent = found
         low, high = kernel.lengths(extent.half.size)
         spans = tuple((extent.half / low).tolist())
-        sharp = sharpness(params, some.Z.shape[1])
+        sharp = sharpness(params, some.Z.shape[1], extent.half.size)
         return cls(kernel.has_density, kernel.smoothness, spans, float((high / low).max()), sharp)
 
     def counts(self, most: int) -> np.ndarray:

@@ -263,7 +263,8 @@ def single_will_do(exact: Covariance) -> bool:
     Rounding n^2 numbers to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not far
     above that, the rounded matrix need not be positive.
     """
-    z_squared = exact.data.Z.squared().max()
-    sizes = exact.diagonal.max(), z_squared, exact.diagonal.max() / max(z_squared, 1e-300)
-    in_range = all(1e-25 < size < 1e25 for size in sizes if size)
+    z_squared, largest = exact.data.Z.squared().max(), exact.diagonal.max()
+    in_range = 1e-25 < largest < 1e25
+    if z_squared:
+        in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared
     return in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(np.float32).eps * np.sqrt(len(exact))

@@ -92,7 +92,7 @@ def alike(places: Places, rows: Places) -> bool:
 
 def count_of(way: Any, n_inducing: Any) -> Any:
     """How many points are asked for: as many as are given, or `n_inducing`."""
-    if not hasattr(way, "__len__") or (isinstance(way, str) and way not in WAYS):
+    if not hasattr(way, "__len__") or getattr(way, "shape", None) == () or (isinstance(way, str) and way not in WAYS):
         raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
     return n_inducing if isinstance(way, str) else len(way)
 

@@ -16,7 +16,7 @@ from .grid import per_length
 from .local import SHARED
 from .lowdim import BASIS_MOST, Low, basis_bytes, grid_bytes, must_suit, suits_a_basis
 from .pairs import PAIR_BYTES
-from .params import whole
+from .params import flag, positive, whole
 from .rows import BLOCK
 from .runtime import effective_jobs, format_bytes, parse_memory
 
@@ -164,15 +164,19 @@ def make_plan(
         """The same with length scales."""
         return make_plan(**{**given, "low": low})
 
+    n, p, d = whole(n, "n", least=1), whole(p, "p", least=0), whole(d, "d", least=1)
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
-    if solver != "auto" and solver not in SOLVERS:
+    if not isinstance(solver, str) or solver not in ("auto", *SOLVERS):
         raise InputError(f"solver={solver!r}: give one of auto, {', '.join(SOLVERS)}")
-    if rank != "auto":
+    if not isinstance(rank, str) or rank != "auto":
         whole(rank, "preconditioner_rank", least=1)
+    gram, radial, stream = flag(gram, "gram"), flag(radial, "radial"), flag(stream, "stream")
+    if density is not None and not 0.0 <= positive(density, "density", zero=True) <= 1.0:
+        raise InputError(f"density={density!r}: give a share between 0 and 1, or None")
     points = whole(n_inducing, "n_inducing", least=1)
-    asked = "auto" if dtype == "auto" else _dtype_name(dtype)
+    asked = "auto" if isinstance(dtype, str) and dtype == "auto" else _dtype_name(dtype)
     inducing = solver in INDUCING
-    count = None if n_basis == "auto" else whole(n_basis, "n_basis", least=2)
+    count = None if isinstance(n_basis, str) and n_basis == "auto" else whole(n_basis, "n_basis", least=2)
     if stream and solver in ("exact", "cg", "grid"):
         raise InputError(
             f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or 'basis' if X has few columns"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import InputError
 from .runtime import format_bytes, peak_memory
 
 logger = logging.getLogger("gpx_scale")
@@ -101,7 +102,10 @@ class Journal:
         self.stopped = False
         self.was_interrupted = False
         self._bar = Bar() if verbose else None
-        self._callbacks = [callbacks] if callable(callbacks) else list(callbacks or ())
+        several: Any = () if callbacks is None else (callbacks,) if callable(callbacks) else callbacks
+        if not isinstance(several, Sequence) or not all(map(callable, several)):
+            raise InputError(f"callbacks={callbacks!r}: give a function, or a list of functions")
+        self._callbacks = list(several)
         self._started = time.perf_counter()
         self._phase = ""
 

@@ -29,6 +29,8 @@ from .progress import FitReport
 from .runtime import format_bytes
 from .text import SURE, pieces_of, shade
 
+__all__ = ["Section", "write_report"]
+
 TEMPLATE = Path(__file__).with_name("report.html")
 FEATURES = 20  # of the global importance
 DEEPEST = 0.995  # the quantile of absolute values that has the deepest shade: an outlier does not pale the rest

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .errors import InputError
 from .features import DenseFeatures, Features, SparseFeatures
 
 DIGITS = 40  # binary ones, of shifts and scales
+UNITS_APART = 290  # decimal digits between the units of y and of a z
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Columns:
 
     @property
     def constant(self) -> np.ndarray:
-        return self.high - self.low <= 8 * np.finfo(float).eps * np.maximum(np.abs(self.low), np.abs(self.high))
+        same = self.high - self.low <= 8 * np.finfo(float).eps * np.maximum(np.abs(self.low), np.abs(self.high))
+        return same | (self.deviation < np.finfo(float).tiny)  # denormal numbers have no digits to scale by
 
     @property
     def mean(self) -> np.ndarray:
@@ -124,8 +127,26 @@ class Scaling:
 
     def prediction(self, latent: np.ndarray) -> np.ndarray:
         """The user's y from the engine's sum of contributions."""
-        return self.y_shift + self.y_scale * latent
+        with np.errstate(over="ignore"):
+            return finite(self.y_shift + self.y_scale * latent, "predictions")
+
+    def deviation(self, variance: np.ndarray) -> np.ndarray:
+        """The user's deviation of y from the engine's variance."""
+        with np.errstate(over="ignore"):
+            return finite(self.y_scale * np.sqrt(variance), "deviations of predictions")
 
     def weights(self, W: np.ndarray) -> np.ndarray:
         """The user's weights, per unit of z, without the intercept's;  (..., d~) -> (..., d);  also of deviations."""
-        return W[..., : self.z_scale.size] * (self.y_scale / self.z_scale)
+        with np.errstate(over="ignore"):
+            return finite(W[..., : self.z_scale.size] * (self.y_scale / self.z_scale), "weights")
+
+    def has_units_apart(self) -> bool:
+        """Whether weights, in units of y over those of a column of Z, leave float64."""
+        return bool((np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any())
+
+
+def finite(A: np.ndarray, what: str) -> np.ndarray:
+    """A itself; in the user's units, what the engine computed may leave float64."""
+    if not np.isfinite(A).all():
+        raise InputError(f"{what} leave float64 in the units of the data: rescale y, X and Z")
+    return A

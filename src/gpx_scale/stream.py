@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from .errors import InputError
 from .files import needed
 from .inputs import Door, Gate, Inputs, count_rows, door_for, take, target_of, unpack
+from .params import real_array
 from .plan import CG_ROWS, INDUCING
 from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
 from .runtime import Executor, slices
@@ -192,14 +193,11 @@ def _where(arrays: tuple[Any, ...], start: int) -> str:
     """The first row with something that is not a finite number."""
     rows = []
     for A in arrays:
-        try:
-            if sp.issparse(A):
-                entries = np.flatnonzero(~np.isfinite(A.data))
-                rows += [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1] if entries.size else []
-                continue
-            numbers = np.asarray(A, dtype=float)
-        except (TypeError, ValueError):
+        if sp.issparse(A):
+            entries = np.flatnonzero(~np.isfinite(A.data))
+            rows += [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1] if entries.size else []
             continue
+        numbers = real_array(A)
         bad = ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim))) if numbers.ndim else np.zeros(0, bool)
         rows += [int(bad.argmax())] if bad.any() else []
     return f", its row {min(rows) + 1} (row {start + min(rows) + 1:,} of all)" if rows else ""
@@ -401,4 +399,5 @@ class StreamRows(SurveyedRows):
 def is_empty(chunk: Chunk) -> bool:
     """Of neither X nor y a row."""
     X, _ = unpack(chunk.X, chunk.Z)
-    return hasattr(chunk.y, "__len__") and len(chunk.y) == 0 and count_rows(X) == 0
+    sized = hasattr(chunk.y, "__len__") and getattr(chunk.y, "shape", None) != ()
+    return sized and len(chunk.y) == 0 and count_rows(X) == 0

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from .errors import InputError
 from .explanation import Explanation, Reason
 
+__all__ = ["highlight", "highlighted_page"]
+
 ADDS, TAKES = (213, 94, 0), (0, 114, 178)  # vermilion and blue of Okabe and Ito: told apart by every common colour blindness
 SURE = 2.0  # deviations from 0
 STRONGEST = 0.75  # opacity

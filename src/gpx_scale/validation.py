@@ -11,6 +11,8 @@ from sklearn.model_selection import KFold
 from .explanation import Explanation, joined
 from .metrics import Accuracy
 
+__all__ = ["Validation", "cross_validate"]
+
 
 class Validation(NamedTuple):
     """The accuracy of each part (with its rows), and where asked for every row explained by the model that had not seen it."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..errors import InputError, SolverUnavailable
+from ..inputs import table_of
 
 
 class Kernel(abc.ABC):
@@ -129,6 +130,7 @@ class Kernel(abc.ABC):
 
     def __call__(self, x: Any, y: Any = None) -> np.ndarray:
         """The matrix k(x_i, y_j), (m, n), for looking at; y = None means x."""
+        x, y = (table_of(A, name) if self.takes == "vectors" and A is not None else A for A, name in ((x, "x"), (y, "y")))
         a = self.points(x)
         return self.tile(a, a if y is None else self.points(y))
 

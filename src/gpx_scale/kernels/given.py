@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..inputs import symmetric
-from ..params import positive
+from ..params import moderate
 from .algebra import Kernel
 
 
@@ -48,7 +48,7 @@ class Scaled(Kernel):
     theta1: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "theta1", positive(self.theta1, "theta1"))
+        object.__setattr__(self, "theta1", moderate(self.theta1, "theta1"))
 
     @abc.abstractmethod
     def block(self, a: Any, b: Any) -> np.ndarray:

@@ -13,7 +13,8 @@ from scipy.spatial.distance import pdist
 from .. import jit
 from ..errors import InputError
 from ..features import SparseFeatures
-from ..params import positive
+from ..inputs import LARGEST
+from ..params import LARGEST_SQUARE, moderate
 from .algebra import Kernel
 from .spectral import density
 
@@ -106,14 +107,16 @@ class Stationary(Kernel):
     family: ClassVar[int]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "theta1", positive(self.theta1, "theta1"))
+        object.__setattr__(self, "theta1", moderate(self.theta1, "theta1"))
         if isinstance(self.theta2, str):
             if self.theta2 != "median":
                 raise InputError(f'theta2={self.theta2!r}: give a number, one a column, or "median"')
         elif np.ndim(self.theta2) == 0:
-            object.__setattr__(self, "theta2", positive(self.theta2, "theta2"))
+            object.__setattr__(self, "theta2", moderate(self.theta2, "theta2", most=LARGEST_SQUARE))
         else:
-            values = tuple(positive(value, "theta2") for value in np.asarray(self.theta2).ravel())
+            values = tuple(moderate(value, "theta2", most=LARGEST_SQUARE) for value in np.asarray(self.theta2).ravel())
+            if not values:
+                raise InputError("theta2 is empty: give a number, or one a column")
             object.__setattr__(self, "theta2", values)
 
     @property
@@ -157,10 +160,19 @@ class Stationary(Kernel):
     def points(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
         if sp.issparse(x):
             x = SparseFeatures.of(x)
+        if self.scales.size not in (1, x.shape[1]) or (self.scales.size > 1 and isinstance(x, SparseFeatures)):
+            raise InputError(
+                f"theta2 has {self.scales.size} entries, X has {x.shape[1]} columns: give one a column of a dense X"
+            )
+        with np.errstate(over="ignore"):
+            scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(self.scales)
+        if not np.abs(scaled).max(initial=0.0) < LARGEST:
+            raise InputError(f"theta2={self.theta2!r} is too small beside X: squared distances over it overflow")
+        scaled = scaled.astype(dtype, copy=False)
         if isinstance(x, SparseFeatures):
-            rows = replace(x, values=(x.values / np.sqrt(self.scales)).astype(dtype, copy=False))
+            rows = replace(x, values=scaled)
             return SparsePoints(rows, rows.squared().astype(dtype, copy=False))
-        return VectorPoints.of((np.asarray(x) / np.sqrt(self.scales)).astype(dtype, copy=False))
+        return VectorPoints.of(scaled)
 
     def single(self, x: Any) -> bool:
         # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
@@ -295,7 +307,7 @@ class RationalQuadratic(Stationary):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "shape", positive(self.shape, "shape"))
+        object.__setattr__(self, "shape", moderate(self.shape, "shape"))
 
     @property
     def _shape(self) -> float:

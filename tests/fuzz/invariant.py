@@ -1,0 +1,81 @@
+"""What holds of every fitted model, whatever it was fitted to."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from fuzz.outcome import Refused, outcome
+from gpx_scale.explanation import dense
+
+ROUNDING = 1e-9  # relative to the largest terms of a sum
+
+
+def must_predict(model, X, Z=None, m=None):
+    """Predictions and deviations: finite, of one a row, above the noise; False where they were refused."""
+    answer = outcome(model.predict, X, Z, return_std=True)
+    mean = outcome(model.predict, X, Z)
+    if not isinstance(answer, tuple):
+        return mean if isinstance(mean, np.ndarray) else None
+    assert isinstance(mean, np.ndarray)
+    again, std = answer
+    assert mean.shape == std.shape
+    assert mean.ndim == 1
+    assert m is None or len(mean) == m
+    assert np.isfinite(mean).all()
+    assert np.isfinite(std).all()
+    floor = model._params.sigma_y * model._door.scaling.y_scale
+    assert (std >= floor * (1 - ROUNDING)).all()
+    assert np.abs(again - mean).max(initial=0.0) <= scale_of(model, mean) * 1e-7
+    return mean
+
+
+def scale_of(model, mean):
+    """Sizes that rounding is relative to: of y, and of the predictions around its shift."""
+    scaling = model._door.scaling
+    return np.abs(mean).max(initial=0.0) + scaling.y_scale + abs(scaling.y_shift)
+
+
+def must_explain(model, X, Z=None, must=False, **how):
+    """base + contributions = prediction, in shapes that fit one another, all finite; None where refused."""
+    found = outcome(model.explain, X, Z, **how)
+    if isinstance(found, Refused):
+        assert not must, found.error
+        return None
+    must_add_up(found)
+    mean = outcome(model.predict, X, Z)
+    assert isinstance(mean, np.ndarray), "explained, but not predicted"
+    terms = np.abs(dense(found.contributions)).sum(axis=1) + np.abs(found.base_values)
+    assert (np.abs(found.prediction - mean) <= 1e-7 * (terms + scale_of(model, mean))).all()
+    return found
+
+
+def must_add_up(found):
+    m, d = found.weights.shape
+    assert len(found) == m
+    assert len(found.feature_names) == d
+    for name in ("weights", "contributions", "data", "weights_std", "contributions_std"):
+        part = getattr(found, name)
+        if part is None:
+            continue
+        assert part.shape == (m, d)
+        assert np.isfinite(dense(part)).all(), name
+        if name.endswith("_std"):
+            assert (dense(part) >= 0).all(), name
+        if sp.issparse(part):
+            assert (part.indices == found.weights.indices).all()
+    for name in ("base_values", "prediction", "base_values_std", "prediction_std"):
+        part = getattr(found, name)
+        if part is not None:
+            assert part.shape == (m,)
+            assert np.isfinite(part).all(), name
+    contributions = dense(found.contributions)
+    terms = np.abs(contributions).sum(axis=1) + np.abs(found.base_values)
+    assert (np.abs(found.base_values + contributions.sum(axis=1) - found.prediction) <= ROUNDING * terms).all()
+
+
+def must_not_depend_on_company(model, X, Z=None):
+    """The prediction of a row alone is that of the row among others."""
+    mean = outcome(model.predict, X, Z)
+    for i in range(min(3, len(mean))):
+        alone = outcome(model.predict, X[i : i + 1], None if Z is None else Z[i : i + 1])
+        assert isinstance(alone, np.ndarray)
+        assert abs(alone[0] - mean[i]) <= 1e-7 * scale_of(model, mean)
