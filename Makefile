@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test test-all browser pictures bench bench-peers bench-large bench-text bench-inducing bench-varying bench-doors accuracy paper paper-quick tables check docs clean
+.PHONY: run test test-all soak fuzz browser pictures bench bench-full bench-scaling bench-peers bench-large bench-text bench-inducing bench-varying bench-doors paper paper-quick tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -17,10 +17,17 @@ run: $(VENV)/.installed-cli
 	$(BIN)/gpx-scale demo --out gpx_demo
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not soak"
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not soak"
+
+# A minute of load from threads and processes; GPX_SCALE_SOAK_SECONDS=1800 makes it half an hour.
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/test_soak.py
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/fuzz -m fuzz
 
 # For the tests of reports in a browser: Debian's Chromium where it can be installed, else playwright's own.
 browser: $(VENV)/.installed-browser
@@ -30,11 +37,19 @@ browser: $(VENV)/.installed-browser
 pictures: run
 	cp gpx_demo/digits.png gpx_demo/diabetes.png docs/
 
+SUITE := -m pytest bench --benchmark-only --benchmark-columns=median,iqr,rounds -s
+
 bench: $(VENV)/.installed-test
-	$(BIN)/python -m pytest bench --benchmark-only -s
+	$(BIN)/python $(SUITE) -m "not full" --benchmark-json=bench/results/suite.json
+
+bench-full: $(VENV)/.installed-test
+	$(BIN)/python $(SUITE) -m full --benchmark-json=bench/results/suite_full.json
+
+bench-scaling: $(VENV)/.installed-test
+	$(BIN)/python bench/scaling.py
 
 bench-peers: $(VENV)/.installed-peers
-	$(BIN)/python bench/peers.py
+	PYTHONPATH=bench $(BIN)/python -m peers
 
 bench-large: $(VENV)/.installed-peers
 	$(BIN)/python bench/large.py
@@ -51,9 +66,6 @@ bench-varying: $(VENV)/.installed-peers
 
 bench-doors: $(VENV)/.installed-test
 	$(BIN)/python bench/doors.py
-
-accuracy: $(VENV)/.installed-test
-	$(BIN)/python bench/accuracy.py
 
 # The paper's tables and figures into docs/paper, from where the last run ended; ARGS="--fresh" measures all of it again.
 paper: $(VENV)/.installed-bench

@@ -1,0 +1,149 @@
+"""Two runs of the suite side by side: `python bench/compare.py base.json head.json`, each from `--benchmark-json`.
+
+Ratios are head / base of medians, each over the least time that the base's work could take on its own day's machine: a slower
+machine does not count, more work does. Bounds are of the medians' standard errors (0.93 IQR / sqrt(rounds), times Student's t
+of so few), half of what the limits moved within each run, and 3% that runs differ by anyway: of 1,000 cases as before,
+one or two count as slower. The status is 1 where a case is slower beyond its bounds, and by more than FACTOR.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from scipy.stats import t as student
+
+FLOOR = 0.03  # of a ratio: memory layout, what else is in the caches
+MEDIAN = 0.93  # standard error of a median in units of IQR / sqrt(rounds), of normal noise
+LARGEST_T = 7.2  # of 3 and 5 rounds on each side: made-up equal runs then differ in 0.2% of cases, as with Student's t of more
+FEWEST = 3  # rounds that show a spread
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a file holds: cases by name, and the limits {threads: {name: rate}} at the start and the end."""
+
+    cases: dict
+    start: dict | None
+    end: dict | None
+    disturbed: bool = False
+
+    @classmethod
+    def read(cls, path):
+        found = json.loads(Path(path).read_text())
+        limits = found.get("limits") or {}
+        names = ((re.sub(r"^test_case\[(.*)\]$", r"\1", one["name"]), one) for one in found["benchmarks"])
+        return cls(dict(names), limits.get("start"), limits.get("end"), bool(limits.get("disturbed")))
+
+    def ideal(self, work, threads):
+        """Seconds that `work` takes at the mean of both limits, and the logarithm of how far these are apart; 1 and 0 where
+        limits or work are not known."""
+        if not self.start or not work:
+            return 1.0, 0.0
+        first, last = (_least(work, limits.get(str(threads)) or limits[max(limits)]) for limits in (self.start, self.end))
+        return math.sqrt(first * last), abs(math.log(first / last))
+
+
+def _least(work, rates):
+    computing = sum(flops / rates[name] for name, flops in work.items() if name != "bytes")
+    return max(computing, work.get("bytes", 0.0) / rates["copy"])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case of both runs: medians, their plain ratio, the ratio beside the limits with its bounds, the ratio of memory."""
+
+    name: str
+    base: float
+    head: float
+    ratio: float
+    low: float
+    high: float
+    memory: float | None
+
+    @property
+    def verdict(self):
+        if math.isinf(self.high):
+            return "too few rounds"
+        return "slower" if self.low > 1 else "faster" if self.high < 1 else "within noise"
+
+    def fails(self, factor):
+        return self.verdict == "slower" and self.ratio > factor
+
+
+def compare(base, head, pattern=""):
+    """Rows of the cases of both runs, names of those of one alone."""
+    names = [name for name in base.cases | head.cases if re.search(pattern, name)]
+    rows = [_row(name, base, head) for name in names if name in base.cases and name in head.cases]
+    return rows, [n for n in names if n not in head.cases], [n for n in names if n not in base.cases]
+
+
+def _row(name, base, head):
+    ours, theirs = base.cases[name], head.cases[name]
+    before, now = ours["stats"]["median"], theirs["stats"]["median"]
+    work, threads = ours["extra_info"].get("work"), ours["extra_info"].get("threads", 1)
+    (base_least, base_drift), (head_least, head_drift) = (run.ideal(work, threads) for run in (base, head))
+    ratio = (now / head_least) / (before / base_least)
+    spread = [_spread(one["stats"]) for one in (ours, theirs)]
+    width = math.hypot(*spread, base_drift / 2, head_drift / 2, FLOOR)
+    memory = [one["extra_info"].get("memory") for one in (ours, theirs)]
+    shares = memory[1] / memory[0] if all(memory) else None
+    return Row(name, before, now, ratio, ratio * math.exp(-width), ratio * math.exp(width), shares)
+
+
+def _spread(stats):
+    """How far off a median may be, relative to it."""
+    rounds = stats["rounds"]
+    if rounds < FEWEST:
+        return math.inf
+    times = min(float(student.ppf(0.999, rounds - 1)), LARGEST_T)
+    return times * MEDIAN * stats["iqr"] / stats["median"] / math.sqrt(rounds)
+
+
+def table(rows, gone, new):
+    """Lines of text, the slowest first."""
+    width = max([len("case"), *(len(name) for name in [*(row.name for row in rows), *gone, *new])])
+    lines = [f"{'case':<{width}}  {'base':>10}  {'head':>10}  {'ratio':>6}  {'beside the limits':>20}  {'memory':>6}"]
+    for row in sorted(rows, key=lambda row: -row.ratio):
+        bounds = f"{row.ratio:.2f} ({row.low:.2f}, {f'{row.high:.2f}' if row.high < 100 else 'any'})"
+        memory = "" if row.memory is None else f"{row.memory:.2f}"
+        times = f"{row.base * 1e3:>8.2f}ms  {row.head * 1e3:>8.2f}ms  {row.head / row.base:>6.2f}"
+        lines.append(f"{row.name:<{width}}  {times}  {bounds:>20}  {memory:>6}  {row.verdict}")
+    lines += [f"{name:<{width}}  in the base alone" for name in gone] + [f"{name:<{width}}  in the head alone" for name in new]
+    return lines
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base")
+    parser.add_argument("head")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name this regular expression is found in")
+    parser.add_argument("--factor", type=float, default=1.25, help="a slower case counts from here on; default 1.25")
+    asked = parser.parse_args(arguments)
+    try:
+        base, head = Run.read(asked.base), Run.read(asked.head)
+    except (OSError, ValueError, KeyError) as problem:
+        parser.error(f"not a run of the suite (--benchmark-json): {problem!r}")
+    rows, gone, new = compare(base, head, asked.only)
+    if not rows:
+        print(f"no case in common of {len(gone)} in {asked.base} and {len(new)} in {asked.head}", file=sys.stderr)
+        return 2
+    print("\n".join(table(rows, gone, new)))
+    for name, one in (("base", base), ("head", head)):
+        if one.disturbed:
+            print(f"the {name} was disturbed: the machine's limits moved while it ran. Measure it again")
+    verdicts = [row.verdict for row in rows]
+    print(", ".join(f"{verdicts.count(name)} {name}" for name in ("slower", "faster", "within noise", "too few rounds")))
+    worst = [row.name for row in rows if row.fails(asked.factor)]
+    if worst:
+        print(f"slower by more than {asked.factor:g}: {', '.join(worst)}")
+    return 1 if worst else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The benchmark session: limits of the machine before and after it, a compact JSON, and a table of all cases.
+
+`--benchmark-json=PATH` keeps what bench/compare.py reads: of each case the rounds' seconds, work, memory, share of the limit.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+import machine
+from machine import APART, both, ideal_seconds
+
+KEPT = ("median", "iqr", "rounds", "data")
+FOUND = pytest.StashKey[dict]()
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: large cases, run by make bench-full")
+    config.stash[FOUND] = {}
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(config, items):
+    """Large cases are marked `full`, and left out unless -m or a test's own name asks for them."""
+    for item in items:
+        if hasattr(item, "callspec") and getattr(item.callspec.params.get("case"), "full", False):
+            item.add_marker("full")
+    if config.option.markexpr or any("::" in argument for argument in config.args):
+        return
+    full = [item for item in items if item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=full)
+    items[:] = [item for item in items if item not in full]
+
+
+@pytest.fixture(scope="session")
+def limits(request):
+    """GFLOP/s and GB/s of this machine, before the first case; measured again after the last, since others share it."""
+    found = request.config.stash[FOUND]
+    found["start"] = machine.limits()
+    yield found["start"]
+    found["end"] = machine.limits()
+
+
+def _limits_of(config):
+    found = config.stash[FOUND]
+    if "end" not in found:
+        return None
+    apart = machine.apart(found["start"], found["end"])
+    return {**found, "apart": apart, "disturbed": apart > APART}
+
+
+def _figures(median, extra, known):
+    """What a case's work and time make beside the limits."""
+    work = extra["work"]
+    flops = sum(value for name, value in work.items() if name != "bytes")
+    ideal = ideal_seconds(work, extra["threads"], known) if work else None
+    return {
+        "gflops": flops / median / 1e9 if flops else None,
+        "gigabytes": work["bytes"] / median / 1e9 if work.get("bytes") else None,
+        "fraction": ideal / median if ideal else None,
+    }
+
+
+def pytest_benchmark_update_json(config, benchmarks, output_json):
+    limits = _limits_of(config)
+    output_json["machine"] = machine.description()
+    output_json["limits"] = limits
+    del output_json["machine_info"]
+    for one in output_json["benchmarks"]:
+        stats, extra = one["stats"], one["extra_info"]
+        if limits and "work" in extra:
+            extra |= _figures(stats["median"], extra, both(limits["start"], limits["end"]))
+        one["stats"] = {name: stats[name] for name in KEPT}
+        one["stats"]["data"] = [float(f"{value:.4g}") for value in stats["data"]]
+        for name in ("options", "params", "param", "group", "fullname"):
+            one.pop(name, None)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    limits = _limits_of(config)
+    session = getattr(config, "_benchmarksession", None)
+    cases = [one for one in getattr(session, "benchmarks", []) if one.extra_info.get("work") is not None]
+    if limits is None or not cases:
+        return
+    write = terminalreporter.write_line
+    write("")
+    for line in machine.table(limits["start"], limits["end"]):
+        write(line)
+    if limits["disturbed"]:
+        write(f"DISTURBED: the limits at the start and at the end differ by {limits['apart']:.0%}; measure again")
+    widths = {"median": 10, "IQR": 7, "compiles": 10, "memory": 10, "GFLOP": 9, "GFLOP/s": 9, "GB/s": 7, "of limit": 9}
+    write(f"\n{'case':<52}" + "".join(f"{title:>{width}}" for title, width in widths.items()))
+    known = both(limits["start"], limits["end"])
+    for one in cases:
+        write(_line(one, known))
+
+
+def _line(one, known):
+    extra, median = one.extra_info, statistics.median(one.stats.data)
+    figures = _figures(median, extra, known)
+    flops = sum(value for name, value in extra["work"].items() if name != "bytes") / 1e9
+    cells = [
+        f"{median * 1e3:>8.1f}ms",
+        f"{one.stats.iqr / median:>7.0%}",
+        f"{extra['compilation']:>9.1f}s",
+        f"{extra['memory'] / 2**20:>7.1f}MiB",
+        f"{flops:>9.2f}" if flops else f"{'-':>9}",
+        _shown(figures["gflops"], ">9.1f"),
+        _shown(figures["gigabytes"], ">7.1f"),
+        _shown(figures["fraction"], ">9.0%"),
+    ]
+    return f"{one.name.removeprefix('test_case[').removesuffix(']'):<52}" + "".join(cells)
+
+
+def _shown(value, how):
+    return f"{value:{how}}" if value is not None else f"{'-':>{how.strip('>%f').split('.')[0]}}"

@@ -1,0 +1,246 @@
+"""What this machine can do, measured, and what a piece of work asks of it, counted by formula: `python bench/machine.py`.
+
+limits    GFLOP/s of gemm and potrf in both precisions, GB/s of a copy (read and written), with 1 and 2 threads
+count     flops of the leading terms while a call runs: formulas at the package's own operations, so iterations that
+          nobody knows beforehand count as often as they happen
+seconds   the least that these flops and bytes could take: the larger of sum flops / rate and bytes / bandwidth
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import threading
+from collections import Counter
+from contextlib import contextmanager
+
+import numba
+import numpy as np
+import scipy
+from scipy.linalg import get_blas_funcs, get_lapack_funcs
+
+from gpx_scale import basis, bound, covariance, exact, features, grid, inducing, local, pairs, preconditioner, runtime, sums
+from gpx_scale.kernels.stationary import Stationary
+from gpx_scale.runtime import Executor, effective_jobs, slices, threads
+from measure import seconds
+
+THREADS = (1, 2)
+APART = 0.2  # between two measurements of one run: more, and the run counts as disturbed
+EXP = {"d": 34, "s": 22}  # flops of our exponential: 3 for k, 4 for r, 26 or 14 for the polynomial, 1 to scale by 2^k
+
+
+# ------------------------------------------------------------------------------------------------------------ limits
+
+
+def limits(gemm=1500, potrf=3000, copied=2**27, rounds=5):
+    """{threads: {"dgemm": GFLOP/s, "sgemm", "dpotrf", "spotrf", "copy": GB/s}}, the medians;  about 8 s with these sizes."""
+    return {str(n): _limits(n, gemm, potrf, copied, rounds) for n in usable_threads()}
+
+
+def usable_threads():
+    return [n for n in THREADS if n <= effective_jobs(None)]
+
+
+def _limits(n_jobs, gemm, potrf, copied, rounds):
+    found = {}
+    with threads(n_jobs), Executor(n_jobs) as executor:
+        for letter, dtype in (("d", np.float64), ("s", np.float32)):
+            A = np.asfortranarray(np.random.RandomState(0).rand(gemm, gemm), dtype)
+            (multiply,) = get_blas_funcs(("gemm",), (A,))
+            found[f"{letter}gemm"] = 2 * gemm**3 / _median(lambda f=multiply, A=A: f(1.0, A, A), rounds) / 1e9
+            C = np.asfortranarray(np.eye(potrf) + 1.0 / potrf, dtype)
+            (factorise,) = get_lapack_funcs(("potrf",), (C,))
+            found[f"{letter}potrf"] = potrf**3 / 3 / _median(lambda f=factorise, C=C: f(C), rounds) / 1e9
+        source = np.ones(copied // 8)
+        target = np.zeros_like(source)
+
+        def copy():
+            executor.map(lambda part: np.copyto(target[part], source[part]), slices(source.size, -(-source.size // n_jobs)))
+
+        found["copy"] = 2 * copied / _median(copy, rounds) / 1e9
+    return found
+
+
+def _median(function, rounds):
+    function()
+    return statistics.median(seconds(function) for _ in range(rounds))
+
+
+def apart(start, end):
+    """The largest relative difference of two measurements of the limits."""
+    ratios = [end[n][name] / start[n][name] for n in start for name in start[n]]
+    return max(max(ratio, 1.0 / ratio) for ratio in ratios) - 1.0
+
+
+def both(start, end):
+    """The larger of two measurements: a limit is what the machine can do."""
+    return {n: {name: max(start[n][name], end[n][name]) for name in start[n]} for n in start}
+
+
+def ideal_seconds(work, n_jobs, known):
+    """The least time that `work` (as counted) could take with the `known` limits; None where nothing was counted."""
+    rates = known.get(str(n_jobs)) or known[max(known)]
+    computing = sum(flops / rates[name] for name, flops in work.items() if name != "bytes") / 1e9
+    return max(computing, work.get("bytes", 0.0) / rates["copy"] / 1e9) or None
+
+
+def description():
+    """Of the machine and of what numbers depend on."""
+    versions = {module.__name__: module.__version__ for module in (np, scipy, numba)}
+    return {"processor": _processor(), "cores": effective_jobs(None), "python": platform.python_version(), **versions}
+
+
+def _processor():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or os.uname().machine
+
+
+def table(start, end=None):
+    """Limits as lines of text, both measurements where there are two."""
+    names = list(start["1"])
+    lines = ["threads  " + "  ".join(f"{name:>15}" for name in names) + "   (GFLOP/s; copy: GB/s)"]
+    for n in start:
+        cells = [f"{start[n][name]:.1f}" + (f" -> {end[n][name]:.1f}" if end else "") for name in names]
+        lines.append(f"{n:>7}  " + "  ".join(f"{cell:>15}" for cell in cells))
+    return lines
+
+
+# ------------------------------------------------------------------------------------------------------------- counts
+
+
+def _letter(dtype):
+    return "s" if np.dtype(dtype) == np.float32 else "d"
+
+
+def _gemm(flops, dtype, moved=0.0):
+    return {f"{_letter(dtype)}gemm": float(flops)} | ({"bytes": float(moved)} if moved else {})
+
+
+def _potrf(flops, dtype=np.float64):
+    return {f"{_letter(dtype)}potrf": float(flops)}
+
+
+def epilogue(entries, dtype):
+    """theta1 exp(e) times <z,z'> of so many entries."""
+    return _gemm(entries * (EXP[_letter(dtype)] + 2), dtype)
+
+
+def _profile(kernel, a, b, out, *_):
+    """The augmented product and the fused exponential of a tile;  SparsePoints: the exponential alone."""
+    width = a.left.shape[1] if hasattr(a, "left") else 0
+    return _gemm(out.size * (2 * width + EXP[_letter(out.dtype)] + 2), out.dtype)
+
+
+def _matmul(C, V):
+    n, c = V.shape
+    chunks = -(-c // covariance.COLUMNS)
+    kept = isinstance(C, covariance.Stored)
+    return _gemm(2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0)
+
+
+def _pair_matmul(C, V):
+    count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL)
+    return _gemm(4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels)  # a column's number and a float32 value a pair
+
+
+def _grid_matmul(C, V):
+    """W^T, a transform there and back (2.5 g log2 g each, of real numbers), and W, for d columns each."""
+    on, (n, c) = C._used, V.shape
+    columns, padded = c * C.data.Z.shape[1], float(np.prod(on.grid.padded))
+    flops = columns * (4.0 * on.W.nnz + 5.0 * padded * np.log2(padded))
+    size, chunks = np.dtype(C.dtype).itemsize, -(-c // 8)
+    entry = size + on.W.indices.itemsize
+    return _gemm(flops, C.dtype, 2.0 * chunks * on.W.nnz * entry + 4.0 * size * columns * (n + padded))
+
+
+def _near(near, K, var, cov, along, executor):
+    """|R|^2 |I| + |R|^3/3 a query, and its right-hand sides; the triangular solve on I counts by itself."""
+    I, R = near.shared.size, min(near.nearby, len(near.data) - near.shared.size)
+    sides = (near.data.Z.shape[1] if var or cov else 0) + len(along)
+    return _gemm(len(K) * (R * R * I + R**3 / 3 + sides * (2.0 * R * I + R * R)), near.V.dtype)
+
+
+def _basis_pass(task, block):
+    d, r = block.Z.shape[1], task.nodes.count
+    moved = 8.0 * (block.x.size + len(block) * (d + 1))
+    return _gemm(len(block) * r * (d * (d + 1.0) * task.box.frequencies + 2.0 * d * len(task.box)), np.float64, moved)
+
+
+def _halves(factor, B):
+    return {} if factor.refined else _gemm(1.0 * len(factor.buffer) ** 2 * len(B), np.float64)
+
+
+# (where, name): arguments of the call -> {"dgemm": flops, ..., "bytes": moved}. Leading terms; none counts another's.
+FORMULAS = {
+    (runtime.Executor, "matmul"): lambda self, A, B: _gemm(2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype),
+    (features.DenseFeatures, "inner"): lambda a, b: _gemm(2.0 * len(a) * len(b) * a.shape[1], a.array.dtype),
+    (Stationary, "multiply"): _profile,
+    (Stationary, "contract"): _profile,
+    (Stationary, "at"): lambda self, squared, out: epilogue(out.size, out.dtype),
+    (Stationary, "slopes_at"): lambda self, squared, G: epilogue(2 * G.size, G.dtype),
+    (covariance.Covariance, "matmul"): _matmul,
+    (covariance.Covariance, "contract_pairs"): lambda C, U, V: _gemm(2.0 * len(C) ** 2 * U.shape[1], C.dtype),
+    (pairs.SparseCovariance, "matmul"): _pair_matmul,
+    (pairs.SparseCovariance, "contract_pairs"): lambda C, U, V: _gemm(4.0 * len(C.pairs) * U.shape[1], C.dtype),
+    (grid.GridCovariance, "matmul"): _grid_matmul,
+    (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(len(data) ** 3 / 3, self._buffer.dtype),
+    (exact.Factor, "inverse_in_place"): lambda self: _potrf(2 * len(self.buffer) ** 3 / 3, self.buffer.dtype),
+    (exact.Factor, "_apply_inverse"): lambda self, B: _gemm(2.0 * len(self.buffer) ** 2 * B.shape[1], self.buffer.dtype),
+    (exact.Factor, "halves"): _halves,
+    (preconditioner, "right_solve"): lambda L, B, executor: _gemm(1.0 * len(B) * len(L) ** 2, np.float64),
+    (preconditioner.LowRank, "log_determinant"): lambda P: _gemm(1.0 * len(P.F) * P.rank**2, np.float64),  # M, once a P
+    (preconditioner.LowRank, "solve"): lambda P, R: _gemm(4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank),
+    (preconditioner.LowRank, "trace_of_derivative"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
+    (local.Neighbourhood, "reductions"): _near,
+    (bound.Collect, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
+    (bound.Differentiate, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
+    (sums.AddUp, "__call__"): _basis_pass,
+    (basis.Whitened, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
+    (basis.Whitened, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
+    (basis.BasisParts, "reductions"): lambda parts, K, *_, var=False, **__: _gemm(
+        2.0 * parts.d * K.size * K.shape[1] * var, float
+    ),
+}
+
+
+@contextmanager
+def counting():
+    """`with counting() as work:` work["dgemm"], work["spotrf"], ... and work["bytes"] grow with every operation called."""
+    work, lock = Counter(), threading.Lock()
+    before = []
+
+    def watched(function, formula):
+        def call(*args, **more):
+            found = formula(*args, **more)
+            with lock:
+                work.update(found)
+            return function(*args, **more)
+
+        return call
+
+    try:
+        for (owner, name), formula in FORMULAS.items():
+            original = vars(owner)[name]
+            holders = [owner] if isinstance(owner, type) else [m for m in (owner, bound, inducing, local) if name in vars(m)]
+            for holder in holders:
+                before.append((holder, name, original))
+                setattr(holder, name, watched(original, formula))
+        yield work
+    finally:
+        for holder, name, original in before:
+            setattr(holder, name, original)
+
+
+def counted(function):
+    """{"dgemm": flops, ..., "bytes": ...} of one call; empty where none of the formulas applies."""
+    with counting() as work:
+        function()
+    return dict(work)
+
+
+if __name__ == "__main__":
+    print("\n".join([str(description()), *table(limits())]))

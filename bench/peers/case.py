@@ -1,0 +1,173 @@
+"""A task, its entries, and one of them run: here, and in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import psutil
+
+from measure import resident_peak
+
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))  # of every entry, whatever it is made with
+BENCH = Path(__file__).resolve().parents[1]
+DATA = BENCH.parents[1] / "shared" / "data"
+QUICK = 10.0  # seconds; less than that is measured three times
+SIZES = ("full", "tiny", "small")  # small: what everything is run on before it counts
+
+
+class Rows(NamedTuple):
+    """What is learnt from and asked: X (n, p), y (n,), Xq (m, p), yq (m,); Z, Zq where they are not X; `true` weights."""
+
+    X: np.ndarray
+    y: np.ndarray
+    Xq: np.ndarray
+    yq: np.ndarray
+    Z: np.ndarray | None = None
+    Zq: np.ndarray | None = None
+    true: np.ndarray | None = None
+
+
+class Entry(Protocol):
+    """`fit` learns, `answer` says what the task asks for; the task's `score` takes it."""
+
+    def fit(self, rows: Rows) -> None: ...
+
+    def answer(self, rows: Rows) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """title : what is done, with `{n}` for the rows learnt from and `{m}` for those asked.
+    data : from one of SIZES to rows.
+    error : the name of what `score` (rows, answer, fitted entry) gives as "error"; less is better.
+    ours, peers : name -> maker of an entry.
+    counts_fit : whether time is that of `fit` and `answer`, or of `answer` alone.
+    least : how many times faster than every peer we mean to be, by the name of ours.
+    memory : bytes that ours mean to stay below.
+    """
+
+    title: str
+    data: Callable[[str], Rows]
+    error: str
+    score: Callable[[Rows, Any, Any], dict[str, float]]
+    ours: dict[str, Callable[[], Entry]]
+    peers: dict[str, Callable[[], Entry]]
+    counts_fit: bool = True
+    least: dict[str, float] | None = None
+    memory: float | None = None
+
+    def entry(self, who: str) -> Entry:
+        return (self.ours | self.peers)[who]()
+
+
+def split(X: Any, y: Any, test: int, train: int | None = None, seed: int = 0) -> Rows:
+    """`test` rows held out, at most `train` of the others; X and y standardised by what is learnt from."""
+    order = np.random.RandomState(seed).permutation(len(y))
+    rows, new = order[test:][:train], order[:test]
+    shift, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
+    scale[scale == 0] = 1.0
+    X, y = (X - shift) / scale, (y - y[rows].mean()) / y[rows].std()
+    return Rows(X[rows], y[rows], X[new], y[new])
+
+
+def mse(rows: Rows, predicted: Any, entry: Any) -> dict[str, float]:
+    return {"error": float(np.mean((predicted - rows.yq) ** 2))}
+
+
+def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
+    """Seconds of `fit` and `answer`, peak memory, error; `compile`: how much longer our first run took than the second."""
+
+    def once(rows: Rows) -> tuple[float, float, Any, Entry]:
+        entry = task.entry(who)
+        start = time.perf_counter()
+        entry.fit(rows)
+        fitted = time.perf_counter()
+        answer = entry.answer(rows)
+        return fitted - start, time.perf_counter() - fitted, answer, entry
+
+    try:
+        few, rows = task.data("small"), task.data("tiny" if tiny else "full")
+    except Exception as failed:  # of ours, whoever's turn it is
+        raise SystemExit(f"there are no data: {failed!r}") from failed
+    found: dict[str, Any] = {}
+    first = sum(once(few)[:2])
+    if who in task.ours:
+        found["compile"] = max(0.0, first - sum(once(few)[:2]))
+    *first_time, said, entry = once(rows)
+    times = [first_time]
+    while not tiny and len(times) < 3 and sum(first_time) < QUICK:
+        del said, entry  # one model at a time counts as memory
+        *another, said, entry = once(rows)
+        times.append(another)
+    fit, answer = map(statistics.median, zip(*times, strict=True))
+    found |= {"n": len(rows.y), "m": len(rows.yq), "fit": fit, "answer": answer, "seconds": fit * task.counts_fit + answer}
+    found |= {"runs": len(times), "memory": resident_peak()}  # before the score, which is no part of it
+    found |= task.score(rows, said, entry)
+    if not np.isfinite(found["error"]):
+        raise ArithmeticError(f"{task.error} is {found['error']}")
+    return found
+
+
+def command(key: str, who: str, tiny: bool) -> list[str]:
+    return [sys.executable, "-m", "peers", "--case", key, who, *(["--tiny"] if tiny else [])]
+
+
+def alone(key: str, who: str, tiny: bool, limit: float) -> dict[str, Any]:
+    """`run` in a process of its own, at most `limit` seconds; "status" is "ok", "out of time", or "failed" with a "reason"."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        env = os.environ | dict.fromkeys(names, str(THREADS)) | {"NUMBA_CACHE_DIR": cache}
+        env["PYTHONPATH"] = os.pathsep.join([str(BENCH), *filter(None, [env.get("PYTHONPATH")])])
+        if DATA.is_dir():
+            env.setdefault("GPX_SCALE_DATA", str(DATA))
+        process = subprocess.Popen(command(key, who, tiny), stdout=out, stderr=err, env=env, start_new_session=True)
+        try:
+            whole, others = _watched(process, limit)
+        except TimeoutError as stopped:
+            return {"status": "out of time", "limit": limit, "memory": stopped.args[0]}
+        finally:
+            _end(process)
+        out.seek(0)
+        err.seek(0)
+        if process.returncode:
+            said = [f"exit {process.returncode}", *filter(None, map(str.strip, err.read().splitlines()))][-1][:200]
+            reason = f"ended by signal {-process.returncode}" if process.returncode < 0 else said
+            return {"status": "failed", "reason": reason, "memory": whole}
+        found = json.loads(out.read().strip().splitlines()[-1])
+    return {"status": "ok"} | found | {"memory": found["memory"] + others}
+
+
+def _watched(process: subprocess.Popen, limit: float) -> tuple[int, int]:
+    """Peak bytes resident of a process with its workers, and of the workers alone, looked at four times a second."""
+    start, whole, others = time.perf_counter(), 0, 0
+    while process.poll() is None:
+        if time.perf_counter() - start > limit:
+            raise TimeoutError(whole)
+        try:
+            root = psutil.Process(process.pid)
+            own, workers = root.memory_info().rss, sum(child.memory_info().rss for child in root.children(recursive=True))
+            whole, others = max(whole, own + workers), max(others, workers)
+        except psutil.Error:  # one of them has just ended
+            pass
+        time.sleep(0.25)
+    return whole, others
+
+
+def _end(process: subprocess.Popen) -> None:
+    """The process and all that it has started, by its own session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

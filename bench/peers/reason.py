@@ -1,0 +1,60 @@
+"""What a prediction is explained by: GPX's own weights, beside shap's KernelExplainer and lime on a GPR of our own engine
+(`gpx_scale.compare`, the paper's protocol), which is fast to ask: their time is mostly theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .case import THREADS, Rows, Task, mse, split
+
+
+def boston(size: str) -> Rows:
+    from gpx_scale import datasets
+
+    data = datasets.load_boston()
+    test, train = {"full": (102, None), "tiny": (3, 60), "small": (3, 100)}[size]
+    return split(data.X, data.y, test, train)
+
+
+def digits(size: str) -> Rows:
+    from gpx_scale import datasets
+
+    data = datasets.load_digits()
+    test, train = {"full": (360, None), "tiny": (3, 100), "small": (3, 100)}[size]
+    return split(data.X, data.y, test, train)
+
+
+class Explained:
+    """A method of `gpx_scale.compare`; GPX explains with deviations, which the others have not."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def fit(self, rows: Rows) -> None:
+        from gpx_scale import compare
+
+        self.method = getattr(compare, self.name)(n_jobs=THREADS, random_state=0).fit(rows.X, rows.y)
+
+    def answer(self, rows: Rows) -> np.ndarray:
+        if self.name == "GPX":
+            return self.method.model_.explain(rows.Xq).weights * rows.Xq
+        return self.method.contributions(rows.Xq)
+
+
+def unfaithful(rows: Rows, contributions: np.ndarray, entry: Explained) -> dict[str, Any]:
+    """1 - faithfulness, and the error of what is explained."""
+    from gpx_scale import metrics
+
+    found = metrics.faithfulness(entry.method, rows.Xq, contributions=contributions)
+    return {"error": 1.0 - found, "mse": mse(rows, entry.method.predict(rows.Xq), entry)["error"]}
+
+
+def task(title: str, data: Any) -> Task:
+    peers = {"GPR + shap KernelExplainer": lambda: Explained("SHAP"), "GPR + lime": lambda: Explained("LIME")}
+    return Task(title, data, "1 - faithfulness", unfaithful, {"GPX": lambda: Explained("GPX")}, peers)
+
+
+BOSTON = task("Boston, n = {n}: fit, and {m} predictions explained", boston)
+DIGITS = task("Digits, n = {n}: fit, and {m} predictions explained", digits)

@@ -1,0 +1,326 @@
+"""Cost and memory against n for each solver, one and two threads, and what 16 cores would do: `python bench/scaling.py`.
+
+About seven minutes on two idle cores; `python bench/scaling.py NAME ...` measures some series and leaves the others. Rounds go
+to results/scaling.json; `fill` writes the tables between the marks of a page, `draw` the picture. `--smoke FOLDER` takes tiny
+sizes and writes there.
+
+The projection, for k cores, from one and two threads:
+
+    s = 2 T2 / T1 - 1                              Amdahl's serial share
+    B(k) = k B1 / (1 + (k - 1) (2 B1 / B2 - 1))    bandwidth, by the same law from a copy
+    T(k) = max{T1 (s + (1 - s) / k),  flops / (k rate),  bytes / B(k)}
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import machine
+from machine import counted
+from measure import RESULTS, peak_bytes, seconds
+from test_suite import Case, once, prepared
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
+PICTURE = PAGE.with_suffix(".png")
+CORES = 16
+STYLE = {"marker": "o", "markersize": 5, "markeredgecolor": "black", "markeredgewidth": 0.5, "linewidth": 1.6}
+SECONDS, FEWEST, MOST = 4.0, 3, 7  # of a size, and its rounds
+
+
+@dataclass(frozen=True)
+class Series:
+    label: str
+    case: Case
+    sizes: tuple[int, ...]
+    theory: str
+    colour: str  # Okabe and Ito's
+    tiny: tuple[int, ...] = (300, 600)
+
+
+SERIES = {
+    "exact": Series(
+        "`exact`: evidence with gradient",
+        Case("evidence", "exact", 0),
+        (1000, 1400, 2000, 2800, 4000, 5600),
+        "n^3",
+        "#000000",
+    ),
+    "cg": Series(
+        "`cg`: evidence with gradient", Case("evidence", "cg", 0), (2000, 4000, 8000, 16_000), "n^2 and iterations", "#0072B2"
+    ),
+    "cg_product": Series(
+        "`cg`: product of 16 vectors, tiles stored",
+        Case("product", "cg", 0, dtype="float32"),
+        (4000, 8000, 16_000, 32_000),
+        "n^2",
+        "#56B4E9",
+    ),
+    "cg_recomputed": Series(
+        "`cg`: product of 16 vectors, tiles recomputed",
+        Case("product", "cg_recomputed", 0, dtype="float32"),
+        (4000, 8000, 16_000),
+        "n^2",
+        "#CC79A7",
+    ),
+    "cg_pairs": Series(
+        "`cg`: product of 16 vectors, sparse Z (1% of 2,000 words)",
+        Case("product", "cg_pairs", 0, d=2000, density=0.01, dtype="float32"),
+        (4000, 8000, 16_000),
+        "n^2",
+        "#E69F00",
+    ),
+    "inducing": Series(
+        "`inducing`: evidence with gradient, 500 points",
+        Case("evidence", "inducing", 0, points=500),
+        (10_000, 20_000, 40_000, 80_000),
+        "n",
+        "#D55E00",
+        (1000, 2000),
+    ),
+    "basis": Series(
+        "`basis`: the pass over the rows",
+        Case("pass", "basis", 0, d=5),
+        (25_000, 50_000, 100_000, 200_000),
+        "n",
+        "#009E73",
+        (2000, 4000),
+    ),
+    "grid": Series(
+        "`grid`: product of 16 vectors",
+        Case("product", "grid", 0, d=5, dtype="float32"),
+        (20_000, 40_000, 80_000, 160_000),
+        "n",
+        "#F0E442",
+        (2000, 4000),
+    ),
+}
+
+
+# ---------------------------------------------------------------------------------------------------------- measuring
+
+
+def measure(series, sizes):
+    """{n: {"1": [seconds], "2": [seconds], "memory": bytes, "work": {...}}}, memory and work with the most threads."""
+    found = {}
+    for n in sizes:
+        one = found[str(n)] = {}
+        for jobs in machine.usable_threads():
+            case = replace(series.case, n=n, threads=jobs)
+            one[str(jobs)], one["work"] = rounds_and_work(case)
+        one["memory"] = peak_bytes(partial(once, case))
+        print(series.label, n, {name: value for name, value in one.items() if name != "work"}, flush=True)
+    return found
+
+
+def rounds_and_work(case):
+    with prepared(case) as job:
+        usual = seconds(job.run)  # compiles, and chooses pivots
+        rounds = int(np.clip(SECONDS / usual, FEWEST, MOST))
+        return [float(f"{seconds(job.run):.4g}") for _ in range(rounds)], counted(job.run)
+
+
+def run(names, path, tiny=False):
+    """Measure these series, and keep the results of the others; limits of the machine before and after."""
+    kept = json.loads(path.read_text()) if path.is_file() else {}
+    small = {"gemm": 200, "potrf": 200, "copied": 2**22} if tiny else {}
+    start = machine.limits(**small)
+    for name in names:
+        series = SERIES[name]
+        sizes = series.tiny if tiny else series.sizes
+        kept[name] = {"limits": {"start": start}, "machine": machine.description(), "sizes": measure(series, sizes)}
+        path.write_text(json.dumps(kept, indent=1) + "\n")
+    end = machine.limits(**small)
+    for name in names:
+        kept[name]["limits"] |= {"end": end, "apart": machine.apart(start, end)}
+    kept = {name: kept[name] for name in SERIES if name in kept}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    return kept
+
+
+# ----------------------------------------------------------------------------------------------------------- figures
+
+
+def medians(sizes, jobs):
+    """n and median seconds;  two arrays."""
+    pairs = [(int(n), statistics.median(one[jobs])) for n, one in sizes.items() if jobs in one]
+    return tuple(np.array(pairs, dtype=float).T)
+
+
+def exponent(n, values):
+    """Slope of log values against log n, and its standard error (nan of two sizes)."""
+    x, y = np.log(n), np.log(values)
+    slope, height = np.polyfit(x, y, 1)
+    left = np.square(y - slope * x - height).sum()
+    free = len(x) - 2
+    return slope, float(np.sqrt(left / free / np.square(x - x.mean()).sum())) if free > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """How many times faster `cores` would be than one, between `low` and `high` by the spread of the rounds."""
+
+    serial: float
+    low: float
+    middle: float
+    high: float
+    limit: str
+
+
+def project(one, limits, cores=CORES):
+    """From the rounds of one size with one and two threads, its work, and the limits of the machine."""
+    alone, two = (statistics.median(one[jobs]) for jobs in ("1", "2"))
+    off = sum(0.5 * (max(one[jobs]) - min(one[jobs])) / statistics.median(one[jobs]) for jobs in ("1", "2"))
+    rates, copies = limits["1"], [limits[jobs]["copy"] for jobs in ("1", "2")]
+    computing = sum(flops / rates[name] for name, flops in one["work"].items() if name != "bytes") / cores / 1e9
+    shared = float(np.clip(2.0 * copies[0] / copies[1] - 1.0, 0.0, 1.0))
+    moving = one["work"].get("bytes", 0.0) / (cores * copies[0] / (1.0 + (cores - 1) * shared)) / 1e9
+
+    def serial_share(ratio):
+        return float(np.clip(2.0 * ratio - 1.0, 0.0, 1.0))
+
+    def times(serial):
+        """Seconds by each of the three, and which of them it is that takes longest."""
+        each = {"serial share": alone * (serial + (1.0 - serial) / cores), "arithmetic": computing, "bandwidth": moving}
+        return max((value, name) for name, value in each.items())
+
+    serial = serial_share(two / alone)
+    longest, limit = times(serial)
+    ends = [alone / times(serial_share(two / alone * (1.0 + sign * off)))[0] for sign in (1, -1)]
+    return Projection(serial, ends[0], alone / longest, ends[1], limit)
+
+
+# -------------------------------------------------------------------------------------------------------------- page
+
+
+def markdown(found):
+    """Tables of the page: cost, memory, and the projection."""
+    lines = [_state(found), "", *_cost(found), "", *_memory(found)]
+    if all("2" in next(iter(one["sizes"].values())) for one in found.values()):
+        lines += ["", *_projection(found)]
+    return "\n".join(lines)
+
+
+def _state(found):
+    first = next(iter(found.values()))
+    limits = first["limits"]
+    rates = [
+        f"dgemm {one['dgemm']:.0f} GFLOP/s, dpotrf {one['dpotrf']:.0f}, copy {one['copy']:.0f} GB/s with {jobs}"
+        for jobs, one in machine.both(limits["start"], limits["end"]).items()
+    ]
+    apart = max(one["limits"]["apart"] for one in found.values())
+    words = (
+        f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. Measured before and after, these were at "
+    )
+    words += f"most {apart:.0%} apart"
+    return words + ("." if apart <= machine.APART else ": others used the machine meanwhile, and the figures are disturbed.")
+
+
+def _cost(found):
+    yield "| what | rows | seconds, 1 thread | seconds, 2 threads | 2 threads gain | cost, measured | in theory |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, one in found.items():
+        series, sizes = SERIES[name], one["sizes"]
+        most = max(jobs for jobs in next(iter(sizes.values())) if jobs.isdigit())
+        slope, error = exponent(*medians(sizes, most))
+        n, alone = medians(sizes, "1")
+        several = medians(sizes, most)[1]
+        rows = f"{n[0]:,.0f} to {n[-1]:,.0f}"
+        gain = f"{alone[-1] / several[-1]:.2f}" if most != "1" else ""
+        shown = f"{_short(several[0])} to {_short(several[-1])}" if most != "1" else ""
+        cells = [series.label, rows, f"{_short(alone[0])} to {_short(alone[-1])}", shown, gain]
+        yield (
+            "| " + " | ".join([*cells, f"n^{slope:.2f}" + (f" ± {error:.2f}" if error == error else ""), series.theory]) + " |"
+        )
+
+
+def _memory(found):
+    yield "| what it allocates at most | rows | memory | grows as |"
+    yield "|---|---|---|---|"
+    for name, one in found.items():
+        n, peaks = np.array([(int(n), at["memory"]) for n, at in one["sizes"].items()], dtype=float).T
+        slope, _ = exponent(n, peaks)
+        yield (
+            f"| {SERIES[name].label} | {n[0]:,.0f} to {n[-1]:,.0f} | {peaks[0] / 2**20:,.1f} to {peaks[-1] / 2**20:,.1f} MiB "
+            f"| n^{slope:.2f} |"
+        )
+
+
+def _projection(found):
+    yield f"| projected, not measured: {CORES} cores | rows | serial share | times one core | limited by |"
+    yield "|---|---|---|---|---|"
+    for name, one in found.items():
+        n, at = list(one["sizes"].items())[-1]
+        seen = project(at, machine.both(one["limits"]["start"], one["limits"]["end"]))
+        cells = [
+            SERIES[name].label,
+            f"{int(n):,}",
+            f"{seen.serial:.0%}",
+            f"{seen.middle:.1f} ({seen.low:.1f} to {seen.high:.1f})",
+        ]
+        yield "| " + " | ".join([*cells, seen.limit]) + " |"
+
+
+def _short(value):
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def fill(page=PAGE, path=RESULTS / "scaling.json"):
+    """Write the tables between `<!-- scaling -->` and `<!-- end of scaling -->` of a page; an error where they are not."""
+    text = markdown(json.loads(path.read_text()))
+    marked = re.compile(r"(<!-- scaling -->\n).*?(<!-- end of scaling -->)", re.DOTALL)
+    filled, count = marked.subn(lambda marks: f"{marks[1]}{text}\n{marks[2]}", page.read_text())
+    if count != 1:
+        raise ValueError(f"{page} has {count} places between <!-- scaling --> and <!-- end of scaling -->; needed: one")
+    page.write_text(filled)
+
+
+def draw(found, path=PICTURE):
+    """Time and memory against n, with the exponents."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    for name, one in found.items():
+        series, sizes = SERIES[name], one["sizes"]
+        label, threads = series.label.replace("`", ""), sorted(jobs for jobs in next(iter(sizes.values())) if jobs.isdigit())
+        for jobs in threads:
+            n, took = medians(sizes, jobs)
+            shown = f"{label}: $n^{{{exponent(n, took)[0]:.2f}}}$" if jobs == threads[-1] else None
+            left.plot(n, took, color=series.colour, label=shown, linestyle="-" if jobs == threads[-1] else ":", **STYLE)
+        peaks = [at["memory"] / 2**30 for at in sizes.values()]
+        right.plot([int(n) for n in sizes], peaks, color=series.colour, **STYLE)
+    left.set(xscale="log", yscale="log", xlabel="rows n", ylabel="seconds (dotted: one thread)", title="Time")
+    right.set(xscale="log", yscale="log", xlabel="rows n", ylabel="GiB allocated at most", title="Memory")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}; default: all")
+    parser.add_argument("--smoke", type=Path, metavar="FOLDER", help="tiny sizes, and all that is written goes here")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - set(SERIES):
+        parser.error(f"no series {', '.join(sorted(unknown))}; there are {', '.join(SERIES)}")
+    folder = asked.smoke or RESULTS
+    folder.mkdir(exist_ok=True)
+    found = run(asked.names or list(SERIES), folder / "scaling.json", tiny=asked.smoke is not None)
+    draw(found, asked.smoke / "scaling.png" if asked.smoke else PICTURE)
+    print(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,361 @@
+"""Every kernel and solver over n, d, density of Z, threads and dtype: `make bench`, and the large cases by `make bench-full`.
+
+CASES is the whole of it: a record a case, measured by the job that its `work` names. Each reports its steady time (median of
+the rounds, compiled), the seconds that a fresh install compiles for its solver, the peak of what it allocates, flops and bytes
+by formula, and which part of the machine's limit that is (bench/machine.py). `bench/compare.py` sets two runs side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from gpx_scale import GPXRegressor, datasets, jit
+from gpx_scale.basis import BasisSolver
+from gpx_scale.box import Extent
+from gpx_scale.cg import CgSolver
+from gpx_scale.covariance import Covariance, Stored
+from gpx_scale.exact import ExactSolver
+from gpx_scale.features import SparseFeatures
+from gpx_scale.grid import Grid, GridCovariance, GridSolver, Interpolated
+from gpx_scale.inducing import InducingSolver
+from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.kernels import RBF
+from gpx_scale.lowdim import BASIS_MOST
+from gpx_scale.pairs import Pairs, SparseCovariance
+from gpx_scale.params import Params
+from gpx_scale.placing import Choice
+from gpx_scale.plan import usual_rank
+from gpx_scale.progress import Journal
+from gpx_scale.rows import MemoryRows
+from gpx_scale.runtime import Executor, threads
+from machine import counted, epilogue
+from measure import peak_bytes, seconds
+
+QUERIES, COLUMNS = 200, 16
+WORDS = 2000  # columns of a sparse Z
+SECONDS, FEWEST, MOST, SLOW = 1.5, 5, 15, 3  # of a case in all, and its rounds; of one that takes longer
+FORMS = {"cg": "stored", "cg_recomputed": "tiles", "cg_pairs": "pairs"}
+PARAMS = {
+    "dense": Params(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
+    "sparse": Params(RBF(1.0, 20.0), 0.1, 0.5),
+    "basis": Params(RBF(0.5, 0.15), 0.02, 0.3),  # synth2: coefficients that vary over half of its square
+    "grid": Params(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    work: str
+    solver: str
+    n: int
+    d: int = 10
+    density: float = 1.0
+    threads: int = 2
+    dtype: str = "float64"
+    points: int = 300  # inducing ones
+    full: bool = False
+
+    @property
+    def name(self) -> str:
+        """evidence-exact-n2000-d10-2t, with what is not the usual."""
+        parts = [self.work, self.solver, f"n{self.n}", f"d{self.d}"]
+        parts += [f"density{self.density:g}"] if self.density < 1 else []
+        parts += [f"m{self.points}"] if self.solver == "inducing" else []
+        parts += [self.dtype] if self.dtype != "float64" else []
+        return "-".join([*parts, f"{self.threads}t"])
+
+    def over(self, **values) -> list[Case]:
+        """The same with each of the values of one field."""
+        ((name, several),) = values.items()
+        return [replace(self, **{name: value}) for value in several]
+
+
+def _low(work, solver, n, **more):
+    return Case(work, solver, n, d=5, **more)
+
+
+def _text(work, n, density=0.005, **more):
+    return Case(work, "cg_pairs", n, d=WORDS, density=density, **more)
+
+
+CASES = [
+    # kernels
+    *Case("exp", "kernel", 256, threads=1).over(dtype=["float64", "float32"]),
+    *Case("build", "exact", 3000).over(threads=[1, 2]),
+    *Case("build", "exact", 3000, d=50).over(dtype=["float64", "float32"]),
+    *_text("build", 6000).over(density=[0.002, 0.01]),
+    *Case("product", "cg", 8000, dtype="float32").over(threads=[1, 2]),
+    *Case("product", "cg_recomputed", 4000).over(dtype=["float64", "float32"]),
+    Case("product", "cg_recomputed", 4000, dtype="float32", threads=1),
+    *_text("product", 8000, dtype="float32").over(density=[0.002, 0.01]),
+    _text("product", 8000, 0.01, dtype="float32", threads=1),
+    *_low("product", "grid", 20_000, dtype="float32").over(threads=[1, 2]),
+    # evidence with gradient
+    *Case("evidence", "exact", 2000).over(n=[500, 1000, 2000]),
+    *Case("evidence", "exact", 2000, threads=1).over(dtype=["float64", "float32"]),
+    *Case("evidence", "exact", 1000).over(d=[2, 50, 200]),
+    *Case("evidence", "cg", 3000).over(threads=[1, 2]),
+    Case("evidence", "cg", 6000),
+    Case("evidence", "cg_recomputed", 3000),
+    *_text("evidence", 4000).over(density=[0.002, 0.01]),
+    *Case("evidence", "inducing", 10_000).over(threads=[1, 2]),
+    *Case("evidence", "inducing", 20_000).over(points=[100, 300]),
+    *_low("evidence", "basis", 10_000).over(threads=[1, 2]),
+    *_low("pass", "basis", 20_000).over(threads=[1, 2]),
+    *_low("evidence", "grid", 5000).over(threads=[1, 2]),
+    # hyperparameters given, then searched for
+    *Case("condition", "exact", 2000).over(dtype=["float64", "float32"]),
+    Case("condition", "cg", 4000),
+    _text("condition", 4000),
+    Case("condition", "inducing", 20_000),
+    _low("condition", "basis", 20_000),
+    _low("condition", "grid", 5000),
+    *Case("fit", "exact", 800).over(threads=[1, 2]),
+    Case("fit", "cg", 800),
+    Case("fit", "inducing", 5000, points=50),
+    _low("fit", "basis", 10_000),
+    # queries
+    *Case("predict", "exact", 2000).over(threads=[1, 2]),
+    *Case("explain", "exact", 2000).over(threads=[1, 2]),
+    *(Case(work, solver, n, d) for solver, n, d in (("cg", 3000, 10), ("grid", 5000, 5)) for work in ("predict", "explain")),
+    *(
+        Case(work, solver, n, d)
+        for solver, n, d in (("inducing", 10_000, 10), ("basis", 10_000, 5))
+        for work in ("predict", "explain")
+    ),
+    *(_text(work, 4000) for work in ("predict", "explain")),
+    # the large ones
+    *Case("evidence", "exact", 10_000, full=True).over(threads=[1, 2]),
+    Case("evidence", "exact", 20_000, dtype="float32", full=True),
+    *Case("product", "cg", 20_000, dtype="float32", full=True).over(n=[20_000, 40_000]),
+    Case("product", "cg_recomputed", 20_000, dtype="float32", full=True),
+    *Case("evidence", "cg", 20_000, full=True).over(threads=[1, 2]),
+    Case("evidence", "cg_recomputed", 20_000, full=True),
+    Case("fit", "cg", 20_000, full=True),
+    *(Case(work, "cg", 20_000, full=True) for work in ("predict", "explain")),
+    *_text("evidence", 20_000, full=True).over(density=[0.002, 0.01]),
+    *Case("evidence", "inducing", 200_000, points=500, full=True).over(threads=[1, 2]),
+    Case("fit", "inducing", 50_000, points=500, full=True),
+    *_low("pass", "basis", 1_000_000, full=True).over(threads=[1, 2]),
+    _low("fit", "basis", 1_000_000, full=True),
+    *_low("product", "grid", 200_000, dtype="float32", full=True).over(threads=[1, 2]),
+    _low("evidence", "grid", 50_000, full=True),
+]
+
+
+# --------------------------------------------------------------------------------------------------------------- data
+
+
+@lru_cache(maxsize=4)
+def rows(solver, n, d, density):
+    """X, y, Z of n rows and QUERIES more."""
+    m = n + QUERIES
+    if solver in ("basis", "grid"):
+        made = datasets.synth2(m)
+        return made.X, made.y, made.Z
+    made = datasets.synth10(m)
+    if density < 1:
+        return made.X, made.y, sp.random_array((m, d), density=density, format="csr", rng=np.random.default_rng(0))
+    return made.X, made.y, made.X if d == 10 else np.random.RandomState(0).standard_normal((m, d)) / np.sqrt(d)
+
+
+def _params(case):
+    return PARAMS[case.solver if case.solver in ("basis", "grid") else "sparse" if case.density < 1 else "dense"]
+
+
+def _inputs(case):
+    X, y, Z = rows(case.solver, case.n, case.d, case.density)
+    Z = Z[: case.n]
+    return Inputs(X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n])
+
+
+def _extent(data, executor):
+    return MemoryRows(data).add_up(Extent.of, executor)
+
+
+# --------------------------------------------------------------------------------------------------------------- jobs
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is timed, and its work where no operation of the package counts it."""
+
+    run: Callable[[], object]
+    work: dict = field(default_factory=dict)
+
+
+def exp(case, executor):
+    dtype = np.dtype(case.dtype).type
+    E, out = -np.random.RandomState(0).rand(case.n, 512).astype(dtype) * 30, np.ones((case.n, 512), dtype)
+
+    def run():
+        for _ in range(20):
+            jit.times_profile(jit.RBF, dtype(1), dtype(1), E, out)
+
+    return Job(run, epilogue(20 * E.size, dtype))
+
+
+def build(case, executor):
+    data = _inputs(case)
+    if case.density < 1:
+        return Job(lambda: Pairs.of(data, executor))
+    out = np.empty((case.n, case.n), case.dtype)
+    return Job(lambda: Covariance(data, _params(case), executor, np.dtype(case.dtype).type).fill_lower(out))
+
+
+def product(case, executor):
+    data, dtype = _inputs(case), np.dtype(case.dtype).type
+    how = data, _params(case), executor, dtype
+    if case.solver == "grid":
+        grid = Grid.around(_extent(data, executor), _params(case).kernel)
+        C = GridCovariance(*how, Interpolated.of(grid, data.x))
+    elif case.density < 1:
+        C = SparseCovariance(*how, Pairs.of(data, executor))
+    else:
+        C = (Stored if case.solver == "cg" else Covariance)(*how)
+    V = np.random.RandomState(1).standard_normal((case.n, COLUMNS))
+    return Job(lambda: C.matmul(V))
+
+
+def evidence(case, executor):
+    data, params = _inputs(case), _params(case)
+    if case.solver in ("inducing", "basis"):
+        data = MemoryRows(data)
+    solver = _solver(case, data, params, executor)
+    return Job(lambda: solver.evaluate(data, params))
+
+
+def _solver(case, data, params, executor):
+    random, journal = np.random.RandomState(0), Journal()
+    if case.solver == "exact":
+        return ExactSolver(case.n, case.dtype, executor)
+    if case.solver in FORMS:
+        return CgSolver(usual_rank(case.n), FORMS[case.solver], np.float32, executor, random, journal)
+    if case.solver == "inducing":
+        return InducingSolver(Choice(case.points, "rpcholesky", 10 * case.points), executor, journal)
+    if case.solver == "basis":
+        found = BasisSolver(BASIS_MOST, None, executor, journal)
+        found.prepare(data, params)
+        return found
+    how = {"extent": _extent(data, executor), "count": None, "share": 1.0, "on": None}
+    found = GridSolver(usual_rank(case.n), "grid", np.float32, executor, random, journal, **how)
+    found.place(data, params, hold=True)
+    return found
+
+
+def one_pass(case, executor):
+    """The sums over all rows that every evaluation of a basis starts from."""
+    data = MemoryRows(_inputs(case))
+    return Job(lambda: BasisSolver(BASIS_MOST, None, executor, Journal()).prepare(data, _params(case)))
+
+
+def _model(case, **more):
+    params = _params(case)
+    given = {**params.kernel.as_dict(), "sigma_w": params.sigma_w, "sigma_y": params.sigma_y}
+    solver = case.solver.split("_")[0]
+    arguments = {"n_inducing": case.points, "n_jobs": case.threads, "random_state": 0, "standardize": False}
+    arguments |= {"dtype": case.dtype} if solver == "exact" else {}
+    return GPXRegressor(solver=solver, **arguments, **given, **more)
+
+
+def fit(case, executor, **more):
+    X, y, Z = (part[: case.n] for part in rows(case.solver, case.n, case.d, case.density))
+    return Job(lambda: _model(case, **more).fit(X, y, Z))
+
+
+@lru_cache(maxsize=1)
+def _fitted(case):
+    return fit(case, None, optimizer=None).run()
+
+
+def predict(case, executor, explain=False):
+    X, _, Z = (part[case.n :] for part in rows(case.solver, case.n, case.d, case.density))
+    model = _fitted(replace(case, work="condition"))
+    return Job((lambda: model.explain(X, Z)) if explain else (lambda: model.predict(X, Z, return_std=True)))
+
+
+JOBS = {
+    "exp": exp,
+    "build": build,
+    "product": product,
+    "evidence": evidence,
+    "pass": one_pass,
+    "condition": partial(fit, optimizer=None),
+    "fit": fit,
+    "predict": predict,
+    "explain": partial(predict, explain=True),
+}
+
+
+@contextmanager
+def prepared(case):
+    """The job of a case, in the scope of its threads."""
+    with threads(case.threads), Executor(case.threads) as executor:
+        yield JOBS[case.work](case, executor)
+
+
+def once(case):
+    """For its memory: buffers and tiles that are kept between rounds count, the data and a model that is asked do not."""
+    with prepared(case) as job:
+        job.run()
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+
+
+@cache
+def compilation(solver):
+    """Seconds that a fresh install compiles for a solver's small fit and explanations: first call less second, in a process of
+    its own with an empty cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        command, environment = [sys.executable, __file__, solver], {**os.environ, "NUMBA_CACHE_DIR": folder}
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    first, second = json.loads(done.stdout.splitlines()[-1])
+    return first - second
+
+
+def first_and_second(solver):
+    case = {"cg_pairs": _text("fit", 400, 0.02), "basis": _low("fit", "basis", 1200), "grid": _low("fit", "grid", 1200)}
+    case = case.get(solver, Case("fit", solver, 400, points=20))
+    X, y, Z = rows(case.solver, case.n, case.d, case.density)
+
+    def run():
+        _model(case, max_iter=2).fit(X[: case.n], y[: case.n], Z[: case.n]).explain(X[-20:], Z[-20:])
+
+    return [seconds(run), seconds(run)]
+
+
+def timed(benchmark, case):
+    """Rounds of a case, and its work."""
+    with prepared(case) as job:
+        took = [seconds(job.run)]  # may compile
+        work = counted(lambda: took.append(seconds(job.run))) or job.work
+        usual = min(took)
+        benchmark.pedantic(job.run, rounds=int(np.clip(SECONDS / usual, FEWEST if usual < SECONDS else SLOW, MOST)))
+    return work
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(benchmark, limits, case):
+    benchmark.extra_info |= {
+        "work": timed(benchmark, case),
+        "threads": case.threads,
+        "memory": peak_bytes(partial(once, case)),
+        "compilation": compilation({"kernel": "exact", "cg_recomputed": "cg"}.get(case.solver, case.solver)),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(first_and_second(sys.argv[1])))

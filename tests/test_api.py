@@ -1,0 +1,103 @@
+"""What is public is documented, and on the page of the interface; the picture of the rooms shows the rooms that there are."""
+
+import inspect
+import pkgutil
+import re
+import runpy
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+import gpx_scale
+from gpx_scale import GPXRegressor
+from problems import make_problem
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+MODULES = ["kernels", "blocks", "metrics", "datasets", "compare", "plots", "report", "text", "validation", "distributed"]
+DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
+
+
+def found_at(path):
+    """The object of a dotted name."""
+    if path.startswith("gpx_scale.distributed"):
+        pytest.importorskip("distributed")
+    return pkgutil.resolve_name(path)
+
+
+def directives():
+    """(kind, object, members that it lists, members that it leaves out) of what the page shows."""
+    for kind, path, options in DIRECTIVE.findall((DOCS / "api.md").read_text()):
+        listed, left_out = (re.search(rf" :{option}: (.+)\n", options) for option in ("members", "exclude-members"))
+        yield kind, found_at(path), *(found[1].split(", ") if found else [] for found in (listed, left_out))
+
+
+def shown():
+    """ids of the objects on the page. A module shows its `__all__`, or without one whatever is defined there."""
+    ids = set()
+    for kind, thing, listed, left_out in directives():
+        ids.add(id(thing))
+        if kind == "module":
+            assert not listed, "a module's public names are those of its __all__"
+            defined = [name for name, value in vars(thing).items() if getattr(value, "__module__", "") == thing.__name__]
+            ids |= {id(getattr(thing, name)) for name in getattr(thing, "__all__", defined) if name not in left_out}
+    return ids
+
+
+def described(thing):
+    """Whether it has a docstring that somebody wrote: a dataclass or NamedTuple without one has its signature."""
+    return bool(thing.__doc__) and not thing.__doc__.startswith(f"{thing.__name__}(")
+
+
+@pytest.mark.parametrize("path", ["gpx_scale", *(f"gpx_scale.{name}" for name in MODULES)])
+def test_public_names_are_documented_and_on_the_page(path):
+    room, on_page = found_at(path), shown()
+    assert id(room) in on_page or path in ("gpx_scale", "gpx_scale.distributed")
+    for name in room.__all__:
+        thing = getattr(room, name)
+        assert described(thing), f"{path}.{name} has no docstring"
+        assert id(thing) in on_page, f"{path}.{name} is not in docs/api.md"
+
+
+def test_every_error_is_documented_and_on_the_page():
+    on_page = shown()
+    for name, thing in vars(gpx_scale.errors).items():
+        if isinstance(thing, type):
+            assert described(thing), name
+            assert id(thing) in on_page, name
+
+
+def test_the_page_lists_every_method_of_its_classes():
+    on_page = shown()
+    for kind, cls, names, _ in directives():
+        if kind == "class" and names:
+            alone = takewhile(lambda parent, cls=cls: parent is cls or id(parent) not in on_page, cls.__mro__)
+            methods = {
+                name
+                for parent in alone
+                if parent.__module__.startswith("gpx_scale")
+                for name, value in vars(parent).items()
+                if not name.startswith("_") and hasattr(value, "__get__") and not name.endswith("_request")  # scikit-learn's
+            }
+            assert methods <= set(names), cls
+            for name in names:
+                assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name} has no docstring"
+
+
+def names_in(section, cls):
+    """The names that a numpydoc section of a class's docstring begins its entries with."""
+    text = inspect.getdoc(cls)
+    body = re.search(rf"^{section}\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
+    entries = [line.split(" : ")[0] for line in body.splitlines() if line and not line.startswith(" ")]
+    return {name.strip() for entry in entries for name in entry.split(",")}
+
+
+def test_every_parameter_and_attribute_of_the_regressor_is_described():
+    assert names_in("Parameters", GPXRegressor) == set(inspect.signature(GPXRegressor).parameters)
+    fitted = {name for name in vars(make_problem().fitted()) if name.endswith("_") and not name.startswith("_")}
+    assert fitted <= names_in("Attributes", GPXRegressor)
+
+
+def test_the_picture_of_the_rooms_is_of_these_rooms():
+    made = runpy.run_path(str(DOCS / "rooms.py"))["picture"]()
+    assert (DOCS / "rooms.svg").read_text() == made, "run python docs/rooms.py"
