@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from gpx_scale import XZ, GPXError, GPXRegressor, InputError, blocks, kernels, load, make_plan
+from gpx_scale import XZ, GPXError, GPXRegressor, InputError, MemoryLimitError, blocks, kernels, load, make_plan
 from gpx_scale.errors import NotConverged, NotPositiveDefinite
 from problems import make_problem
 
@@ -23,6 +23,11 @@ def test_denormal_columns_are_constant(standardize):
     column[2] = 5e-324
     model = GPXRegressor(standardize=standardize, **given).fit(column, y[:6], np.ones((6, 1)))
     assert_allclose(model.predict(column, np.ones((6, 1))), np.full(6, model.predict(column[:1], [[1.0]])[0]))
+
+
+def test_a_grid_over_denormals_has_steps():
+    model = GPXRegressor(solver="grid", n_basis=5, **given).fit([[0.0], [1e-323]], y[:2])
+    assert np.isfinite(model.predict([[0.0]])).all()
 
 
 def test_weights_that_leave_float64_are_refused():
@@ -140,6 +145,7 @@ def test_arguments_of_any_kind_are_refused_by_name(arguments):
         ("predict", {"return_cov": "yes"}, "return_cov"),
         ("explain", {"feature_names": 3}, "feature_names"),
         ("explain", {"feature_names": "ab"}, "feature_names"),
+        ("explain", {"feature_names": np.array(2.0)}, "feature_names"),
         ("explain", {"std": [True]}, "std="),
         ("explain", {"cov": None}, "cov"),
         ("explain", {"baseline": np.array([1j, 2j])}, "baseline"),
@@ -182,6 +188,13 @@ def test_plans_of_nothing_are_refused(sizes, arguments, words):
         make_plan(*sizes, **arguments)
 
 
+@pytest.mark.parametrize("arguments", [{"solver": "grid"}, {"solver": "basis"}, {"solver": "basis", "n_basis": 200}])
+def test_plans_of_few_columns_stay_within_memory(arguments):
+    with pytest.raises(MemoryLimitError, match="memory_limit is"):
+        make_plan(10**5, 3, 20, memory_limit="16MiB", **arguments)
+    assert make_plan(10**5, 1, 1, memory_limit="1GiB", **arguments).bytes_needed <= 2**30
+
+
 def test_kernels_look_at_tables_of_numbers_only():
     with pytest.raises(ValueError, match="NaN"):
         kernels.RBF(1.0, 1.0)([[np.nan]])
@@ -217,6 +230,7 @@ def test_parts_of_explanations_are_taken_as_of_any_sequence(form):
     assert len(found[[]]) == 0
     assert len(found[np.arange(12) < 5]) == 5
     assert '"level": 0.5' in found.to_json(level=np.float32(0.5))
+    assert np.isfinite(found.prediction_interval(np.nextafter(1.0, 0.0)).lower).all()
     for level in ([0.5], "0.5x", None, 1j, np.nan, 1.0):
         with pytest.raises(InputError, match="level"):
             found.interval(level)

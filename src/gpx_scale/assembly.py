@@ -107,7 +107,7 @@ def assemble_sparse(
 
 
 def checked_names(names: Sequence[str], d: int) -> list[str]:
-    if isinstance(names, str) or not hasattr(names, "__len__") or not hasattr(names, "__iter__"):
+    if isinstance(names, str) or not hasattr(names, "__len__") or getattr(names, "shape", None) == ():
         raise InputError(f"feature_names={names!r}: give a list of {d} feature names")
     if len(names) != d:
         raise InputError(f"{len(names)} feature names for {d} features")

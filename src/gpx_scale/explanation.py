@@ -305,7 +305,7 @@ def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) ->
 
 
 def between(mean: Any, deviation: Any, level: float) -> Interval:
-    reach = float(ndtri(0.5 + 0.5 * probability(level, "level")))
+    reach = -float(ndtri(0.5 * (1.0 - probability(level, "level"))))  # finite for every level below 1
     lower = _entrywise(lambda centre, deviations: centre - reach * deviations, mean, deviation)
     upper = _entrywise(lambda centre, deviations: centre + reach * deviations, mean, deviation)
     return Interval(lower, upper)

@@ -45,7 +45,7 @@ class Grid:
         """Over the data, `fineness` points to the shortest length scale, or `count` a dimension."""
         width = 2.0 * extent.half
         counts = np.full(width.size, count) if count else points_for(width / kernel.lengths(width.size)[0], fineness)
-        step = np.where(width > 0, width, 1.0) / np.maximum(counts - 1, 1)
+        step = np.where(width > 1e-290, width, 1.0) / np.maximum(counts - 1, 1)  # a step of denormals would be 0
         return cls(extent.low - EDGE * step, step, tuple(int(c) + 2 * EDGE for c in counts))
 
     @property

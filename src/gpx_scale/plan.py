@@ -242,6 +242,8 @@ def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stre
         reasons.append(f"about {q} functions for each weight ({' x '.join(map(str, counts))}){lengths}: {q * d} in all")
     plan = Plan(n, p, d, "basis", np.float64, jobs, int(needed), limit, reasons)
     within(search, limit, "the basis solver's search on a subset")
+    if count is not None:
+        within(int(needed), limit, f"a basis of {count} functions a column of X for each of {d} weights", "a smaller n_basis")
     return replace(plan, subset=subset, stream=stream, count=count)
 
 
@@ -254,6 +256,7 @@ def _grid_plan(
     shared = min(n, GRID_RANK)
     if low.spans is None:
         needed = exact_bytes(subset, p, d, 8, jobs) + 8 * n * (p + 2 * d + 4)
+        within(needed, limit, "the grid solver's search on a subset")
         reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
         return replace(Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons), subset=subset, count=count)
     shares = [1.0, 0.8, GRID_COARSEST] if count is None else [1.0]

@@ -46,7 +46,7 @@ def problems(draw):
 
 
 @fuzz(
-    0.20,
+    0.14,
     problem=problems(),
     solver=st.sampled_from(EXACT),
     kind=st.sampled_from(("auto", "float64", "float32")),
