@@ -6,7 +6,19 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from gpx_scale import XZ, GPXError, GPXRegressor, InputError, MemoryLimitError, blocks, kernels, load, make_plan
+from gpx_scale import (
+    XZ,
+    GPXError,
+    GPXRegressor,
+    InputError,
+    MemoryLimitError,
+    blocks,
+    compare,
+    kernels,
+    load,
+    make_plan,
+    metrics,
+)
 from gpx_scale.errors import NotConverged, NotPositiveDefinite
 from problems import make_problem
 
@@ -96,6 +108,24 @@ def test_a_model_without_sigma_w_is_kept(tmp_path):
     again = load(tmp_path / "model.gpx")
     assert again.theta_[-2] == -np.inf
     assert (again.predict(X) == model.predict(X)).all()
+
+
+def test_pairs_of_complex_rows_stay_lists():
+    rows = [np.array([1.0 + 0.0j, 2.0])]
+    assert isinstance(XZ(rows, [[1.0]]).X, list)
+
+
+@pytest.mark.parametrize("odd", [None, [object()], [[1.0], [1.0, 2.0]], ["a"], [1.0j]])
+def test_measures_and_methods_refuse_what_is_no_table(odd):
+    with pytest.raises(InputError):
+        metrics.mean_squared_error(odd, [1.0])
+    with pytest.raises(InputError):
+        metrics.stability(None, X, weights=odd)
+    for method in (compare.Ridge(), compare.NetworkLasso()):
+        with pytest.raises(InputError):
+            method.fit(odd, y)
+    with pytest.raises((TypeError, ValueError)):
+        compare.GPR().fit(odd, y)
 
 
 # ---------------------------------------------------------------------------------------------------------- arguments

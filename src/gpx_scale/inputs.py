@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from .errors import InputError
 from .features import DenseFeatures, Features, SparseFeatures
+from .params import real_array
 from .runtime import slices
 from .scaling import Scaling
 
@@ -62,10 +63,7 @@ class XZ:
 
 def _as_rows(X: Any) -> Any:
     """A list of equal-length numbers is an array; any other sequence stays a list of objects."""
-    try:
-        rows = np.asarray(X, dtype=float)
-    except (TypeError, ValueError):
-        return list(X)
+    rows = real_array(X)
     return rows if rows.ndim == 2 else list(X)
 
 

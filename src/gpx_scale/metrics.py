@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 from .errors import InputError
 from .explanation import between
-from .params import positive, whole
+from .params import positive, real_array, whole
 
 __all__ = ["Accuracy", "Stability", "faithfulness", "mean_squared_error", "stability", "sufficiency"]
 
@@ -287,14 +287,14 @@ def _all(Z: Any) -> dict[str, bool]:
 
 
 def _matrix(A: Any, name: str) -> np.ndarray:
-    A = np.asarray(A.toarray() if sp.issparse(A) else A, dtype=float)
+    A = real_array(A.toarray() if sp.issparse(A) else A)
     if A.ndim != 2 or not np.isfinite(A).all():
         raise InputError(f"{name} needs to be a table of finite numbers, got shape {A.shape}")
     return A
 
 
 def _vector(a: Any, name: str) -> np.ndarray:
-    a = np.asarray(a, dtype=float)
+    a = real_array(a)
     if a.ndim != 1 or not np.isfinite(a).all():
         raise InputError(f"{name} needs to be a list of finite numbers, got shape {a.shape}")
     return a

@@ -153,7 +153,8 @@ def flag(value: Any, name: str) -> bool:
 
 def one_of(value: Any, known: tuple[Any, ...], name: str) -> Any:
     """One of a few values, compared by type too; anything else is an InputError that names them."""
-    value = bool(value) if isinstance(value, np.bool_) else value
+    if isinstance(value, np.bool_ | int | np.integer) and value in (0, 1):
+        value = bool(value)
     if not any(type(value) is type(one) and value == one for one in known):
         raise InputError(f"{name}={value!r}: give {', '.join(map(repr, known[:-1]))} or {known[-1]!r}")
     return value

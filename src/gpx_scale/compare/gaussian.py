@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimator import GPXRegressor
+from ..inputs import count_rows
 from .method import Method, asked
 
 
@@ -67,4 +67,4 @@ class ARD(GPR):
 
 
 def _ones(X: Any) -> np.ndarray:
-    return np.ones((X.shape[0] if sp.issparse(X) else len(X), 1))
+    return np.ones((count_rows(X), 1))

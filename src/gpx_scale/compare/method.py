@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError
+from ..params import real_array
 
 
 class Method(RegressorMixin, BaseEstimator):
@@ -41,8 +42,8 @@ class Method(RegressorMixin, BaseEstimator):
 
 
 def dense(A: Any) -> np.ndarray:
-    """Numbers as a dense array of floats."""
-    return A.toarray().astype(float) if sp.issparse(A) else np.asarray(A, dtype=float)
+    """Numbers as a dense array of floats; empty where there are none."""
+    return real_array(A.toarray() if sp.issparse(A) else A)
 
 
 def training(X: Any, y: Any, Z: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
