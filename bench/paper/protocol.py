@@ -53,22 +53,33 @@ class Split:
         return np.arange(m)[: EXPLAINED.get(self.name, m)]
 
 
-def split_of(name: str, seed: int) -> Split:
+def split_of(name: str, seed: int, **of_texts: Any) -> Split:
     data = LOADERS[name]()
     rows, test = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=seed)
     shift, scale = data.y[rows].mean(), data.y[rows].std()
     y, y_test = (data.y[rows] - shift) / scale, (data.y[test] - shift) / scale
     if hasattr(data, "texts"):
-        return _texts(name, data, rows, test, y, y_test)
+        return _texts(name, data, rows, test, y, y_test, **of_texts)
     scaler = StandardScaler().fit(data.X[rows])
     return Split(name, scaler.transform(data.X[rows]), y, None, scaler.transform(data.X[test]), y_test, None)
 
 
-def _texts(name: str, data: Any, rows: Any, test: Any, y: np.ndarray, y_test: np.ndarray) -> Split:
+def _texts(
+    name: str,
+    data: Any,
+    rows: Any,
+    test: Any,
+    y: np.ndarray,
+    y_test: np.ndarray,
+    scale_x: bool = True,
+    n_components: int = 100,
+    all_words: bool = False,
+) -> Split:
     """Z: which words a text has; X: its vector, standardised; both learnt on the training texts."""
     train, new = [data.texts[i] for i in rows], [data.texts[i] for i in test]
-    bag, vectors = datasets.bag_of_words(data.min_count).fit(train), datasets.sentence_vectors("lsa").fit(train)
-    scaler = StandardScaler().fit(vectors.transform(train))
+    bag = datasets.bag_of_words(data.min_count).fit(data.texts if all_words else train)
+    vectors = datasets.sentence_vectors("lsa", n_components).fit(train)
+    scaler = StandardScaler(with_mean=scale_x, with_std=scale_x).fit(vectors.transform(train))
     words = bag.get_feature_names_out()
 
     def encode(Z: Any) -> np.ndarray:
@@ -155,16 +166,13 @@ class _Both(compare.Method):
 def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
     """What the tables need of a method: (measure, value)."""
     split = methods.split
-    method, seconds = methods.fitted(name)
-    yield "fit_seconds", seconds
+    method, _ = methods.fitted(name)
     yield "mse", metrics.mean_squared_error(split.y_test, method.predict(split.X_test, split.Z_test))
     if name == "GPR":
         return
     rows = split.explained() if name in SAMPLED else np.arange(len(split.y_test))
     X, Z = split.X_test[rows], None if split.Z is None else split.Z_test[rows]
-    start = time.perf_counter()
     W = method.weights(X, Z)
-    yield "explain_seconds", time.perf_counter() - start
     yield "explained", len(rows)
     if name not in GLOBAL:
         found = metrics.stability(None, X, Z, weights=W)

@@ -12,6 +12,7 @@ import json
 import os
 import time
 import warnings
+from concurrent.futures import Executor, Future, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,18 @@ from pages import page, write_tables
 from protocol import LOADERS, NAMES, SPLITS, Methods, measured, search, split_of, timed
 from published import TIMES
 from scores import FOLDER, Scores
+from side_by_side import processes
 
 from gpx_scale.errors import GPXError, InputError
 
 QUICK = ("Diabetes", "Boston", "Fish")
+SEARCHED = ("Localized", "Network")
+TOGETHER = (("GPX",), ("GPR", "GPR+LIME", "GPR+SHAP"), ("ARD", "KL"), ("Lasso", "Ridge"), ("Localized",), ("Network",))
+START = time.perf_counter()
+
+
+def say(words: str) -> None:
+    print(f"[{(time.perf_counter() - START) / 60:5.1f} min] {words}", flush=True)
 
 
 class Settings:
@@ -36,48 +45,89 @@ class Settings:
         self.chosen: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else {}
 
     def of(self, name: str, method: str) -> dict[str, Any]:
-        if method not in ("Localized", "Network"):
-            return {}
-        key = f"{name}, {method}"
-        if key not in self.chosen:
-            start = time.perf_counter()
-            self.chosen[key] = search(split_of(name, 0), method)
-            say(f"{key}: searched in {time.perf_counter() - start:.0f} s: {self.chosen[key]}")
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(self.chosen, indent=1, sort_keys=True) + "\n")
-        return self.chosen[key]
+        return self.chosen[f"{name}, {method}"] if method in SEARCHED else {}
+
+    def has(self, name: str, method: str) -> bool:
+        return method not in SEARCHED or f"{name}, {method}" in self.chosen
+
+    def add(self, name: str, method: str, found: dict[str, Any]) -> None:
+        self.chosen[f"{name}, {method}"] = found
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.chosen, indent=1, sort_keys=True) + "\n")
+
+    def forget(self, names: list[str], methods: list[str]) -> None:
+        """So that they are searched again."""
+        for key in [key for key in self.chosen if key.split(", ")[0] in names and key.split(", ")[1] in methods]:
+            del self.chosen[key]
 
 
-START = time.perf_counter()
+def searched(name: str, method: str) -> dict[str, Any]:
+    return search(split_of(name, 0), method)
 
 
-def say(words: str) -> None:
-    print(f"[{(time.perf_counter() - START) / 60:5.1f} min] {words}", flush=True)
-
-
-def run(names: list[str], splits: int, methods: list[str], scores: Scores, settings: Settings) -> None:
-    cases = [(name, seed) for name in names for seed in range(splits)]
-    left_out = set()
-    for done, (name, seed) in enumerate(cases, 1):
-        missing = [method for method in methods if not scores.has(name, seed, method)]
-        if not missing or name in left_out:
-            continue
+def scored(
+    name: str, seed: int, methods: list[str], settings: dict[str, Any]
+) -> list[tuple[str, list[tuple[str, float]] | str]]:
+    """Of each method its measures on a split, or why it failed; methods that share a fit come together."""
+    warnings.filterwarnings("ignore", category=FutureWarning)  # of lime and shap, about numpy
+    fitted, found = Methods(split_of(name, seed), lambda _: settings, seed), []
+    for method in methods:
         try:
-            split = split_of(name, seed)
+            found.append((method, list(measured(fitted, method))))
+        except GPXError as error:
+            found.append((method, str(error)))
+    return found
+
+
+def run(names: list[str], splits: int, methods: list[str], scores: Scores, settings: Settings, workers: Executor) -> None:
+    """What is missing of scores, several splits at once; methods that need settings after the search for these."""
+    todo = [
+        (name, seed, missing)
+        for name in names
+        for group in TOGETHER
+        for seed in range(splits)
+        if (missing := [method for method in group if method in methods and not scores.has(name, seed, method)])
+    ]
+    waiting: dict[Future[Any], tuple[Any, ...]] = {}
+
+    def submit(cases: list[tuple[str, int, list[str]]]) -> None:
+        for name, seed, these in cases:
+            waiting[workers.submit(scored, name, seed, these, settings.of(name, these[0]))] = name, seed, these
+
+    ready = [case for case in todo if settings.has(case[0], case[2][0])]
+    later = [case for case in todo if case not in ready]
+    for name, method in dict.fromkeys((name, these[0]) for name, _, these in later):
+        waiting[workers.submit(searched, name, method)] = name, method
+    submit(ready)
+    done = 0
+    while waiting:
+        future = next(as_completed(waiting))
+        case = waiting.pop(future)
+        if len(case) == 2:
+            settings.add(*case, future.result())
+            say(f"{case[0]}, {case[1]}: searched, {settings.of(*case)}")
+            submit([one for one in later if (one[0], one[2][0]) == case])
+            continue
+        name, seed, done = case[0], case[1], done + 1
+        for method, found in future.result():
+            where = f"{name}, split {seed + 1}, {method}"
+            if isinstance(found, str):
+                say(f"{where} failed: {found}")
+                continue
+            scores.add(name, seed, method, found)
+            say(f"{where}: MSE {scores.values[name, seed, method, 'mse']:.3f} ({done}/{len(todo)})")
+
+
+def here(names: list[str]) -> list[str]:
+    """The sets whose files there are."""
+    found = []
+    for name in names:
+        try:
+            LOADERS[name]()
+            found.append(name)
         except InputError as error:
             say(f"{name} is left out: {error}")
-            left_out.add(name)
-            continue
-        fitted = Methods(split, lambda method, name=name: settings.of(name, method), seed)
-        for method in missing:
-            start = time.perf_counter()
-            try:
-                scores.add(name, seed, method, list(measured(fitted, method)))
-            except GPXError as error:
-                say(f"{name}, split {seed + 1} ({done}/{len(cases)}), {method} failed: {error}")
-                continue
-            error, took = scores.values[name, seed, method, "mse"], time.perf_counter() - start
-            say(f"{name}, split {seed + 1} ({done}/{len(cases)}), {method}: MSE {error:.3f}, {took:.1f} s")
+    return found
 
 
 def run_times(path: Path, settings: Settings, fresh: bool) -> None:
@@ -132,16 +182,19 @@ def main() -> None:
     folder = asked.out or (Path("paper_quick") if asked.quick else FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("GPX_SCALE_DATA", str(FOLDER.parents[2] / "shared" / "data"))
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of lime and shap, about numpy
+    warnings.filterwarnings("ignore", category=FutureWarning)
     scores, settings = Scores(folder / "scores.csv"), Settings(folder / "settings.json")
     if asked.fresh:
         scores.forget(names, asked.methods)
+        settings.forget(names, asked.methods)
     if not asked.pages:
-        compile_first()
-        run(names, splits, asked.methods, scores, settings)
+        with processes() as workers:
+            run(here(names), splits, asked.methods, scores, settings, workers)
+            if not asked.quick:
+                experiments.run(folder / "experiments.csv", say, asked.fresh, workers)
         if not asked.quick:
+            compile_first()
             run_times(folder / "times.csv", settings, asked.fresh)
-            experiments.run(folder / "experiments.csv", say, asked.fresh)
     write_pages(scores, settings, folder, asked.quick)
 
 

@@ -24,7 +24,7 @@ class Scores:
                     self.values[row["set"], int(row["split"]), row["method"], row["measure"]] = float(row["value"])
 
     def has(self, name: str, split: int, method: str) -> bool:
-        return (name, split, method, "fit_seconds") in self.values
+        return (name, split, method, "mse") in self.values
 
     def add(self, name: str, split: int, method: str, found: Iterable[tuple[str, float]]) -> None:
         self.values |= {

@@ -14,10 +14,11 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ..errors import InputError
 from ..files import needed
-from ..params import whole
+from ..params import positive, whole
 from .gaussian import GPR
-from .method import Method, asked, fitted, training
+from .method import Method, asked, dense, fitted, training
 
 
 class _Agnostic(Method):
@@ -64,31 +65,46 @@ class _Agnostic(Method):
 
 class LIME(_Agnostic):
     """`lime` with its own settings: columns in quartiles (`LimeTabularExplainer`), or words (`LimeTextExplainer`), and 5,000
-    samples around each row."""
+    samples around each row.
+
+    quartiles : False for slopes of the columns as they are, so that weights are no contributions.
+    kernel_width : of the samples' weights by their distance; None: lime's own, 0.75 times the root of the columns' number.
+    """
 
     package = "lime.lime_tabular"
+
+    @property
+    def weights_are_contributions(self) -> bool:  # type: ignore[override]
+        return self.quartiles or self.encode is not None
 
     def __init__(
         self,
         model: Any = None,
         encode: Any = None,
         num_samples: int = 5000,
+        quartiles: bool = True,
+        kernel_width: float | None = None,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
         self.model = model
         self.encode = encode
         self.num_samples = num_samples
+        self.quartiles = quartiles
+        self.kernel_width = kernel_width
         self.n_jobs = n_jobs
         self.random_state = random_state
 
     def _learn(self, X: np.ndarray) -> None:
         whole(self.num_samples, "num_samples", least=2)
+        if self.kernel_width is not None:
+            positive(self.kernel_width, "kernel_width")
         self._X = X
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
         lime, found = needed("lime.lime_tabular", "bench"), np.zeros(rows.shape)
-        explainer = lime.LimeTabularExplainer(self._X, mode="regression", random_state=self._seed)
+        settings = {"discretize_continuous": self.quartiles, "kernel_width": self.kernel_width, "random_state": self._seed}
+        explainer = lime.LimeTabularExplainer(self._X, mode="regression", **settings)
         how = {"num_features": rows.shape[1], "num_samples": self.num_samples}
         for row, out in zip(rows, found, strict=True):
             for feature, weight in explainer.explain_instance(row, self.model_.predict, **how).as_map()[1]:
@@ -121,7 +137,8 @@ class LIME(_Agnostic):
 class SHAP(_Agnostic):
     """`shap.KernelExplainer`: Shapley values by weighted least squares over subsets of features.
 
-    background : centres of the training rows by k-means, which absent features are taken from; an absent word is 0.
+    background : rows which absent features are taken from, (b, p), or their number: centres of the training rows by k-means.
+    An absent word is 0.
     nsamples : subsets tried for a row; "auto": shap's own number, all of them for few features.
     l1_reg : how shap selects features first; "auto": by AIC where less than a fifth of all subsets are tried, else not at all
     (as shap did at the paper's time; now it keeps 10 features).
@@ -133,7 +150,7 @@ class SHAP(_Agnostic):
         self,
         model: Any = None,
         encode: Any = None,
-        background: int = 10,
+        background: Any = 10,
         nsamples: Any = "auto",
         l1_reg: Any = "auto",
         n_jobs: int | None = None,
@@ -148,6 +165,11 @@ class SHAP(_Agnostic):
         self.random_state = random_state
 
     def _learn(self, X: np.ndarray) -> None:
+        if np.ndim(self.background):
+            self._background = dense(self.background)
+            if self._background.shape[1:] != X.shape[1:]:
+                raise InputError(f"background needs rows of {X.shape[1]} columns, got {self._background.shape}")
+            return
         centres = whole(self.background, "background", least=1)
         if not self.encode:
             self._background = needed("shap", "bench").kmeans(X, min(centres, len(np.unique(X, axis=0))))

@@ -1,0 +1,31 @@
+"""Work side by side: a process a core, each with one thread, which is how splits and small fits use cores best."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from joblib import cpu_count
+
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+
+
+@contextmanager
+def processes(count: int | None = None) -> Iterator[Executor]:
+    """Of one thread each: libraries read the environment as they are loaded."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    cores = cpu_count()
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    workers = ProcessPoolExecutor(count or cores, mp_context=get_context("spawn"))
+    try:
+        yield workers
+    finally:
+        workers.shutdown(cancel_futures=True)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name)
+            else:
+                os.environ[name] = value
