@@ -288,51 +288,10 @@ def protein_gpr():
     return _gpr("protein")
 
 
-def scaling():
-    """One evaluation with gradient at fixed parameters for several n, and one and two threads at one of them."""
-    from gpx_scale import datasets
-    from gpx_scale.cg import CgSolver
-    from gpx_scale.inputs import DenseFeatures, Inputs
-    from gpx_scale.kernels import RBF
-    from gpx_scale.params import Params
-    from gpx_scale.plan import usual_rank
-    from gpx_scale.progress import Journal
-    from gpx_scale.runtime import Executor, threads
-
-    compiled()
-    params = Params(RBF(NEAR_OPTIMUM["theta1"], NEAR_OPTIMUM["theta2"]), 0.002, 0.0563)
-
-    def evaluation(n, jobs):
-        data = datasets.synth10(n)
-        inputs = Inputs(data.X, DenseFeatures(data.X), data.y)
-        with threads(jobs), Executor(jobs) as executor:
-            solver = CgSolver(usual_rank(n), True, np.float32, executor, np.random.RandomState(0), Journal())
-            C, _ = solver._prepare(inputs, params)
-            V = np.random.RandomState(1).randn(n, 16)
-            C.matmul(V)
-            start = time.perf_counter()
-            C.matmul(V)
-            product = time.perf_counter() - start
-            del C
-            start = time.perf_counter()
-            solver.evaluate(inputs, params)
-            return time.perf_counter() - start, product
-
-    sizes = (10_000, 20_000, 40_000)
-    times = {n: evaluation(n, THREADS) for n in sizes}
-    alone = evaluation(20_000, 1)
-    return {
-        "seconds": times[40_000][0],
-        "times": {str(n): times[n] for n in sizes},
-        "exponents": [float(np.polyfit(np.log(sizes), np.log([times[n][k] for n in sizes]), 1)[0]) for k in (0, 1)],
-        "speedup": [alone[k] / times[20_000][k] for k in (0, 1)],
-    }
-
-
 CASES = {
     f.__name__: f
     for f in (
-        *(agreement_5k, optimum_8k, gpytorch_20k, ours_20k, exact_20k, sgpr_50k, ours_50k_third, ours_50k, scaling),
+        *(agreement_5k, optimum_8k, gpytorch_20k, ours_20k, exact_20k, sgpr_50k, ours_50k_third, ours_50k),
         *(sgpr_kin40k, kin40k, kin40k_gpr, sgpr_protein, protein, protein_gpr),
     )
 }
@@ -432,12 +391,6 @@ def summary(found):
         if has(f"{name}_gpr"):
             words = f"RMSE {found[f'{name}_gpr']['mse'] ** 0.5:.3f}, published {PUBLISHED[name]}"
             rows.append((f"{name}: z = 1 (RBF)", words, "", None))
-    if has("scaling"):
-        r = found["scaling"]
-        words = f"n^{r['exponents'][0]:.2f} an evaluation with gradient, n^{r['exponents'][1]:.2f} a product"
-        rows.append(("cost between n = 10,000 and 40,000", words, "about 2", None))
-        words = f"{r['speedup'][0]:.2f} an evaluation, {r['speedup'][1]:.2f} a product of 16 vectors"
-        rows.append(("two threads / one, n = 20,000", words, "at least 1.7", min(r["speedup"]) >= 1.7))
     return rows
 
 

@@ -1,7 +1,7 @@
 """Cost and memory against n for each solver, one and two threads, and what 16 cores would do: `python bench/scaling.py`.
 
 About seven minutes on two idle cores; `python bench/scaling.py NAME ...` measures some series and leaves the others. Rounds go
-to results/scaling.json; `fill` writes the tables between the marks of a page, `draw` the picture. `--smoke FOLDER` takes tiny
+to results/scaling.json, from which `make tables` writes docs/scaling.md; `draw` makes its picture. `--smoke FOLDER` takes tiny
 sizes and writes there.
 
 The projection, for k cores, from one and two threads:
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,8 +27,7 @@ from machine import counted
 from measure import RESULTS, peak_bytes, seconds
 from test_suite import Case, once, prepared
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
-PICTURE = PAGE.with_suffix(".png")
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "scaling.png"
 CORES = 16
 STYLE = {"marker": "o", "markersize": 5, "markeredgecolor": "black", "markeredgewidth": 0.5, "linewidth": 1.6}
 SECONDS, FEWEST, MOST = 4.0, 3, 7  # of a size, and its rounds
@@ -270,16 +268,6 @@ def _projection(found):
 
 def _short(value):
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def fill(page=PAGE, path=RESULTS / "scaling.json"):
-    """Write the tables between `<!-- scaling -->` and `<!-- end of scaling -->` of a page; an error where they are not."""
-    text = markdown(json.loads(path.read_text()))
-    marked = re.compile(r"(<!-- scaling -->\n).*?(<!-- end of scaling -->)", re.DOTALL)
-    filled, count = marked.subn(lambda marks: f"{marks[1]}{text}\n{marks[2]}", page.read_text())
-    if count != 1:
-        raise ValueError(f"{page} has {count} places between <!-- scaling --> and <!-- end of scaling -->; needed: one")
-    page.write_text(filled)
 
 
 def draw(found, path=PICTURE):

@@ -1,4 +1,4 @@
-"""Write docs/measured.md and the tables of README and docs/scaling.md from the last bench runs: `make tables`."""
+"""Write docs/measured.md and the tables of README and of guides from the last bench runs: `make tables`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import re
 from pathlib import Path
 
+import scaling
 from measure import RESULTS
+from peers.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -18,14 +20,15 @@ PAGES = {
     "doors": ("What people look at, hand on and keep", "make bench-doors"),
     "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
     "text": ("Bags of words", "make bench-text"),
-    "peers": ("Beside pytorch-gpx 0.1, the authors' package", "make bench-peers"),
+    "peers": ("Beside other packages", "make bench-peers"),
     "accuracy": ("Accuracy as in the paper: standardised, five 80/20 splits", "make paper"),
 }
 PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
 INTRODUCTION = """# Measured
 
 On two cores of a shared, noisy machine. What counts is the ratio of two things measured in turn within one run. This page is
-written by `make tables` from the results of the commands named in it.
+written by `make tables` from the results of the commands named in it, which are in bench/results; the longer ones are not run
+for every change, and `git log bench/results` says for which version each was. Cost against rows is in [scaling](scaling.md).
 """
 
 
@@ -42,14 +45,12 @@ def main():
     parts = [INTRODUCTION]
     parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
-    goals = [
-        row
-        for name in ("engine", "large", "inducing", "varying", "text", "doors", "peers")
-        for row in results[name]
-        if row["target"]
-    ] + results["accuracy"]
-    fill(ROOT / "README.md", goals)
+    beside = markdown(json.loads((RESULTS / "peers_raw.json").read_text()))
+    fill(ROOT / "README.md", [row for row in results["engine"] if row["target"]] + results["accuracy"])
     fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"] + results["varying"])
+    for page in (ROOT / "README.md", ROOT / "docs" / "scaling.md"):
+        between(page, "peers", beside)
+    between(ROOT / "docs" / "scaling.md", "scaling", scaling.markdown(json.loads((RESULTS / "scaling.json").read_text())))
     fill(ROOT / "docs" / "text.md", results["text"])
     over_time = [row["what"].startswith("bicycles") for row in results["spatial"]]
     for page, wanted in (("spatial", False), ("time", True)):
@@ -75,9 +76,16 @@ def accuracy():
 
 
 def fill(path, rows):
-    """The table between the marks of a page."""
-    marked = re.compile(r"(<!-- measured -->\n).*?(<!-- end -->)", re.DOTALL)
-    path.write_text(marked.sub(lambda found: f"{found[1]}{table(rows)}\n{found[2]}", path.read_text()))
+    between(path, "measured", table(rows))
+
+
+def between(path, name, text):
+    """Put a text between the two marks of that name, of which a page has one pair."""
+    marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    filled, count = marked.subn(lambda marks: f"{marks[1]}{text}\n{marks[2]}", path.read_text())
+    if count != 1:
+        raise ValueError(f"{path} has {count} places between <!-- {name} --> and <!-- end of {name} -->; needed: one")
+    path.write_text(filled)
 
 
 if __name__ == "__main__":

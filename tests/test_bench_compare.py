@@ -16,9 +16,9 @@ RATES = {"dgemm": 40.0, "sgemm": 80.0, "dpotrf": 30.0, "spotrf": 60.0, "copy": 2
 def modules(monkeypatch):
     """Modules of bench/."""
     monkeypatch.syspath_prepend(str(BENCH))
-    names = ("measure", "machine", "compare", "test_suite", "scaling")
+    names = ("measure", "machine", "compare", "test_suite", "scaling", "tables")
     yield {name: __import__(name) for name in names}
-    for name in names:
+    for name in (*names, "peers.table", "peers"):
         sys.modules.pop(name, None)
 
 
@@ -243,18 +243,17 @@ def test_rounds_that_are_apart_give_a_range(modules):
 
 
 def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
-    scaling = modules["scaling"]
+    scaling, tables = modules["scaling"], modules["tables"]
     sizes = {
         str(n): {"1": [1e-9 * n**2] * 3, "2": [6e-10 * n**2] * 3, "memory": 8 * n, "work": {"dgemm": n}}
         for n in (100, 200, 400)
     }
     limits = {"start": both_threads(), "end": both_threads(), "apart": 0.01}
     found = {"cg_product": {"limits": limits, "machine": {"processor": "a made-up one"}, "sizes": sizes}}
-    (tmp_path / "scaling.json").write_text(json.dumps(found))
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- scaling -->\nold\n<!-- end of scaling -->\nafter\n")
     for _ in range(2):
-        scaling.fill(page, tmp_path / "scaling.json")
+        tables.between(page, "scaling", scaling.markdown(found))
     text = page.read_text()
     assert text.startswith("before\n<!-- scaling -->\nOn a made-up one")
     assert text.endswith("<!-- end of scaling -->\nafter\n")
@@ -264,6 +263,6 @@ def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
     assert "projected, not measured" in text
     page.write_text("no marks")
     with pytest.raises(ValueError, match="needed: one"):
-        scaling.fill(page, tmp_path / "scaling.json")
+        tables.between(page, "scaling", "")
     scaling.draw(found, tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000

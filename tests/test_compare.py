@@ -268,6 +268,30 @@ def test_lime_finds_which_feature_matters_and_repeats_itself(halves):
     assert (np.abs(first).argmax(axis=1) == 0).all()
 
 
+@needs_lime
+@foreign
+def test_lime_without_quartiles_has_slopes(halves):
+    X, _ = halves
+    X, box = X * [1.0, 10.0, 0.1, 1.0], Linear([1.0, -2.0, 0.0, 0.5])
+    method = compare.LIME(box, quartiles=False, kernel_width=5.0, random_state=0).fit(X, X[:, 0])
+    assert not method.weights_are_contributions
+    assert np.allclose(method.weights(X[:3]), box.slopes, rtol=0.02, atol=0.02)
+    assert np.allclose(method.contributions(X[:3]), method.weights(X[:3]) * X[:3])
+    with pytest.raises(InputError, match="kernel_width"):
+        compare.LIME(box, kernel_width=-1.0).fit(X, X[:, 0])
+
+
+@needs_shap
+@foreign
+def test_shap_takes_absent_features_from_given_rows(halves):
+    X, _ = halves
+    box, background = Linear([1.0, -2.0, 0.0, 0.5]), np.array([[1.0, 2.0, 3.0, 4.0]])
+    found = compare.SHAP(box, background=background, random_state=0).fit(X, X[:, 0]).weights(X[:5])
+    assert np.allclose(found, (X[:5] - background) * box.slopes, atol=1e-8)
+    with pytest.raises(InputError, match="4 columns"):
+        compare.SHAP(box, background=background[:, :2]).fit(X, X[:, 0])
+
+
 @needs_shap
 @needs_lime
 @foreign

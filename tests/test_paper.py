@@ -25,7 +25,7 @@ def made(paper, path, **values):
     scores = paper["scores"].Scores(path)
     for method, errors in values.items():
         for split, error in enumerate(errors):
-            scores.add("Digits", split, method, [("fit_seconds", 1.0), ("mse", error)])
+            scores.add("Digits", split, method, [("mse", error)])
     return scores
 
 
@@ -58,13 +58,35 @@ def test_scores_that_are_forgotten_are_measured_again(paper, tmp_path):
     assert scores.has("Digits", 0, "ARD")
 
 
-def test_what_is_far_from_the_paper_is_listed(paper, tmp_path):
+def test_what_is_far_from_the_paper_is_listed_with_the_nearest_that_was_tried(paper, tmp_path):
+    pages = paper["pages"]
     scores = made(paper, tmp_path / "s.csv", GPX=[0.5, 0.5], Network=[0.05, 0.06], ARD=[0.2, 0.3])
-    lines = paper["pages"].far(scores).splitlines()[2:]
+    lines = pages.far(scores, {}).splitlines()[2:]
     assert len(lines) == 2  # ARD is within two of its deviations
-    assert all("not explained" in line for line in lines)  # no experiment is of these cells
-    scores.add("Fish", 0, "Network", [("fit_seconds", 1.0), ("faithfulness", 0.9)])
-    assert "not fused" in paper["pages"].far(scores).splitlines()[-1]
+    assert all("not tried" in line for line in lines)
+    network = "mse", "Digits", "Network"  # the paper: 0.163 +- 0.033
+    for values, word in (
+        ({"a": 0.16, "b": 0.2}, "| a | 0.160 | **reached** |"),
+        ({"a": 0.09, "b": np.inf}, "| 1 | a | 0.090 | not explained |"),
+        ({"a": 0.2301, "b": 0.05}, "not explained |"),
+        ({"a": 0.11, "b": 0.07}, "**reached** |"),
+        ({"a": 0.115, "b": 0.2}, "| 2 | b |"),
+    ):
+        assert word in pages.far(scores, {network: values}), word
+    words = pages.counted(scores, {network: {"a": 0.16}})
+    assert words == "2 of 3 cells are marked: 1 reached by a variant, 1 not tried."
+
+
+def test_variants_are_counted_by_what_they_reach_and_what_they_lose(paper, tmp_path):
+    scores = made(paper, tmp_path / "s.csv", GPX=[0.5, 0.5], Network=[0.05, 0.06], ARD=[0.2, 0.3])
+    variants = {
+        ("mse", "Digits", "GPX"): {"good": 0.078, "bad": 0.4, "mixed": 0.08},
+        ("mse", "Digits", "Network"): {"good": 0.16, "bad": 0.9},
+        ("mse", "Digits", "ARD"): {"mixed": 2.0, "good": 0.3},
+        ("nats", "Digits", "GPX"): {"good": -5.0},
+    }
+    lines = paper["pages"].reached(scores, variants).splitlines()[2:]
+    assert lines == ["| good | 2 of 2 | 0 of 1 |", "| mixed | 1 of 1 | 1 of 1 |"]
 
 
 def test_a_table_shows_both_and_marks_what_is_far_apart(paper, tmp_path):
@@ -102,11 +124,9 @@ def test_a_method_is_measured_by_all_that_the_tables_need(paper):
     protocol = paper["protocol"]
     methods = protocol.Methods(protocol.split_of("Diabetes", 0), lambda name: {}, 0)
     found = dict(protocol.measured(methods, "Network"))
-    assert {"mse", "faithfulness", "stability", "with_neighbour", "sufficiency_1", "sufficiency_10", "fit_seconds"} <= set(
-        found
-    )
+    assert {"mse", "faithfulness", "stability", "with_neighbour", "sufficiency_1", "sufficiency_10"} <= set(found)
     assert found["sufficiency_10"] == pytest.approx(0.0, abs=1e-12)  # ten of ten features
-    assert set(dict(protocol.measured(methods, "GPR"))) == {"mse", "fit_seconds"}
+    assert set(dict(protocol.measured(methods, "GPR"))) == {"mse"}
 
 
 def test_texts_are_encoded_as_their_words(paper, shared_data):

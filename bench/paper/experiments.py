@@ -1,4 +1,4 @@
-"""Why some of our numbers are not the paper's: what it leaves open is tried in variants, kept in docs/paper/experiments.csv."""
+"""Why some of our numbers are not the paper's: what it leaves open, tried in variants; into docs/paper/experiments.csv."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Tried = Iterator[tuple[str, str, str, float]]  # method, variant, measure, value
 
 
 def fusion(split: Split, seed: int) -> Tried:
-    """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours' weights, or the nearest's."""
+    """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours, or the nearest one's."""
     for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001):
         for name, method in (("Network", compare.NetworkLasso(lambda1)), ("Localized", compare.LocalizedLasso(lambda1, 0.01))):
             try:
@@ -131,7 +131,7 @@ def _held(split: Split, share: float, seed: int, plain: bool = False) -> GPXRegr
 
 
 def relevance(split: Split, seed: int) -> Tried:
-    """ARD and KL have no signs: as they are or times x, beside signed or absolute differences; ARD searched by few steps too."""
+    """ARD and KL have no signs: as they are or times x, beside signed or absolute differences; searched by few steps too."""
     for steps in (1, 5, 100):
         ard = compare.ARD(random_state=seed)
         model = GPXRegressor(ard=True, sigma_w=0.0, standardize=False, max_iter=steps, random_state=seed)

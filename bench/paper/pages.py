@@ -13,25 +13,6 @@ from scipy.stats import ttest_rel
 from scores import Scores, number, summary
 
 BETTER = {"mse": min, "faithfulness": max, "stability": min}
-# experiment: columns, and which of the paper's numbers stands beside a set's column
-SHOWN: dict[str, tuple[tuple[str, ...], Callable[[str, str], tuple[str, str, str]]]] = {
-    "fusion": (("mse", "faithfulness", "stability"), lambda name, column: (column, name, "Network")),
-    "length scale": (
-        ("GPX", "GPR+LIME", "GPR+SHAP", "KL", "ARD", "nats"),
-        lambda name, column: ("faithfulness", name, column),
-    ),
-    "relevance": (("ARD", "KL"), lambda name, column: ("faithfulness", name, column)),
-    "agnostic": (("GPR+LIME", "GPR+SHAP"), lambda name, column: ("faithfulness", name, column)),
-    "scales": (("stability",), lambda name, column: (column, name, "GPX")),
-}
-# (measure, set, method), "|" between several: what an experiment has shown for that very cell; others are not explained
-WHY = {
-    ("faithfulness|stability", "Diabetes|Boston|Fish", "Network"): "tried: near the paper's where weights are not fused",
-    ("faithfulness", "Diabetes|Fish", "GPX"): "tried: the paper's with theta2 at the median",
-    ("faithfulness", "Diabetes", "GPR+LIME"): "tried: the paper's with theta2 at the median",
-    ("faithfulness", "Diabetes", "GPR+SHAP"): "tried: near the paper's with one centre as background",
-    ("stability", "Digits|Boston", "GPX"): "tried: the paper's at half the radius",
-}
 TEMPLATE = Path(__file__).with_name("page.md")
 NOT_COMPARED = {"mse": ("GPR",)}
 
@@ -151,48 +132,90 @@ def write_tables(scores: Scores, folder: Path) -> None:
                         writer.writerow((name, method, values.size, *own, *theirs, "" if far is None else int(far)))
 
 
-def far(scores: Scores) -> str:
-    """Every cell that is marked, with how far it is, and what is known of why."""
-    lines = ["| measure | set | method | ours | paper | in its deviations | why |", "|---|---|---|---|---|---|---|"]
-    for (measure, name, method), paper in TABLE.items():
-        if apart(scores, measure, name, method) and isinstance(paper, tuple):
-            ours = scores.of(name, method, measure)
-            distance = f"{(ours.mean() - paper[0]) / paper[1]:+.1f}".replace("-", "−")
-            why = next((text for match, text in WHY.items() if _matches(match, measure, name, method)), "not explained")
-            cells = measure, name, method, summary(ours), number(*paper), distance, why
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+Cell = tuple[str, str, str]  # measure, set, method
+Variants = dict[Cell, dict[str, float]]
 
 
-def _matches(match: tuple[str, str, str], *cell: str) -> bool:
-    return all(own in part.split("|") for part, own in zip(match, cell, strict=True))
-
-
-def variants(rows: list[dict[str, str]], experiment: str) -> str:
-    """What the variants of an experiment gave, a line each, and below a set's the paper's own numbers."""
-    columns, beside = SHOWN[experiment]
-    found: dict[str, dict[str, dict[str, str]]] = {}
+def tried(rows: list[dict[str, str]]) -> Variants:
+    """What every variant of the experiments gave for a cell of the tables."""
+    found: Variants = {}
     for row in rows:
-        if row["experiment"] == experiment:
-            cell = number(float(row["mean"]), float(row["sd"]) if row["sd"] else None)
-            found.setdefault(row["set"], {}).setdefault(row["variant"], {})[row["measure"]] = cell
-    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
-    for name, tried in found.items():
-        for i, (variant, values) in enumerate(tried.items()):
-            lines.append(f"| {'' if i else name} | {variant} | {' | '.join(values.get(c, '') for c in columns)} |")
-        paper = [TABLE.get(beside(name, column), "") for column in columns]
-        lines.append(f"| | *paper* | {' | '.join(number(*p) if isinstance(p, tuple) else p for p in paper)} |")
+        variant = f"{row['experiment']}: {row['variant']}"
+        found.setdefault((row["measure"], row["set"], row["method"]), {})[variant] = float(row["mean"])
+    return found
+
+
+def marked(scores: Scores) -> dict[Cell, tuple[float, float]]:
+    """Cells that are more than two deviations from the paper's, with these."""
+    return {cell: paper for cell, paper in TABLE.items() if apart(scores, *cell) and isinstance(paper, tuple)}
+
+
+def far(scores: Scores, variants: Variants) -> str:
+    """Every cell that is marked, how far it is, and of all variants the one that comes nearest to the paper's number."""
+    lines = ["| measure | set | method | ours | paper | off by | tried | nearest | gives | |", f"|{'---|' * 10}"]
+    for (measure, name, method), (mean, sd) in marked(scores).items():
+        ours, known = scores.of(name, method, measure), variants.get((measure, name, method), {})
+        known = {variant: value for variant, value in known.items() if np.isfinite(value)}
+        cells = [measure, name, method, summary(ours), number(mean, sd), _signed((ours.mean() - mean) / sd), str(len(known))]
+        if known:
+            nearest = min(known, key=lambda variant: abs(known[variant] - mean))
+            reached = _how_near(known[nearest], ours.mean(), mean, sd)
+            cells += [nearest, number(known[nearest]), reached]
+        else:
+            cells += ["", "", "not tried"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def page(scores: Scores, folder: Path, tried: list[dict[str, str]]) -> str:
+def _how_near(value: float, ours: float, mean: float, sd: float) -> str:
+    if abs(value - mean) <= 2 * sd:
+        return "**reached**"
+    return "nearer" if abs(value - mean) <= 0.5 * abs(ours - mean) else "not explained"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+def reached(scores: Scores, variants: Variants) -> str:
+    """Of each variant: of the marked cells that it was tried on, how many it brings within two deviations, and how many of the
+    cells that were within them it takes out of them."""
+    counts: dict[str, list[int]] = {}
+    for cell, known in variants.items():
+        paper, far_off = TABLE.get(cell), apart(scores, *cell)
+        if far_off is None or not isinstance(paper, tuple):
+            continue
+        for variant, value in known.items():
+            count = counts.setdefault(variant, [0, 0, 0, 0])
+            inside = abs(value - paper[0]) <= 2 * paper[1]
+            count[0 if far_off else 2] += 1
+            count[1 if far_off else 3] += inside == far_off
+    lines = ["| variant | reaches, of the marked cells | loses, of the others |", "|---|---|---|"]
+    for variant, (cells, gained, others, lost) in sorted(counts.items(), key=lambda one: (-one[1][1] + one[1][3], one[0])):
+        if gained:
+            lines.append(f"| {variant} | {gained} of {cells} | {lost} of {others} |")
+    return "\n".join(lines)
+
+
+def counted(scores: Scores, variants: Variants) -> str:
+    """How many cells are marked, and what became of them."""
+    lines = [line.rsplit("|", 2)[1].strip() for line in far(scores, variants).splitlines()[2:]]
+    words = {"**reached**": "reached by a variant", "nearer": "half the way or more", "not explained": "not explained"}
+    parts = [f"{lines.count(key)} {text}" for key, text in (words | {"not tried": "not tried"}).items() if key in lines]
+    known = sum(apart(scores, *cell) is not None for cell in TABLE)
+    return f"{len(lines)} of {known} cells are marked: {', '.join(parts)}."
+
+
+def page(scores: Scores, folder: Path, rows: list[dict[str, str]]) -> str:
     """docs/paper/index.md: page.md with its tables."""
     filled = {measure: table(scores, measure) for measure in COLUMNS}
+    found = tried(rows)
     filled |= {
-        "far": far(scores),
+        "far": far(scores, found),
+        "reached": reached(scores, found),
+        "counted": counted(scores, found),
         "neighbours": neighbours(scores),
         "sampled": sampled(scores),
         "times": times(folder / "times.csv"),
     }
-    filled |= {experiment: variants(tried, experiment) for experiment in SHOWN}
     return re.sub(r"\{\{(.*?)\}\}", lambda mark: filled[mark[1]], TEMPLATE.read_text())

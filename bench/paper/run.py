@@ -65,9 +65,10 @@ def searched(name: str, method: str) -> dict[str, Any]:
     return search(split_of(name, 0), method)
 
 
-def scored(
-    name: str, seed: int, methods: list[str], settings: dict[str, Any]
-) -> list[tuple[str, list[tuple[str, float]] | str]]:
+Found = list[tuple[str, float]]  # (measure, value)
+
+
+def scored(name: str, seed: int, methods: list[str], settings: dict[str, Any]) -> list[tuple[str, Found | str]]:
     """Of each method its measures on a split, or why it failed; methods that share a fit come together."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # of lime and shap, about numpy
     fitted, found = Methods(split_of(name, seed), lambda _: settings, seed), []

@@ -109,7 +109,7 @@ class LIME(_Agnostic):
         for row, out in zip(rows, found, strict=True):
             for feature, weight in explainer.explain_instance(row, self.model_.predict, **how).as_map()[1]:
                 out[feature] = weight
-        return found
+        return found if self.quartiles else found / explainer.scaler.scale_  # lime's slopes are of standardised columns
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
         lime, found = needed("lime.lime_text", "bench"), np.zeros(rows.shape)
