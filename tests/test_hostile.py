@@ -272,3 +272,25 @@ def test_parts_of_explanations_are_taken_as_of_any_sequence(form):
 def test_block_matrices_without_features():
     assert blocks.Z_bar(np.empty((0, 0))).shape == (0, 0)
     assert blocks.Z_bar(np.empty((3, 0))).shape == (3, 0)
+
+
+def test_what_functions_of_objects_give_is_checked():
+    names = list("abc")
+    sparse = GPXRegressor(lambda a, b: sp.eye_array(len(a), len(b), format="csr"), **given).fit(names, y[:3], X[:3])
+    dense = GPXRegressor(lambda a, b: np.eye(len(a), len(b)), **given).fit(names, y[:3], X[:3])
+    assert_allclose(sparse.predict(names, X[:3]), dense.predict(names, X[:3]))
+    for wrong in (object(), np.eye(3) + 0j, np.eye(2), None, np.full((3, 3), np.nan)):
+        with pytest.raises(InputError, match=r"needed: finite numbers, \(3, 3\)"):
+            GPXRegressor(lambda a, b, wrong=wrong: wrong, **given).fit(names, y[:3], X[:3])
+
+
+@pytest.mark.parametrize("solver", ["exact", "cg"])
+def test_similarities_whose_squares_overflow_are_refused(solver):
+    K = np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2))
+    with pytest.raises(InputError, match="Gram matrix has entries beyond"):
+        GPXRegressor("precomputed", solver=solver, **given).fit(1e300 * K, y, X)
+    with pytest.raises(InputError, match="kernel function gave has entries beyond"):
+        GPXRegressor(lambda a, b: np.full((len(a), len(b)), 1e300), solver=solver, **given).fit(list(range(12)), y, X)
+    model = GPXRegressor("precomputed", solver=solver, **given).fit(K, y, X)
+    with pytest.raises(InputError, match="Gram matrix has entries beyond"):
+        model.predict(1e300 * K, X)

@@ -19,7 +19,7 @@ from .runtime import slices
 from .scaling import Scaling
 
 LARGEST = 1e150  # beyond it, squares overflow
-LARGEST_SPARSE = 1e70  # what is not scaled is squared once more, in norms of C
+LARGEST_UNSCALED = 1e70  # what is not scaled is squared once more, in norms of C
 
 
 class XZ:
@@ -127,7 +127,7 @@ class Gate:
         if self.takes == "vectors":
             x = raw if is_z else _matrix(x, "X", like=sparse[0])
         else:
-            x = _matrix(x, "X", like=False) if self.takes == "gram" else _objects(x)
+            x = bounded(_matrix(x, "X", like=False), "the Gram matrix") if self.takes == "gram" else _objects(x)
         _same_length(x, raw)
         return x, raw, z
 
@@ -351,6 +351,13 @@ def _same_length(*arrays: Any) -> None:
         raise InputError(f"inconsistent numbers of samples: {', '.join(str(count_rows(A)) for A in arrays)} rows")
 
 
+def bounded(A: np.ndarray, name: str) -> np.ndarray:
+    """A, if squares and products of its entries stay in float64."""
+    if A.size and not max(A.max(), -A.min()) <= LARGEST_UNSCALED:
+        raise InputError(f"{name} has entries beyond {LARGEST_UNSCALED:.0e}: rescale it, which theta1 makes up for")
+    return A
+
+
 def symmetric(A: np.ndarray) -> bool:
     """Whether A = A^T to 1e-8 of its largest entry, by strips: no n^2 temporaries."""
     size = max(A.max(), -A.min())
@@ -370,7 +377,7 @@ def target_of(y: Any) -> np.ndarray:
 
 def _must_be_moderate(A: Any, name: str, standardize: bool) -> None:
     numbers = A.values if isinstance(A, SparseFeatures) else A.array if isinstance(A, DenseFeatures) else A
-    largest = LARGEST_SPARSE if isinstance(A, SparseFeatures) else LARGEST
+    largest = LARGEST_UNSCALED if isinstance(A, SparseFeatures) else LARGEST
     if not (size := np.abs(numbers).max(initial=0.0)) < largest:
         remedy = "rescale it" if standardize or isinstance(A, SparseFeatures) else "rescale it, or use standardize=True"
         raise InputError(f"{name} reaches {size:.1e}, whose square overflows: {remedy}")

@@ -26,7 +26,7 @@ y = X[:, 0] + np.sin(X[:, 1])
 
 
 @fuzz(
-    0.14,
+    0.1,
     names=st.lists(st.sampled_from(ARGUMENTS), min_size=1, max_size=2, unique=True),
     given=st.lists(values, min_size=2, max_size=2),
     solver=st.sampled_from(("auto", "exact", "cg", "inducing", "basis", "grid")),

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..errors import InputError
-from ..inputs import symmetric
-from ..params import moderate
+from ..inputs import bounded, symmetric
+from ..params import moderate, real_array
 from .algebra import Kernel
 
 
@@ -179,10 +180,11 @@ class Function(Scaled):
         return self._evaluate(a.items, b.items)
 
     def _evaluate(self, a: list[Any], b: list[Any]) -> np.ndarray:
-        values = np.asarray(self.function(a, b), dtype=float)
+        said = self.function(a, b)
+        values = real_array(said.toarray() if sp.issparse(said) else said)
         if values.shape != (len(a), len(b)) or not np.isfinite(values).all():
             raise InputError(
-                f"the kernel function gave {values.shape} for lists of {len(a)} and {len(b)} objects"
-                f"{'' if np.isfinite(values).all() else ', with NaN or infinity'}; needed: a finite ({len(a)}, {len(b)})"
+                f"the kernel function gave {type(said).__name__} of shape {values.shape} for {len(a)} and {len(b)} objects"
+                f"{'' if np.isfinite(values).all() else ', with NaN or infinity'}; needed: finite numbers, {(len(a), len(b))}"
             )
-        return values
+        return bounded(values, "what the kernel function gave")
