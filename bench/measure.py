@@ -58,8 +58,10 @@ def report(rows, name):
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = {row["what"]: row for row in (json.loads(path.read_text()) if path.is_file() else [])}
-    for what, measured, target, met in rows:  # a run of some cases leaves the others' results
-        kept[what] = {"what": what, "measured": measured, "target": target, "met": met}
+    for what, measured, target, met in rows:  # a run of some cases leaves the others' results, and their dates
+        if kept.get(what, {}).get("measured") != measured:
+            kept[what] = {"what": what, "measured": measured, "date": time.strftime("%Y-%m-%d")}
+        kept[what] |= {"target": target, "met": met}
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
 
 
@@ -77,8 +79,10 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
     path = RESULTS / f"{name}_raw.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     for case in asked.names or list(cases):
-        found[case] = _alone(file, case, timeout)
-        print(case, found[case], flush=True)
+        if (result := _alone(file, case, timeout)) is None:  # what was kept of it stays
+            continue
+        found[case] = result
+        print(case, result, flush=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
     report(summary(found), name)
 

@@ -27,8 +27,9 @@ PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
 INTRODUCTION = """# Measured
 
 On two cores of a shared, noisy machine. What counts is the ratio of two things measured in turn within one run. This page is
-written by `make tables` from the results of the commands named in it, which are in bench/results; the longer ones are not run
-for every change, and `git log bench/results` says for which version each was. Cost against rows is in [scaling](scaling.md).
+written by `make tables` from the results of the commands named in it. The longer ones are not run for every change; a section
+without a date was measured on 16 November 2026 or before, when searches did not start with more noise too: its fits may end
+elsewhere now. Cost against rows is in [scaling](scaling.md).
 """
 
 
@@ -43,7 +44,10 @@ def main():
     results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in PAGES if name != "accuracy"}
     results["accuracy"] = accuracy()
     parts = [INTRODUCTION]
-    parts += [f"## {title}\n\n`{command}`\n\n{table(results[name])}\n" for name, (title, command) in PAGES.items()]
+    for name, (title, command) in PAGES.items():
+        dates = {row.get("date") for row in results[name]} - {None}
+        when = f", {' to '.join(dict.fromkeys((min(dates), max(dates))))}" if dates else ""
+        parts.append(f"## {title}\n\n`{command}`{when}\n\n{table(results[name])}\n")
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
     beside = markdown(json.loads((RESULTS / "peers_raw.json").read_text()))
     fill(ROOT / "README.md", [row for row in results["engine"] if row["target"]] + results["accuracy"])

@@ -62,7 +62,7 @@ def test_evidence_with_gradient(benchmark, problem, n_jobs):
         _, _, ratio = in_turn(ours, theirs, rounds=5)
         benchmark.pedantic(ours, rounds=3)
         memory = peak_bytes(lambda: ExactSolver(N, np.float64, executor).evaluate(data, params)) / (8 * N * N)
-    what = f"evidence with gradient, n = {N}, {used} threads"
+    what = f"evidence with gradient, n = {N}, {used} thread{'s' * (used > 1)}"
     ROWS.append((what, f"{ratio:.2f} x (dpotrf + dpotri)", "at most 1.6", ratio <= 1.6))
     ROWS.append((f"{what}: peak memory", f"{memory:.2f} n^2 doubles", "at most 2.2", memory <= 2.2))
 

@@ -49,7 +49,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
     solver : str, default="auto"
         "auto" (exact up to 10,000 rows; X of up to 3 columns: "basis" above 5,000 rows, and "grid" where length scales are too
         short for that; else "cg" up to 100,000 rows and of a sparse Z on the pairs of rows that share a feature, if fewer than
-        half do; "inducing" beyond, for streams, and where `cg` does not fit), "exact", "cg", "inducing" (or "nystrom"),
+        half do; "inducing" beyond, for other streams, and where `cg` does not fit), "exact", "cg", "inducing" (or "nystrom"),
         "basis", "grid".
     theta1, theta2, sigma_w, sigma_y : float
         Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;

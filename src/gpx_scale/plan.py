@@ -81,7 +81,8 @@ class Plan:
         wide = f"d = {self.d}{' a row' if self.form == 'pairs' else ''}"
         head = (
             f"n = {self.n}, p = {self.p}, {wide}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
-            f"{self.n_jobs} threads, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
+            f"{self.n_jobs} thread{'s' * (self.n_jobs > 1)}, "
+            f"{format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
         )
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
 
@@ -139,11 +140,11 @@ def make_plan(
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
       n <= 10000: everything exact, for n^3 flops an evaluation and one n^2 buffer
-      float64: 67.9 MiB fit
+      float64: 67.9 MiB, within memory_limit
     >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))
     n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 9.0 GiB of 16.0 GiB
       n > 10000: conjugate gradients, a product at a time
-      tiles stored in float32: 9.0 GiB fit
+      tiles stored in float32: 9.0 GiB, within memory_limit
       preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
       hyperparameters start from 5000 rows, exactly
     >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
@@ -316,7 +317,7 @@ def _exact_plan(n: int, p: int, d: int, solver: str, dtype: str, limit: int, job
     if dtype != "auto":
         chosen, why = dtype, "dtype as asked"
     elif n <= FLOAT64_ROWS and sizes["float64"] <= limit:
-        chosen, why = "float64", f"float64: {format_bytes(sizes['float64'])} fit"
+        chosen, why = "float64", f"float64: {format_bytes(sizes['float64'])}, within memory_limit"
     else:
         chosen = "float32"
         short = f"float64 needs {format_bytes(sizes['float64'])}" if n <= FLOAT64_ROWS else f"n > {FLOAT64_ROWS}"
@@ -374,7 +375,7 @@ def _cg_plan(
     reasons += [
         {
             "pairs": f"pairs that share a feature: {density or 0:.1%}, {format_bytes(pair_bytes(n, density or 0, jobs))}",
-            "stored": f"tiles stored in float32: {format_bytes(needed)} fit",
+            "stored": f"tiles stored in float32: {format_bytes(needed)}, within memory_limit",
             "recomputed": "tiles recomputed: float64 as asked"
             if dtype == "float64"
             else f"tiles recomputed for each product: stored they need {format_bytes(kept)}",

@@ -104,7 +104,8 @@ def load_table(file: str, progress: bool | None = None) -> Table:
         return read_table(path)
     source = SOURCES.get(file)
     if source is None:
-        raise DataUnavailable(f"{file} is read from the folder that GPX_SCALE_DATA names, which is {_folder_now()}")
+        where = f"let GPX_SCALE_DATA name that; now it is {_folder_now()}"
+        raise DataUnavailable(f"{file} is not downloaded: put it into a folder and {where}")
     if path := in_folder(source.archive):
         with open(path, "rb") as stream:
             return _parsed(source, stream, repr(str(path)))
