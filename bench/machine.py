@@ -20,7 +20,21 @@ import numpy as np
 import scipy
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from gpx_scale import basis, bound, covariance, exact, features, grid, inducing, local, pairs, preconditioner, runtime, sums
+from gpx_scale import (
+    basis,
+    bound,
+    covariance,
+    exact,
+    features,
+    grid,
+    inducing,
+    local,
+    pairs,
+    preconditioner,
+    runtime,
+    sums,
+    whitened,
+)
 from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.runtime import Executor, effective_jobs, slices, threads
 from measure import seconds
@@ -199,8 +213,8 @@ FORMULAS = {
     (bound.Collect, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
     (bound.Differentiate, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
     (sums.AddUp, "__call__"): _basis_pass,
-    (basis.Whitened, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
-    (basis.Whitened, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
+    (whitened.Whitened, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
+    (whitened.Whitened, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
     (basis.BasisParts, "reductions"): lambda parts, K, *_, var=False, **__: _gemm(
         2.0 * parts.d * K.size * K.shape[1] * var, float
     ),

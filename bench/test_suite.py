@@ -46,7 +46,7 @@ from measure import peak_bytes, seconds
 QUERIES, COLUMNS = 200, 16
 WORDS = 2000  # columns of a sparse Z
 SECONDS, FEWEST, MOST, SLOW = 1.5, 5, 15, 3  # of a case in all, and its rounds; of one that takes longer
-FORMS = {"cg": "stored", "cg_recomputed": "tiles", "cg_pairs": "pairs"}
+FORMS = {"cg": "stored", "cg_recomputed": "recomputed", "cg_pairs": "pairs"}
 PARAMS = {
     "dense": Params(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
     "sparse": Params(RBF(1.0, 20.0), 0.1, 0.5),

@@ -219,7 +219,10 @@ def products():
                 found[f"{name}_{jobs}"] = {
                     "pairs": len(pairs),
                     "density": 2.0 * len(pairs) / n**2,
-                    "bytes": pairs.nbytes + 4 * len(pairs),
+                    "bytes": sum(
+                        tile.at.nbytes + tile.columns.nbytes + tile.inner.nbytes + tile.squared.nbytes for tile in pairs.tiles
+                    )
+                    + 4 * len(pairs),
                     "read": read,
                     "listing": listing,
                     "forming": forming,

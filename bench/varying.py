@@ -11,6 +11,8 @@ import time
 import numpy as np
 
 from measure import run_cases
+from peers.case import Rows
+from peers.coefficient import GPBoost, Gwr
 
 THREADS = 2
 QUERIES = 1_000
@@ -54,49 +56,27 @@ def ours(n, **arguments):
     }
 
 
-def gpboost_50000():
-    """gp_rand_coef_data with Vecchia; coefficients at new places as differences of predictions at unit vectors."""
-    import gpboost as gpb
-
-    rows, query, true = data(50_000)
+def peer(model, n):
+    """A peer of bench/peers: its fit, and the coefficients at new places."""
+    rows, query, true = data(n)
+    case = Rows(rows.X, rows.y, query.X, query.y, rows.Z, query.Z, true)
     start = time.perf_counter()
-    model = gpb.GPModel(
-        gp_coords=rows.X,
-        gp_rand_coef_data=rows.Z[:, 1:],
-        cov_function="matern",
-        cov_fct_shape=1.5,
-        gp_approx="vecchia",
-        likelihood="gaussian",
-        num_parallel_threads=THREADS,
-    )
-    model.fit(y=rows.y)
-    found = []
-    for k in range(5):
-        unit = np.zeros((QUERIES, 4))
-        if k:
-            unit[:, k - 1] = 1.0
-        at = {"gp_coords_pred": query.X, "gp_rand_coef_data_pred": unit, "predict_var": True, "predict_response": False}
-        found.append(model.predict(**at)["mu"])
-    took = time.perf_counter() - start
-    weights = np.column_stack([found[0], *(mean - found[0] for mean in found[1:])])
-    return {"seconds": took, "rmse": float(np.sqrt(np.mean((weights - true) ** 2)))}
+    model.fit(case)
+    weights = model.answer(case)
+    return {"seconds": time.perf_counter() - start, "rmse": float(np.sqrt(np.mean((weights - true) ** 2)))}
+
+
+def gpboost_50000():
+    import gpboost  # noqa: F401 (its import is not timed)
+
+    return peer(GPBoost(), 50_000)
 
 
 def mgwr_10000():
-    """GWR with its golden-section search of the bandwidth, and its coefficients at new places."""
-    from mgwr.gwr import GWR
-    from mgwr.sel_bw import Sel_BW
+    import mgwr.gwr  # noqa: F401
 
-    rows, query, true = data(10_000)
-    places, y, Z = list(map(tuple, rows.X)), rows.y[:, None], rows.Z[:, 1:]
-    start = time.perf_counter()
-    bandwidth = Sel_BW(places, y, Z, n_jobs=THREADS).search()
-    model = GWR(places, y, Z, bandwidth, n_jobs=THREADS)
-    fitted = model.fit()
-    predicted = model.predict(query.X, query.Z[:, 1:], fitted.scale, fitted.resid_response)
-    took = time.perf_counter() - start
-    error = predicted.params - true
-    return {"seconds": took, "rmse": float(np.sqrt(np.mean(error**2))), "bandwidth": float(bandwidth)}
+    model = Gwr()
+    return peer(model, 10_000) | {"bandwidth": float(model.model.bw)}
 
 
 def short():

@@ -384,10 +384,12 @@ def test_distances_that_float32_cannot_hold_are_formed_in_float64():
     assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
 
 
-def test_params_are_kept_when_a_kernel_has_no_float32(executor):
+def test_a_kernel_without_float32_is_solved_in_float64(executor):
     params = Params(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
     problem = make_problem(n=300)
-    solver = CgSolver(100, True, np.float32, executor, np.random.RandomState(0), Journal())
+    solver = CgSolver(100, "stored", np.float32, executor, np.random.RandomState(0), Journal())
+    assert solver._covariance(problem.inputs, problem.params)[0].dtype == np.float32  # an RBF's tiles
+    assert solver._covariance(problem.inputs, params)[0].dtype == np.float64
     exact = ExactSolver(300, np.float64, executor).condition(problem.inputs, params)
     assert_allclose(solver.condition(problem.inputs, params).alpha, exact.alpha, rtol=0, atol=1e-3 * np.abs(exact.alpha).max())
 

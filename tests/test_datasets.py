@@ -20,11 +20,6 @@ def test_bundled_and_generated_sets():
     assert np.allclose(synth.X.std(axis=0), 1.0)
 
 
-def test_every_public_name_is_there_and_documented():
-    for name in datasets.__all__:
-        assert getattr(datasets, name).__doc__, name
-
-
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -100,6 +100,9 @@ def test_pandas_in_names_out(fitted, diabetes):
 def test_score_is_r2_and_unfitted_says_so(fitted, diabetes):
     X, y = diabetes
     assert 0.3 < fitted.score(X[300:], y[300:]) < 0.7
+    counts = np.arange(len(X[300:])) % 3  # a row that counts twice is one that is there twice
+    again = np.repeat(np.arange(300, len(X)), counts)
+    assert fitted.score(X[300:], y[300:], sample_weight=counts) == pytest.approx(fitted.score(X.iloc[again], y.iloc[again]))
     with pytest.raises(NotFittedError):
         GPXRegressor().predict(X)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.datasets import load_diabetes
 
-from gpx_scale import XZ, GPXRegressor, InputError
+from gpx_scale import GPXRegressor, InputError
 from gpx_scale.explanation import joined
 from problems import make_problem
 
@@ -57,8 +57,18 @@ def test_a_baseline_moves_contributions_and_base_values_alike(baseline, diabetes
     np.testing.assert_allclose(explanation.contributions, explanation.weights * (X.to_numpy() - zero), rtol=1e-12)
     np.testing.assert_array_equal(explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction)
     np.testing.assert_allclose(explanation.prediction, model.predict(X), rtol=1e-12)
-    at_baseline = model.explain(XZ(X, X)[:1].X, baseline=baseline).base_values
-    np.testing.assert_allclose(at_baseline, explanation.base_values[:1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("baseline", ["mean", "zero", np.linspace(-2.0, 3.0, 4)])
+def test_base_values_are_predictions_at_the_baseline(baseline, problem):
+    """Those of z: x stays where it is."""
+    model = GPXRegressor(optimizer=None).fit(problem.X, problem.y, problem.Z + 5.0)
+    zero = {"mean": model.baseline_, "zero": np.zeros(4)}[baseline] if isinstance(baseline, str) else baseline
+    explanation = model.explain(problem.X_query, problem.Z_query, baseline=baseline)
+    mean, std = model.predict(problem.X_query, np.tile(zero, (len(problem.X_query), 1)), return_std=True)
+    np.testing.assert_allclose(explanation.base_values, mean, rtol=1e-12, atol=1e-14)
+    noise = model._door.scaling.y_scale * model.hyperparameters_["sigma_y"]
+    np.testing.assert_allclose(explanation.base_values_std**2, std**2 - noise**2, rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -148,24 +148,24 @@ def test_function_kernel_on_sets():
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("broken", "words"),
     [
-        lambda: kernels.RBF(theta1=0.0),
-        lambda: kernels.RBF(theta2=-1.0),
-        lambda: kernels.RBF(theta2="mean"),
-        lambda: kernels.RBF(theta2=(1.0, np.inf)),
-        lambda: kernels.RationalQuadratic(1.0, 1.0, 0.0),
-        lambda: kernels.RBF() + 1.0,
-        lambda: kernels.RBF() * kernels.Precomputed(),
-        lambda: kernels.Function(1.0),
-        lambda: kernels.RBF(1.0, (1.0, 2.0)).started(np.zeros((3, 5))),
-        lambda: kernels.RBF()(np.zeros((2, 2))),
-        lambda: kernels.as_kernel("rbff"),
-        lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training(SETS),
-        lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training(SETS),
-        lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training(SETS),
+        (lambda: kernels.RBF(theta1=0.0), "theta1=0.0"),
+        (lambda: kernels.RBF(theta2=-1.0), "theta2=-1.0"),
+        (lambda: kernels.RBF(theta2="mean"), "theta2='mean'"),
+        (lambda: kernels.RBF(theta2=(1.0, np.inf)), "theta2=.*inf"),
+        (lambda: kernels.RationalQuadratic(1.0, 1.0, 0.0), "shape=0.0"),
+        (lambda: kernels.RBF() + 1.0, "only combine kernels"),
+        (lambda: kernels.RBF() * kernels.Precomputed(), "takes vectors, .* takes gram"),
+        (lambda: kernels.Function(1.0), "needs a callable"),
+        (lambda: kernels.RBF(1.0, (1.0, 2.0)).started(np.zeros((3, 5))), "2 entries, X has 5 columns"),
+        (lambda: kernels.RBF()(np.zeros((2, 2))), '"median" is known only once data are seen'),
+        (lambda: kernels.as_kernel("rbff"), "kernel='rbff'"),
+        (lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training(SETS), r"list of shape \(1, 1\) for 5 and 5"),
+        (lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training(SETS), "not symmetric"),
+        (lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training(SETS), "NaN or infinity"),
     ],
 )
-def test_broken_kernels_say_what_is_wrong(broken):
-    with pytest.raises(InputError):
+def test_broken_kernels_say_what_is_wrong(broken, words):
+    with pytest.raises(InputError, match=words):
         broken()

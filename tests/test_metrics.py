@@ -114,6 +114,21 @@ def test_sufficiency_by_hand():
     assert kept.tolist() == [[4.0, 4.0]]
 
 
+def test_sufficiency_of_z_alone_by_hand():
+    """f = x (3 a + 2 b + c): x stays, and z goes to its baseline of 1 but for the k features that are kept."""
+    X, Z, w = np.array([[2.0], [-1.0]]), np.array([[2.0, 2.0, 2.0], [2.0, 4.0, 1.0]]), np.array([3.0, 2.0, 1.0])
+    found = sufficiency(
+        SimpleNamespace(predict=lambda X, Z: X[:, 0] * (Z @ w)),
+        *(X, Z),
+        ks=(0, 1, 2, 3),
+        contributions=X * (Z - 1.0) * w,  # 6, 4, 2 and -3, -6, 0
+        remove="z",
+        baseline=1.0,
+        per_sample=True,
+    )
+    assert found.tolist() == [[12.0, 6.0, 2.0, 0.0], [9.0, 3.0, 0.0, 0.0]]
+
+
 def test_stability_by_hand():
     plain = {"scale_x": None, "scale_weights": None, "scale_z": None}
     X = np.array([[0.0, 0.0], [0.03, 0.04], [0.0, 0.06], [5.0, 5.0]])  # the last is alone

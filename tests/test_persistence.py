@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -68,6 +69,19 @@ def answers(model, X, Z):
     return [A.toarray() if sp.issparse(A) else A for A in arrays], found.feature_names
 
 
+def plain(value):
+    """Arguments such that == compares what is in them: arrays, random states and estimators would say whether they are one."""
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, *map(plain, value)]
+    if isinstance(value, np.ndarray):
+        return [value.dtype, value.tolist()]
+    if isinstance(value, np.random.RandomState):
+        return plain(value.get_state())
+    return [type(value), plain(value.get_params())] if isinstance(value, BaseEstimator) else value
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A small saved model, as bytes, and its predictions."""
@@ -89,9 +103,9 @@ def test_a_loaded_model_answers_the_same(name, tmp_path):
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(one, other, rtol=again, atol=0)
     assert str(loaded.fit_report_) == str(model.fit_report_)
-    assert loaded.hyperparameters_.keys() == model.hyperparameters_.keys()
+    assert plain(loaded.hyperparameters_) == plain(model.hyperparameters_)
     assert loaded.target_name_ == model.target_name_
-    assert loaded.get_params().keys() == model.get_params().keys()
+    assert plain(loaded.get_params()) == plain(model.get_params())
 
 
 @pytest.mark.parametrize("name", ["exact", "cg", "inducing", "basis"])
@@ -102,8 +116,7 @@ def test_a_loaded_model_goes_on(name, tmp_path):
     model.save(tmp_path / "model.gpx")
     loaded = gpx_scale.load(tmp_path / "model.gpx")
     assert loaded.log_marginal_likelihood() == model.log_marginal_likelihood()
-    if name != "basis":
-        np.testing.assert_allclose(loaded.sample_y(X[:3], random_state=1), model.sample_y(X[:3], random_state=1), rtol=1e-9)
+    np.testing.assert_allclose(loaded.sample_y(X[:3], random_state=1), model.sample_y(X[:3], random_state=1), rtol=1e-9)
     if name in ("inducing", "basis"):
         np.testing.assert_array_equal(
             loaded.partial_fit(X[:9], Y[:9]).predict(X), pickle.loads(pickle.dumps(model)).partial_fit(X[:9], Y[:9]).predict(X)

@@ -241,6 +241,11 @@ def test_training_rows_own_weights():
     assert_allclose(b.weights.data, a.weights[rows, cols], rtol=1e-9, atol=1e-12)
     assert_allclose(b.weights_std.data, a.weights_std[rows, cols], rtol=1e-8)
     assert_allclose(b.prediction_std, a.prediction_std, rtol=1e-9)
+    names = [f"word {l}" for l in range(Z.shape[1])]
+    c = sparse.training_explanation(dense=True, feature_names=names)
+    assert c.feature_names == names
+    for name in ("data", "weights", "weights_std", "contributions", "contributions_std", "prediction", "base_values"):
+        assert_allclose(getattr(c, name), getattr(a, name), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "m"), [("float64", 1), ("float64", 40), ("float32", 12)])
@@ -407,7 +412,7 @@ def test_low_rank_and_diagonal_residual(executor, rank):
     C = SparseCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
     P = LowRank.of(C, choose_pivots(C, rank, np.random.RandomState(0)), residual=True)
     assert P.rank == rank
-    whole = P.multiply(np.eye(400))
+    whole = np.diag(P.D) + P.F @ P.F.T
     assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # that is the residual
     R = np.random.RandomState(1).randn(400, 3)
     assert_allclose(P.solve(R), np.linalg.solve(whole, R), rtol=1e-8, atol=1e-9)

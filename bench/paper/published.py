@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 TABULAR = ("Digits", "Abalone", "Diabetes", "Boston", "Fish", "Wine")
-TEXT = ("Paper", "Drug")
 
 SIZES = {
     "Digits": (1797, 64),

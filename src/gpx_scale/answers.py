@@ -46,7 +46,7 @@ class Answers:
     memory_limit: Any
     n_jobs: int | None
 
-    # ------------------------------------------------------------------------------------------------------ predict
+    # predict
 
     def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
         """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
@@ -146,7 +146,7 @@ class Answers:
         check_is_fitted(self, "posterior_")
         return baseline_vector("mean", self._door.scaling)
 
-    # ------------------------------------------------------------------------------------------------------ evidence
+    # evidence
 
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
         """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient.
@@ -183,7 +183,7 @@ class Answers:
             solver = make_solver(plan, executor, check_random_state(self.random_state), Journal(), parts=parts)
             return solver.evaluate(data, params, gradient=gradient)
 
-    # ------------------------------------------------------------------------------------------------------- samples
+    # samples
 
     def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
@@ -204,7 +204,7 @@ class Answers:
             draws = self.posterior_.sample_weights(x, n_samples, random, executor, limit)
         return np.swapaxes(self._door.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
 
-    # ---------------------------------------------------------------------------------------------------------- keep
+    # keep
 
     def save(self, path: Any) -> None:
         """Write the model to a file that `gpx_scale.load` reads: arrays and JSON, no pickle, no code; whole or not at all.
@@ -215,7 +215,7 @@ class Answers:
         check_is_fitted(self)
         write_state(path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT})
 
-    # --------------------------------------------------------------------------------------------------------- inside
+    # inside
 
     def _compare_columns(self, X: Any) -> None:
         """Names and number of X's columns must be those of `fit`."""

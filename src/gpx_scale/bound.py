@@ -75,7 +75,7 @@ class Frame:
         return solve_triangular(self.L, A, lower=True, trans="T", check_finite=False)
 
 
-# ------------------------------------------------------------------------------------------------------- statistics
+# statistics
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Collect:
         return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), prior)
 
 
-# ------------------------------------------------------------------------------------------------------------ slopes
+# slopes
 
 
 @dataclass
@@ -186,7 +186,7 @@ def _pull(frame: Frame, rows: Places, points: Any, weighed: np.ndarray, G: np.nd
     return kernel.pull(frame.points, points, weighed), z
 
 
-# ------------------------------------------------------------------------------------------------------------- bound
+# bound
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ CUT = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
 LEAST_CUT = 3.5  # where functions are too many otherwise: 5% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
 REACH = 1.25  # the longest length scale of a box over the one that it was built for, and that over the shortest
 SHARP = 100.0  # k over the noise up to which the above is enough
-LARGEST = 1e9  # count of anything
+LARGEST_COUNT = 1e9  # count of anything
 CLOSE = 1.1  # the same where parameters are given: a margin still
 
 
@@ -168,7 +168,7 @@ def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, sharp:
     """m in each dimension: as `cut` asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
     full = 2.0 / np.pi * half / shortest
     for each in np.linspace(cut(smoothness, sharp), LEAST_CUT, 20):
-        counts = np.ceil(np.minimum(each * full, LARGEST)).astype(int)
+        counts = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
         if functions_in(counts) <= most:
             break
     return counts

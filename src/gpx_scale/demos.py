@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from .datasets import digit_classes, load_diabetes, load_digits, synth2
 from .estimator import GPXRegressor
 from .explanation import Explanation
-from .plots import plot_contributions, plot_images, plot_map, plot_text, pyplot
+from .plots import plot_contributions, plot_images, plot_map, plot_text
+from .plots.drawing import pyplot
 from .report import Section
 
 

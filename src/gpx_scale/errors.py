@@ -22,7 +22,7 @@ class NotConverged(GPXError, ArithmeticError):
 
 
 class SolverUnavailable(GPXError, NotImplementedError):
-    """A solver or option that this version does not have."""
+    """A solver, or an answer, that this model, kernel or data cannot have."""
 
 
 class GPXWarning(UserWarning):

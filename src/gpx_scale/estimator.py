@@ -196,8 +196,6 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     _rows: Rows | None = None
 
-    # ---------------------------------------------------------------------------------------------------------- fit
-
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Estimate the hyperparameters and condition on the data.
 

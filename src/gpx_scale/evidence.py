@@ -18,13 +18,12 @@ from scipy.optimize import minimize
 from .errors import NotConverged, NotPositiveDefinite
 from .inputs import Inputs
 from .params import Params, Prior
-from .progress import Journal
+from .progress import HOPELESS, Journal, Stopped
 
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of the parameter
 LONGEST = 2.0  # step in the logs
 NOISY = 0.5**0.5  # sigma_y of the second start
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
-HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
 
 Keep = Callable[[Params], None]
@@ -40,11 +39,7 @@ class Optimum:
     at_bound: list[str]
 
 
-class _Stopped(Exception):
-    """A callback asked to stop the whole search: the best of what is being searched counts."""
-
-
-def _forget(params: Params) -> None:
+def forget(params: Params) -> None:
     """What is done with the best point so far where nobody keeps it."""
 
 
@@ -89,7 +84,7 @@ class _Objective:
             self.keep(loss, params)
         self.journal.evaluated(self.phase, evidence.value, params.as_dict())
         if self.journal.stopped:
-            raise _Stopped
+            raise Stopped
         return loss, -(evidence.gradient + slope)[self.free] / n
 
 
@@ -106,7 +101,7 @@ def maximise_evidence(
     journal: Journal,
     whole: str = "all rows",
     warm: bool = False,
-    keep: Keep = _forget,
+    keep: Keep = forget,
 ) -> Optimum:
     """The parameters of the largest evidence times prior, from `start`, from the same with more noise, and from `n_restarts`
     draws around the prior's centre.
@@ -120,12 +115,12 @@ def maximise_evidence(
     stages = [(whole, data)] if warm else list(_stages(data, random, whole))
     search = _quasi_newton if warm and not n_restarts else _lbfgs
     for phase, rows in stages:
-        told = _best_of(keep if rows is data else _forget)
+        told = _best_of(keep if rows is data else forget)
         tried = [_Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
         with journal.phase(f"hyperparameters, {phase}"):
             try:
                 outcomes = [search(objective, prior, max_iter, tol) for objective in tried]
-            except _Stopped:
+            except Stopped:
                 outcomes = [(False, "stopped by a callback")] * len(tried)
             except KeyboardInterrupt:
                 if not any(objective.best for objective in tried):
@@ -154,7 +149,7 @@ def climb(
     tol: float,
     journal: Journal,
     phase: str = "all rows",
-    keep: Keep = _forget,
+    keep: Keep = forget,
 ) -> Optimum:
     """Damped quasi-Newton on the gradient alone, from a good start, its metric the average information there.
 
@@ -180,7 +175,7 @@ def climb(
     def settle(params: Params) -> None:
         keep(params)
         if journal.stopped:
-            raise _Stopped
+            raise Stopped
 
     params, enough = start, max(min(CLOSE, CLOSE_A_ROW * n), tol * n)
     with journal.phase(f"hyperparameters, {phase}"):
@@ -203,7 +198,7 @@ def climb(
                         if gain > 0:
                             break
                     if journal.stopped:
-                        raise _Stopped
+                        raise Stopped
                     step *= 0.4
                 else:
                     return Optimum(params, None, False, "no step gains evidence", at_bound(params, prior))
@@ -211,7 +206,7 @@ def climb(
                 params, theta, slope = new_params, moved, new_slope
                 settle(params)
             outcome = (False, f"{max_iter} iterations")
-        except _Stopped:
+        except Stopped:
             outcome = (False, "stopped by a callback")
         except KeyboardInterrupt:
             journal.interrupted()

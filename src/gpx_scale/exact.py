@@ -24,7 +24,7 @@ from .factoring import Watch, worthwhile_threads
 from .features import Features
 from .inputs import Inputs
 from .params import Params
-from .parts import JointPrior, Reductions, RowParts, symmetric_part
+from .parts import JointPrior, Parts, Reductions, symmetric_part
 from .runtime import Executor, slices
 from .solution import Evidence
 from .words import InverseWords, Reduce, SolvedWords
@@ -167,7 +167,7 @@ class ExactSolver:
     def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
         factor = self._factorise(data, params)
         alpha = factor.solve(data.y[:, None])[:, 0]
-        value, condition = _log_density(data.y, alpha, factor), factor.condition
+        value = _log_density(data.y, alpha, factor)
         slope = inverse_diagonal = metric = None
         if gradient:
             inverse = factor.inverse_in_place()
@@ -175,7 +175,7 @@ class ExactSolver:
             slope = 0.5 * factor.covariance.contract(alpha, inverse)
             if information:
                 metric = _average_information(factor.covariance, alpha, inverse)
-        return Evidence(value, slope, alpha, len(data), inverse_diagonal, factor.jitter, condition, metric)
+        return Evidence(value, slope, alpha, len(data), inverse_diagonal, metric)
 
     def condition(self, data: Inputs, params: Params) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
@@ -207,11 +207,11 @@ def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
     return -0.5 * float(y @ alpha) - factor.half_log_determinant() - 0.5 * len(y) * float(np.log(2 * np.pi))
 
 
-# ------------------------------------------------------------------------------------------------ posterior's parts
+# posterior's parts
 
 
 @dataclass(frozen=True)
-class ExactParts(RowParts):
+class ExactParts(Parts):
     """What the posterior asks of the exact solver."""
 
     buffer: np.ndarray

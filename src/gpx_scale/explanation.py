@@ -115,7 +115,7 @@ class Explanation:
             for e in order
         ]
 
-    # --------------------------------------------------------------------------------------------------- uncertainty
+    # uncertainty
 
     def interval(self, level: float = 0.95) -> Interval:
         """Where each contribution is with probability `level`;  (m, d) each."""
@@ -151,7 +151,7 @@ class Explanation:
             raise InputError("these explanations have no deviations: explain(..., std=True)")
         return deviations
 
-    # --------------------------------------------------------------------------------------------------- other forms
+    # other forms
 
     def entries(self, level: float | None = None) -> dict[str, np.ndarray]:
         """Columns of a table with a row for every sample and feature, or every entry of a sparse Z; features as numbers."""
@@ -261,7 +261,7 @@ class Explanation:
         title = title or (f"Predictions of {self.target_name}" if self.target_name else "Predictions and their reasons")
         return write_report(path, [Section(title, self, y=y, **options)], title=title)
 
-    # --------------------------------------------------------------------------------------------- pictures: [plot]
+    # pictures: [plot]
 
     def plot(self, i: int = 0, ax: Any = None, k: int = 20, level: float | None = None) -> Any:
         """Bars of sample i's contributions with error bars (one deviation, or bounds of a level); returns the axes."""

@@ -18,10 +18,11 @@ import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 
-from .box import LARGEST, Extent, sharpness
-from .cg import CgParts, CgSolver
+from .box import LARGEST_COUNT, Extent, sharpness
+from .cg import CgSolver
 from .covariance import Covariance, cross
 from .inputs import Inputs
+from .iterated import CgParts
 from .pairs import single_will_do
 from .params import Params
 from .runtime import Executor, slices
@@ -94,7 +95,7 @@ class Grid:
 
 def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
     """Grid points a dimension, for data that many length scales wide;  (p,)."""
-    return np.ceil(np.minimum(spans * fineness, LARGEST)).astype(int) + 1
+    return np.ceil(np.minimum(spans * fineness, LARGEST_COUNT)).astype(int) + 1
 
 
 def per_length(sharp: float) -> float:

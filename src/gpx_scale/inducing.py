@@ -20,7 +20,7 @@ from .errors import JitterWarning
 from .features import Features
 from .inputs import Places
 from .params import Params
-from .parts import JointPrior, Reductions, RowParts, symmetric_part
+from .parts import JointPrior, Parts, Reductions, symmetric_part
 from .placing import Choice
 from .preconditioner import right_solve
 from .progress import Journal
@@ -64,7 +64,7 @@ class InducingSolver:
         bound = self.bound(rows, params)
         slope = self.slopes(rows, bound).theta if gradient else None
         metric = self.metric * len(rows) if information and self.metric is not None else None
-        return Evidence(bound.value, slope, bound.v, rows=len(rows), jitter=bound.frame.jitter, information=metric)
+        return Evidence(bound.value, slope, bound.v, len(rows), information=metric)
 
     def steady(self, rows: Rows, params: Params, *, information: bool = False) -> Evidence:
         """`evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
@@ -86,11 +86,11 @@ class InducingSolver:
         return InducingParts.of(bound)
 
 
-# ------------------------------------------------------------------------------------------------ posterior's parts
+# posterior's parts
 
 
 @dataclass(frozen=True)
-class InducingParts(RowParts):
+class InducingParts(Parts):
     """What the posterior asks; `data` are the inducing points, and alpha is v."""
 
     L: np.ndarray

@@ -204,7 +204,7 @@ def evidence_weights(alpha_rows, alpha_cols, inverse, inner, diagonal, out):
                 o[j] = 2.0 * (a * alpha_cols[j] - c[j]) * z[j]
 
 
-# ---------------------------------------------------------------------------------------------------- sparse rows
+# sparse rows
 # Rows come as (pointers, indices, values), pointers not necessarily from 0: a slice of rows shares the arrays of the whole.
 
 

@@ -55,10 +55,6 @@ class Tile:
     def size(self) -> int:
         return self.columns.size
 
-    @property
-    def nbytes(self) -> int:
-        return self.at.nbytes + self.columns.nbytes + self.inner.nbytes + self.squared.nbytes
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -96,10 +92,6 @@ class Pairs:
 
     def __len__(self) -> int:
         return sum(tile.size for tile in self.tiles)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tile.nbytes for tile in self.tiles)
 
 
 def _blocks(n: int, strip: int, density: float) -> list[slice]:
@@ -253,7 +245,7 @@ def covariances(
         return SparseCovariance(data, params, executor, dtype, pairs) if fine else precise, precise
     if not fine:
         return exact, exact
-    tiles = Stored if form == "stored" else Covariance
+    tiles = {"stored": Stored, "recomputed": Covariance}[form]
     return tiles(data, params, executor, dtype if params.kernel.single(data.x) else np.float64), exact
 
 

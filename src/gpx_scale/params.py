@@ -10,7 +10,7 @@ import numpy as np
 
 from .errors import InputError
 
-LARGEST, LARGEST_SQUARE = 1e100, 1e300  # hyperparameters, and those that are squares themselves
+LARGEST_PARAMETER, LARGEST_SQUARE = 1e100, 1e300  # hyperparameters, and those that are squares themselves
 LOGARITHMS = math.log(LARGEST_SQUARE)
 COUNTABLE = 10**15
 
@@ -104,7 +104,7 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
     return number
 
 
-def moderate(value: Any, name: str, *, zero: bool = False, most: float = LARGEST) -> float:
+def moderate(value: Any, name: str, *, zero: bool = False, most: float = LARGEST_PARAMETER) -> float:
     """The same of a hyperparameter, between `most` and its inverse, so that squares and products stay in float64."""
     number = positive(value, name, zero=zero)
     if not 1.0 / most <= number <= most and not (zero and number == 0.0):

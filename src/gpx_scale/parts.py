@@ -1,4 +1,6 @@
-"""What every solver that conditions on all rows hands to the posterior: E[w*] = k(x*, X) diag(alpha) Z, and the prior."""
+"""What every solver hands to the posterior: E[w*] = k(x*, X) diag(alpha) Z, and the prior.
+
+Where points or functions stand for the rows, `data` are those, and alpha is their own."""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Reductions:
 
 
 @dataclass(frozen=True)
-class RowParts:
+class Parts:
     """Queries come as x, with the executor of the call. `own`: the queries are training rows, these ones, and ask for
     their own w_i = g(x_i) + e_i."""
 

@@ -21,10 +21,9 @@ import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
-from .basis import BasisParts, Space
+from .basis import BasisParts
 from .bound import Statistics
 from .box import Box, Extent
-from .cg import CgParts, PathBank
 from .errors import GPXWarning, InputError
 from .exact import ExactParts
 from .features import DenseFeatures, SparseFeatures
@@ -32,12 +31,13 @@ from .files import written_whole
 from .grid import Grid, GridParts, Interpolated
 from .inducing import InducingParts
 from .inputs import XZ, Door, Gate, Inputs, Places
+from .iterated import CgParts, PathBank
 from .kernels import RBF, Matern12, Matern32, Matern52, Precomputed, Product, RationalQuadratic, Sum
 from .kernels.algebra import PairPoints
 from .kernels.given import GramPoints
 from .local import Neighbourhood
 from .params import Params
-from .parts import RowParts
+from .parts import Parts
 from .paths import PriorPath
 from .pilots import Asked
 from .plan import Plan
@@ -45,6 +45,7 @@ from .posterior import Posterior
 from .progress import FitReport
 from .scaling import Scaling
 from .sums import Nodes, Sums
+from .whitened import Space
 
 FORMAT, VERSION = "gpx_scale model", 1
 TREE = "model.json"
@@ -139,7 +140,7 @@ TRANSFORMERS = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------- to a file
+# to a file
 
 
 def write_state(path: Any, state: dict[str, Any]) -> None:
@@ -235,7 +236,7 @@ def _member(k: int) -> str:
     return f"arrays/{k}.npy"
 
 
-# -------------------------------------------------------------------------------------------------------- from a file
+# from a file
 
 
 def read_state(path: Any) -> dict[str, Any]:
@@ -274,7 +275,7 @@ def must_be_model(state: dict[str, Any], parameters: set[str], path: Any) -> Non
         strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
         _must(not strange, f"it holds {', '.join(sorted(strange))}")
         parts, door = state["posterior_"].parts, state["_door"]
-        _must(isinstance(parts, RowParts), "its posterior has no parts")
+        _must(isinstance(parts, Parts), "its posterior has no parts")
         _must(isinstance(state.get("feature_names_in_", np.empty(0)), np.ndarray), "names of columns are no list")
         if isinstance(parts.data, Places):
             _must(parts.alpha.shape == (len(parts.data),), "alpha is of other rows")

@@ -14,7 +14,7 @@ from .features import SparseFeatures
 from .inputs import Inputs
 from .local import Neighbourhood
 from .params import Params
-from .parts import RowParts
+from .parts import Parts
 from .runtime import Executor
 from .words import LocalWords, Queries, moments_at
 
@@ -90,7 +90,7 @@ class Pilots:
         less = near.reductions(K, False, False, [self.data.Z[self.rows]], executor).along[0]
         found = [_excess(diagonal - less, diagonal - known[:count])]
         if self.words is not None and len(self) > count:
-            parts = RowParts(self.data, self.params, np.zeros(len(self.data)))
+            parts = Parts(self.data, self.params, np.zeros(len(self.data)))
             reduce = LocalWords(Covariance(self.data, self.params, executor))
             _, reduced = moments_at(parts, Queries(self.data.x, self.words), reduce, executor, 2**26)
             floor = self.params.sigma_w**2

@@ -40,8 +40,6 @@ class Choice:
     @classmethod
     def asked(cls, way: Any, move: Any, searched: bool, count: int, candidates: int, given: Places | None) -> Choice:
         """From what the user asked for: `searched`, whether anything is optimised."""
-        if move not in (True, False, "auto"):
-            raise InputError(f'optimize_inducing={move!r}: give True, False or "auto"')
         if move is True and not searched:
             raise InputError("optimize_inducing=True needs optimizer='lbfgs'")
         if given is not None:

@@ -18,7 +18,7 @@ from .lowdim import BASIS_MOST, Low, basis_bytes, grid_bytes, must_suit, suits_a
 from .pairs import PAIR_BYTES
 from .params import flag, positive, whole
 from .rows import BLOCK
-from .runtime import effective_jobs, format_bytes, parse_memory
+from .runtime import counted, effective_jobs, format_bytes, parse_memory
 
 INDUCING = ("inducing", "nystrom")  # two names for one
 BY_PASSES = ("inducing", "basis", "grid")  # rows may be elsewhere, or length scales are to be found on a sample of them
@@ -81,8 +81,7 @@ class Plan:
         wide = f"d = {self.d}{' a row' if self.form == 'pairs' else ''}"
         head = (
             f"n = {self.n}, p = {self.p}, {wide}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
-            f"{self.n_jobs} thread{'s' * (self.n_jobs > 1)}, "
-            f"{format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
+            f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
         )
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
 
@@ -186,7 +185,7 @@ def make_plan(
         must_suit(p, solver, low, asked)
     if solver == "basis" or (solver == "auto" and suits_a_basis(n, p, d, low, stream, count, EXACT_ROWS)):
         assert low is not None
-        reason = f"X of {p} {'column' if p == 1 else 'columns'}: functions on a box, one pass over the rows"
+        reason = f"X of {counted(p, 'column')}: functions on a box, one pass over the rows"
         reason = "solver as asked" if solver == "basis" else reason
         plan = _basis_plan(n, p, d, reason, limit, jobs, stream, count, low)
         return plan if low.spans is not None else replace(plan, again=again)

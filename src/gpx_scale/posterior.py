@@ -1,7 +1,7 @@
 """Predictive y and w: moments in chunks of queries, joint covariance, joint samples. One form for every solver.
 
-In the engine's units. A solver's *parts* answer for g(x*): cross, prior, mean, reduction; the noise is added here. Of a sparse
-Z, moments are at the entries of the queries' own pattern, (entries,) in its order.
+In the engine's units. A solver's *parts* answer for g(x*): cross, prior, means, reductions; the noise is added here. Of a
+sparse Z, moments are at the entries of the queries' own pattern, (entries,) in its order.
 """
 
 from __future__ import annotations

@@ -130,10 +130,6 @@ class LowRank:
         scaled -= self._up(inside) / self.D[:, None]
         return scaled
 
-    def multiply(self, V: np.ndarray) -> np.ndarray:
-        """P V;  (n, c) -> (n, c)."""
-        return self.D[:, None] * V + self._up(self._down(V))
-
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (r, c) and e2 (n, c)."""
         return self._up(first) + np.sqrt(self.D)[:, None] * second

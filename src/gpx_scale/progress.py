@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
-from .runtime import format_bytes, peak_memory
+from .runtime import counted, format_bytes, peak_memory
 
 logger = logging.getLogger("gpx_scale")
 
@@ -52,7 +52,7 @@ class FitReport:
     def __str__(self) -> str:
         lines = [
             f"GPX fit: {self.n_samples} samples, {self.n_features} features, solver {self.solver!r} ({self.dtype}, "
-            f"{self.n_jobs} {'thread' if self.n_jobs == 1 else 'threads'})",
+            f"{counted(self.n_jobs, 'thread')})",
             *(f"  why             {reason}" for reason in self.reasons),
             "  parameters      " + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
             f"  evidence        {self.evidence:.3f} nats"
@@ -92,6 +92,13 @@ def _short(value: Any) -> str:
         return f"{float(value):.4g}"
     except TypeError:
         return "[" + " ".join(f"{v:.3g}" for v in value[:8]) + (" ..." if len(value) > 8 else "") + "]"
+
+
+HOPELESS = 1e12  # what an optimiser sees where there is no Cholesky factor
+
+
+class Stopped(Exception):
+    """A callback asked to stop the whole search: the best of what is being searched counts."""
 
 
 class Journal:

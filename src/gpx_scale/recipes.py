@@ -157,7 +157,7 @@ def texts_of(name: str, documents: Sequence[str]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ what a model asks for
+# what a model asks for
 
 
 def asked_by(model: Any) -> dict[str, Column]:

@@ -24,9 +24,9 @@ from .errors import InputError
 from .explanation import Explanation, Reason
 from .files import needed, written_whole
 from .metrics import Accuracy
-from .params import whole
+from .params import probability, whole
 from .progress import FitReport
-from .runtime import format_bytes
+from .runtime import counted, format_bytes
 from .text import SURE, pieces_of, shade
 
 __all__ = ["Section", "write_report"]
@@ -83,8 +83,7 @@ class Section:
             raise InputError(f"y: give {m} finite numbers")
         if self.image_shape is not None and (len(self.image_shape) != 2 or math.prod(self.image_shape) != d):
             raise InputError(f"image_shape={self.image_shape!r}: give (rows, columns) of {d} pixels")
-        if not 0.0 < self.level < 1.0:
-            raise InputError(f"level={self.level!r}: a probability between 0 and 1, such as 0.95")
+        probability(self.level, "level")
         whole(self.k, "k", least=1)
         whole(self.samples, "samples", least=1)
 
@@ -117,14 +116,14 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
     explanation, fit = section.explanation, section.explanation.fit_report
     m, d = explanation.weights.shape
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
-    importance, features = explanation.importance(), _counted(d, "feature")
+    importance, features = explanation.importance(), counted(d, "feature")
     spread = max(_deviation(explanation.prediction), float(importance.max()))
     decimals = max(0, 2 - math.floor(math.log10(spread or 1.0)))  # three digits of what tells samples apart
     return {
         "id": identifier,
         "given": section,
-        "fitted": "" if fit is None else f"{_counted(fit.n_samples, 'sample')} fitted",
-        "explained": f"{_counted(m, 'sample')} explained here, {features}",
+        "fitted": "" if fit is None else f"{counted(fit.n_samples, 'sample')} fitted",
+        "explained": f"{counted(m, 'sample')} explained here, {features}",
         "fit": None if fit is None else _card(fit),
         "figures": [] if section.y is None else _figures(section),
         "held_out": _held_out(section.seen, m),
@@ -144,7 +143,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
     counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
     error = f" (standard error {_number(fit.evidence_deviation, 2)})" if fit.evidence_deviation else ""
     lines = {
-        "Solver": [f"{fit.solver} ({fit.dtype}, {_counted(fit.n_jobs, 'thread')})", *fit.reasons],
+        "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
         "Evidence": [f"{_number(fit.evidence, 6)} nats{error}"],
         "Leave-one-out": [f"RMSE {_number(fit.leave_one_out_rmse)}"] if math.isfinite(fit.leave_one_out_rmse) else [],
         "Convergence": [f"{state}: {fit.message}" if fit.message else state, f"evaluations: {counts}" if counts else ""],
@@ -178,7 +177,7 @@ def _figures(section: Section) -> list[tuple[str, str]]:
     if explanation.prediction_std is not None:
         share = f"{found.within:.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
-        held = f"{level} intervals hold {share} of {_counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
+        held = f"{level} intervals hold {share} of {counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
         others = [f"those of {_percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
         figures.append((share, "; ".join([held, *others])))
         lower, upper = explanation.prediction_interval(section.level)
@@ -314,7 +313,3 @@ def _number(value: float, digits: int = 4) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:g}%"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

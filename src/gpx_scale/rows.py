@@ -85,7 +85,7 @@ def numbers_of(x: Any) -> list[np.ndarray]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------------ sample
+# sample
 
 
 def keys(start: int, count: int, seed: int) -> np.ndarray:
@@ -105,7 +105,7 @@ def least(keys: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.argpartition(keys, count)[:count])
 
 
-# ------------------------------------------------------------------------------------------------------------ blocks
+# blocks
 
 
 def blocks_of(chunks: Iterable[Inputs], size: int = BLOCK) -> Iterator[Inputs]:

@@ -45,7 +45,7 @@ def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False
         return numba.njit(**options)(function)
 
 
-# --------------------------------------------------------------------------------------------------------- threads
+# threads
 
 
 @lru_cache(maxsize=1)
@@ -186,14 +186,18 @@ class Executor:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
+    def _workers(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
+        return self._pool
+
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         items = list(items)
         if self.n_jobs == 1 or len(items) <= 1:
             return [function(item) for item in items]
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
+        workers = self._workers()
         with threads(1):
-            futures = [self._pool.submit(function, item) for item in items]
+            futures = [workers.submit(function, item) for item in items]
             try:
                 return [future.result() for future in futures]
             except BaseException:
@@ -216,13 +220,12 @@ class Executor:
             for item in items:
                 add(function(item))
             return total
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
+        workers = self._workers()
         waiting: deque[Any] = deque()
         with threads(1):
             try:
                 for item in items:
-                    waiting.append(self._pool.submit(function, item))
+                    waiting.append(workers.submit(function, item))
                     if len(waiting) > 2 * self.n_jobs:
                         add(waiting.popleft().result())
                 while waiting:
@@ -264,7 +267,7 @@ def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
     return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]
 
 
-# ---------------------------------------------------------------------------------------------------------- memory
+# memory
 
 CACHE_LINE = 64
 
@@ -292,6 +295,11 @@ def parse_memory(limit: int | float | str | None) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int | float | np.number) or not 0 < float(limit) < math.inf:
         raise InputError(f'memory_limit={limit!r}: give a positive number of bytes or a text such as "8GiB"')
     return int(limit)
+
+
+def counted(count: int, noun: str) -> str:
+    """1 row, 2,000 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def format_bytes(count: float) -> str:

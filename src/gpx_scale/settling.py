@@ -17,13 +17,12 @@ from .features import DenseFeatures
 from .inducing import InducingSolver
 from .inputs import Places
 from .params import Params, Prior
-from .progress import Journal
+from .progress import HOPELESS, Journal, Stopped
 from .rows import MemoryRows, Rows
 
 # Evaluations with the kernel held, then with everything free. Freed too early, the kernel takes a length scale at which a few
 # points explain everything: at n = 8,000, m = 1,000 (12, 56) ends 440 nats lower than (40, 40).
 HELD, TOGETHER = 30, 40
-HOPELESS = 1e12  # what the optimiser sees where there is no Cholesky factor
 FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
 STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
@@ -50,7 +49,7 @@ def settle(
                 objective.search(free, min(most, max_iter), move)
         except KeyboardInterrupt:
             journal.interrupted()
-        except _Stopped:
+        except Stopped:
             pass
     solver.places = objective.places
     return objective.params
@@ -74,10 +73,6 @@ def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarr
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
     H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())) @ vectors.T
     return H
-
-
-class _Stopped(Exception):
-    """A callback asked to stop."""
 
 
 class _Objective:
@@ -130,6 +125,6 @@ class _Objective:
             self._best, self.params, self.places = value, params, places
         self.journal.evaluated("a sample", bound.value, params.as_dict())
         if self.journal.stopped:
-            raise _Stopped
+            raise Stopped
         gradient = [(slopes.theta + along)[free], *(part.ravel() for part in (slopes.x, slopes.z) if part is not None)]
         return value / n, -np.concatenate(gradient) / n

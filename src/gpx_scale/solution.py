@@ -19,8 +19,6 @@ class Evidence:
     alpha: np.ndarray
     rows: int
     inverse_diagonal: np.ndarray | None = None
-    jitter: float = 0.0
-    condition: float = float("nan")
     information: np.ndarray | None = None
     deviation: float = 0.0
 

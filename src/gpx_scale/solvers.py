@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .basis import BasisSolver, Space
+from .basis import BasisSolver
 from .box import Box, Extent, functions_in
 from .cg import CgSolver
 from .checkpoint import Checkpoint, State
 from .errors import InputError, MemoryLimitError, SolverUnavailable
-from .evidence import Keep, Optimum, at_bound, climb, maximise_evidence
+from .evidence import Keep, Optimum, at_bound, climb, forget, maximise_evidence
 from .exact import ExactSolver
 from .grid import GridSolver
 from .inducing import InducingSolver
@@ -26,6 +26,7 @@ from .progress import Journal
 from .rows import MemoryRows, Rows
 from .runtime import Executor, threads
 from .settling import curvature, movable, settle
+from .whitened import Space
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
 CURVED = 16  # parameters up to which differences of slopes cost less than what they save; beyond, L-BFGS
@@ -151,7 +152,7 @@ class Search:
         """Length scales (the exact optimum of a subset, unless they are known or given), the plan that suits them, and the
         rows as it takes them."""
         if self.wanted and not origin.warm:
-            task = Task(rows, Prior.around(start), executor, journal, lambda params: None)
+            task = Task(rows, Prior.around(start), executor, journal, forget)
             some = _spread_and_near(rows, plan.subset)
             origin = replace(origin, params=self._length_scales(task, some, start))
         kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
@@ -262,7 +263,7 @@ class Search:
         return max(found, key=height).params
 
     def _exact_subset(self, task: Task, some: Inputs, first: Params, warm: bool = False) -> Optimum:
-        on_some = replace(task, data=some, keep=lambda params: None)
+        on_some = replace(task, data=some, keep=forget)
         exact = ExactSolver(len(some), np.float64, task.executor)
         with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
             return self._maximise(on_some, exact.evaluate, first, warm, whole=f"{len(some)} rows", tol=SUBSET_TOL)

@@ -18,9 +18,10 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from .checks import target_of
 from .errors import InputError
 from .files import needed
-from .inputs import Door, Gate, Inputs, count_rows, door_for, take, target_of, unpack
+from .inputs import Door, Gate, Inputs, count_rows, door_for, take, unpack
 from .params import real_array
 from .plan import CG_ROWS, INDUCING
 from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
@@ -155,7 +156,7 @@ def _split(frame: Any, target: str, path: Path) -> tuple[Any, Any, Any]:
     return frame.drop(columns=target), frame[target], None
 
 
-# ------------------------------------------------------------------------------------------------------------ survey
+# survey
 
 
 class Raw(NamedTuple):
@@ -321,7 +322,7 @@ def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> 
             yield inputs
 
 
-# -------------------------------------------------------------------------------------------------------------- rows
+# rows
 
 
 @dataclass(frozen=True)

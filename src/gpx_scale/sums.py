@@ -2,9 +2,9 @@
 
     G(rho) = sum_i h_i (phi_i x z_i)(phi_i x z_i)^T      b(rho) = sum_i h_i y_i (phi_i x z_i)      h_i = 1 / (1 + rho |z_i|^2)
 
-rho = sigma_w^2 / sigma_y^2. A product of functions is a sum of cosines, so G needs (2 m + 1)^p sums of h z_l z_l' cos(a.t),
-not (q d)^2 numbers a row. As functions of xi = log(1 + rho T), T the largest |z|^2, all of them are analytic within pi of the
-real axis, whatever |z_i|^2 is: a few Chebyshev nodes in xi interpolate to any digits.
+rho = (sigma_w^2 + what functions leave of k) / sigma_y^2. A product of functions is a sum of cosines, so G needs (2 m + 1)^p
+sums of h z_l z_l' cos(a.t), not (q d)^2 numbers a row. As functions of xi = log(1 + rho T), T the largest |z|^2, all of them
+are analytic within pi of the real axis, whatever |z_i|^2 is: a few Chebyshev nodes in xi interpolate to any digits.
 """
 
 from __future__ import annotations

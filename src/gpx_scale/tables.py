@@ -83,7 +83,7 @@ class Table:
         return needed("pandas", "cli").concat(found, ignore_index=True)
 
 
-# -------------------------------------------------------------------------------------------------------------- reading
+# reading
 
 
 def header_of(path: Any, way: Way = PLAIN) -> list[str]:
@@ -217,7 +217,7 @@ def _readable(path: Path) -> Iterator[None]:
         raise InputError(f"{path.name} cannot be read as a table: {said[0]}") from error
 
 
-# ----------------------------------------------------------------------------------------------------------- surveying
+# surveying
 
 
 def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False) -> None:
@@ -289,7 +289,7 @@ def _typed(frame: Any, columns: dict[str, Column]) -> Any:
     return needed("pandas", "cli").DataFrame(typed)
 
 
-# ------------------------------------------------------------------------------------------------------------- writing
+# writing
 
 WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".csv": lambda frame, path: frame.to_csv(path, index=False),

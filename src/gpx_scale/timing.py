@@ -34,9 +34,12 @@ def expected_work(plan: Plan) -> float | None:
     return None
 
 
-def multiplication_rate(n_jobs: int, size: int = 768) -> float:
+SIDE = 768  # of the matrices: a tenth of a second in all
+
+
+def multiplication_rate(n_jobs: int) -> float:
     """Flops a second of a product of matrices with this many threads, the best of five."""
-    A = np.random.RandomState(0).standard_normal((size, size))
+    A = np.random.RandomState(0).standard_normal((SIDE, SIDE))
     with threads(n_jobs):
         A @ A
         seconds = []
@@ -44,7 +47,7 @@ def multiplication_rate(n_jobs: int, size: int = 768) -> float:
             start = time.perf_counter()
             A @ A
             seconds.append(time.perf_counter() - start)
-    return 2.0 * size**3 / min(seconds)
+    return 2.0 * SIDE**3 / min(seconds)
 
 
 def in_words(seconds: float | None) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import GPXError
-from . import answering, learning, showing
+from . import answering, learning, showing  # noqa: F401 (they add their commands to the app)
 from .app import app
 
-__all__ = ["answering", "app", "learning", "main", "showing"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

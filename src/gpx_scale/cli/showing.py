@@ -9,7 +9,7 @@ from ..demos import DEMOS
 from ..errors import InputError
 from ..files import written_whole
 from ..metrics import Accuracy
-from ..plots import pyplot
+from ..plots.drawing import pyplot
 from ..report import Section, write_report
 from .app import app, is_watched
 from .learning import measured

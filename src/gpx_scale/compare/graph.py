@@ -245,18 +245,18 @@ class NetworkLasso(LocalizedLasso):
         super().__init__(lambda1, 0.0, n_neighbors, ridge, smoothing, tol, max_iter)
 
 
-def weber_points(points: np.ndarray, r: Any = 1.0, max_iter: int = 200, tol: float = 1e-6) -> np.ndarray:
-    """argmin_w sum_k r_k |w - p_k|_2 of every set of points, by Weiszfeld's iteration;  (m, k, d), r (k,) or 1 -> (m, d).
+def weber_points(points: np.ndarray, max_iter: int = 200, tol: float = 1e-6) -> np.ndarray:
+    """argmin_w sum_k |w - p_k|_2 of every set of points, by Weiszfeld's iteration;  (m, k, d) -> (m, d).
 
     A set is done once its step is below `tol` of its extent; distances below that count as that."""
-    w = np.average(points, axis=1, weights=np.broadcast_to(r, points.shape[1:2]))
+    w = points.mean(axis=1)
     near = tol * np.abs(points - w[:, None, :]).max(axis=(1, 2), initial=0.0)
     left = np.flatnonzero(near > 0)
     for _ in range(max_iter):
         if not left.size:
             break
         apart = points[left] - w[left, None, :]
-        pull = r / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), near[left, None])
+        pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), near[left, None])
         step = np.einsum("mk,mkd->md", pull, apart) / pull.sum(axis=1, keepdims=True)
         w[left] += step
         left = left[np.abs(step).max(axis=1) > near[left]]

@@ -17,6 +17,7 @@ from sklearn.utils.extmath import randomized_svd
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import GPXWarning, InputError
+from ..params import whole
 
 # The paper has vectors of 512 dimensions from sentence-transformers, and does not name the model: this one is multilingual.
 ENCODER = "distiluse-base-multilingual-cased-v2"
@@ -27,9 +28,7 @@ def bag_of_words(min_count: int = 2) -> CountVectorizer:
 
     The paper's cut-offs are 2 for Paper and 5 for Drug: `min_count` of what `load_paper` and `load_drug` return.
     """
-    if isinstance(min_count, bool) or not isinstance(min_count, int | np.integer) or min_count < 1:
-        raise InputError(f"min_count={min_count!r}: give a number of documents, 1 or more")
-    return CountVectorizer(binary=True, min_df=int(min_count))
+    return CountVectorizer(binary=True, min_df=whole(min_count, "min_count", least=1))
 
 
 def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_state: Any = 0) -> LSA | SentenceEncoder:

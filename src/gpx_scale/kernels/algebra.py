@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..checks import table_of
 from ..errors import InputError, SolverUnavailable
-from ..inputs import table_of
 
 
 class Kernel(abc.ABC):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from ..checks import bounded, symmetric
 from ..errors import InputError
-from ..inputs import bounded, symmetric
 from ..params import moderate, real_array
 from .algebra import Kernel
 

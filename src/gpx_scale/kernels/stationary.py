@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 
 from .. import jit
+from ..checks import LARGEST_NUMBER
 from ..errors import InputError
 from ..features import SparseFeatures
-from ..inputs import LARGEST
 from ..params import LARGEST_SQUARE, moderate
 from .algebra import Kernel
 from .spectral import density
@@ -166,7 +166,7 @@ class Stationary(Kernel):
             )
         with np.errstate(over="ignore"):
             scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(self.scales)
-        if not np.abs(scaled).max(initial=0.0) < LARGEST:
+        if not np.abs(scaled).max(initial=0.0) < LARGEST_NUMBER:
             raise InputError(f"theta2={self.theta2!r} is too small beside X: squared distances over it overflow")
         scaled = scaled.astype(dtype, copy=False)
         if isinstance(x, SparseFeatures):

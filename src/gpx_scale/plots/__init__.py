@@ -1,7 +1,6 @@
 """Pictures of explanations (extra [plot], matplotlib): red adds to the prediction, blue takes away, and how sure that is."""
 
 from .document import plot_text
-from .drawing import pyplot
 from .overview import plot_dependence, plot_map, plot_summary
 from .sample import plot_contributions, plot_image, plot_images
 
@@ -13,5 +12,4 @@ __all__ = [
     "plot_map",
     "plot_summary",
     "plot_text",
-    "pyplot",
 ]

@@ -35,10 +35,6 @@ def label_of(name: Any, longest: int = LONGEST) -> str:
     return name.replace("$", r"\$")
 
 
-def count_of(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 def percent(share: float) -> str:
     return f"{100.0 * share:.4g}%"
 

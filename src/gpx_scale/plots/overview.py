@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from ..errors import InputError
 from ..explanation import Explanation
 from ..inputs import take, unpack
+from ..runtime import counted
 from ..text import SURE
 from .drawing import (
     BLUE,
@@ -20,7 +21,6 @@ from .drawing import (
     axes_of,
     column_of,
     contribution_to,
-    count_of,
     evenly,
     label_of,
     percent,
@@ -72,7 +72,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     ax.set_xlabel(f"{contribution_to(explanation)}{meaning}")
     ax.set_ylabel("feature (samples that have it)" if sparse else "feature")
     kept = f"the {len(labels)} most important of " if len(labels) < len(names) else ""
-    ax.set_title(f"{kept}{count_of(len(names), 'feature')}, {count_of(len(explanation), 'sample')}")
+    ax.set_title(f"{kept}{counted(len(names), 'feature')}, {counted(len(explanation), 'sample')}")
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     if coloured:

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation, dense
+from ..runtime import counted
 from .drawing import (
     BLUE,
     PALE,
@@ -17,7 +18,6 @@ from .drawing import (
     SIGNED,
     axes_of,
     contribution_to,
-    count_of,
     label_of,
     number_of,
     percent,
@@ -47,7 +47,7 @@ def plot_contributions(
         reach, meaning = row_of(one.contributions_std), "; error bars: one standard deviation"
     labels = [f"{label_of(one.feature_names[features[e]])} = {number_of(values[e])}" for e in shown]
     if others.size:
-        labels.append(count_of(others.size, "other"))
+        labels.append(counted(others.size, "other"))
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.4 + 0.28 * max(1, len(labels)))
     widths, bars = contributions[shown], {"ecolor": "black", "elinewidth": 1.2, "capsize": 2.5}
     colours = np.where(widths >= 0, RED, BLUE)
