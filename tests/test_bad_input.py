@@ -287,9 +287,6 @@ def test_broken_questions_are_named(call, words):
         call(GPXRegressor(optimizer=None).fit(X, y))
 
 
-# ------------------------------------------------------------------------------------- what could go wrong, and once did
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "rq"])
 def test_clusters_far_apart_keep_their_digits(kernel):
     """|x|^2 / theta2 of 1e12: a product instead of differences would leave no digit of the distances."""

@@ -48,7 +48,7 @@ def fitted(kernel, X, y, Z, noise=NOISE, **arguments):
     return GPXRegressor(kernel, **{**given, **arguments}).fit(X, y, Z)
 
 
-# ------------------------------------------------------------------------------------------------- spectral densities
+# spectral densities
 
 DENSITIES = {
     "rbf": kernels.RBF(1.3, 2.0),
@@ -82,7 +82,7 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
         assert_allclose(slopes[:, t], (up - down) / 2e-6, rtol=1e-6, atol=1e-9)
 
 
-# -------------------------------------------------------------------------------------------------- functions and sums
+# functions and sums
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -138,7 +138,7 @@ def test_without_noise_of_the_weights_one_node_is_enough():
     assert_array_equal(nodes.at(0.0)[0], [1.0])
 
 
-# ------------------------------------------------------------------------------------------------------------- evidence
+# evidence
 
 EXACT = {
     "rbf": lambda p: kernels.RBF(1.3, 6.0),
@@ -319,7 +319,7 @@ def test_the_information_is_near_the_curvature():
     assert (np.linalg.eigvalsh(found) > 0).all()
 
 
-# --------------------------------------------------------------------------------------------------------------- search
+# search
 
 
 @pytest.mark.parametrize("ard", [False, True])
@@ -378,7 +378,7 @@ def test_coefficients_are_found_with_honest_deviations():
     assert_allclose(total, model.predict(query.X, query.Z), rtol=1e-12, atol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------ where rows are, and threads
+# where rows are, and threads
 
 
 def test_threads_and_streams_give_the_same_model(tmp_path):
@@ -470,7 +470,7 @@ def test_samples_have_the_posterior_s_moments():
     assert_allclose(np.cov(draws), cov, atol=0.03)
 
 
-# ------------------------------------------------------------------------------------------------------------ bad input
+# bad input
 
 
 @pytest.mark.parametrize("solver", ["basis", "grid"])
@@ -592,7 +592,7 @@ def test_hardly_any_rows(n):
     assert np.isfinite(model.explain(X, Z).weights_std).all()
 
 
-# ----------------------------------------------------------------------------------------------------------------- plan
+# plan
 
 
 def test_auto_takes_a_basis_for_few_columns_and_says_why():

@@ -39,7 +39,7 @@ def system(executor, n=700, rank=60, form=Stored, **given):
     return problem, C, P, dense
 
 
-# ------------------------------------------------------------------------------------------------------------ solves
+# solves
 
 
 @pytest.mark.parametrize("form", [Stored, Covariance])
@@ -86,7 +86,7 @@ def test_lanczos_gives_the_log_determinant(executor):
     assert logs.mean() == pytest.approx(truth, abs=4 * logs.std() / np.sqrt(200) + 0.01)
 
 
-# ----------------------------------------------------------------------------------------------------- its gradient
+# its gradient
 
 
 @pytest.mark.parametrize("theta2", [2.5, (2.5, 1.0, 4.0)])
@@ -125,7 +125,7 @@ def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(executor):
     assert np.abs(gradient(other) - value).max() > 0
 
 
-# ----------------------------------------------------------------------------------------------------- the posterior
+# the posterior
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_it_travels(pair):
     assert_allclose(again.predict(Xq[:9], return_std=True)[1], iterative.predict(Xq[:9], return_std=True)[1], rtol=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------------- whole fits
+# whole fits
 
 
 def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
@@ -311,7 +311,7 @@ def test_gram_matrices_and_functions_are_solved_but_not_sampled():
         b.sample_y(K_query, problem.Z_query)
 
 
-# ------------------------------------------------------------------------------------------------------------- paths
+# paths
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_inflation_covers_chi_square():
     assert np.mean(variance < 1) == pytest.approx(0.01, abs=0.004)
 
 
-# --------------------------------------------------------------------------------------------------------- bad input
+# bad input
 
 
 def test_duplicates_without_noise_are_an_error_or_recorded():

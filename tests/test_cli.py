@@ -59,7 +59,7 @@ def written(tmp_path, text, name="table.csv", encoding="utf-8"):
     return path
 
 
-# --------------------------------------------------------------------------------------------------------- commands
+# commands
 
 
 def test_help_teaches(capsys):
@@ -255,7 +255,7 @@ def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
     assert "https://" not in page
 
 
-# ------------------------------------------------------------------------------------------------------ kinds of files
+# kinds of files
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.parquet", "t.csv.gz", "t.tsv.gz"])
@@ -558,7 +558,7 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-# ------------------------------------------------------------------------------------------------------- long tables
+# long tables
 
 
 def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
@@ -617,7 +617,7 @@ def test_a_million_rows(tmp_path, capsys):
     assert fitted.score(frame[:2000][[*"abcde", "kind"]], frame["y"][:2000]) > 0.9
 
 
-# ------------------------------------------------------------------------------------------------- people and pipes
+# people and pipes
 
 
 def run_on_a_terminal(arguments):

@@ -41,7 +41,7 @@ class Linear:
         return np.asarray(X) @ self.slopes
 
 
-# ---------------------------------------------------------------------------------------------------------- graphs
+# graphs
 
 
 def small(lambda1=0.7, lambda2=0.3, n=9, d=3):
@@ -186,7 +186,7 @@ def test_methods_are_searched_as_estimators_are(halves):
     assert compare.NetworkLasso(3.0).get_params()["lambda1"] == 3.0
 
 
-# ------------------------------------------------------------------------------------------------ Gaussian processes
+# Gaussian processes
 
 
 def test_gpr_escapes_short_length_scales():
@@ -232,7 +232,7 @@ def test_kl_is_what_its_formula_says():
     assert np.allclose(compare.KL(ard, delta=delta).fit(X, X[:, 0]).weights(rows), expected, rtol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- linear, agnostic
+# linear, agnostic
 
 
 def test_linear_methods_have_one_weight_vector(halves):
@@ -328,7 +328,7 @@ def test_packages_repeat_themselves_and_are_pickled(halves):
     assert compare.SHAP(box)._selection(np.ones(2000)) == "aic"
 
 
-# ------------------------------------------------------------------------------------------------------------- door
+# door
 
 
 @pytest.mark.parametrize("name", [name for name in compare.__all__ if name != "Method"])

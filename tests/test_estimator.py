@@ -42,7 +42,7 @@ def same_words(a, b):
     return [[len(set(s.split()) & set(t.split())) + 1.0 * (s == t) for t in b] for s in a]
 
 
-# ------------------------------------------------------------------------------------------------------ conventions
+# conventions
 
 
 @pytest.mark.parametrize("solver", ["auto", "cg", "inducing"])
@@ -107,7 +107,7 @@ def test_score_is_r2_and_unfitted_says_so(fitted, diabetes):
         GPXRegressor().predict(X)
 
 
-# ------------------------------------------------------------------------------------------------------ explanations
+# explanations
 
 
 def test_contributions_add_up_in_the_user_s_units(fitted, diabetes):
@@ -186,7 +186,7 @@ def test_standardised_evidence_is_in_the_user_s_units(problem):
     assert model.log_marginal_likelihood() == pytest.approx(expected, rel=1e-10)
 
 
-# -------------------------------------------------------------------------------------------------- hyperparameters
+# hyperparameters
 
 
 def test_theta_is_the_logs_and_the_gradient_is_by_them(problem):
@@ -279,7 +279,7 @@ def test_parameters_at_a_bound_are_named():
     assert "theta1" in str(unscaled.fit_report_).split("at a bound")[1]
 
 
-# --------------------------------------------------------------------------------------------------------- kinds of x
+# kinds of x
 
 
 def test_z_of_one_is_gaussian_process_regression(diabetes):

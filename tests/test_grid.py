@@ -42,7 +42,7 @@ def rough(n, seed=0):
     return Varying(X, (weights * Z).sum(axis=1) + 0.2 * random.standard_normal(n), Z, ["1", "z"], weights)
 
 
-# -------------------------------------------------------------------------------------------------------- interpolation
+# interpolation
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -93,7 +93,7 @@ def test_derivatives_are_those_of_the_products(name):
         assert_allclose(tangents[:, t], dC[:, 0], rtol=1e-4, atol=1e-5)
 
 
-# ---------------------------------------------------------------------------------------------------------- convergence
+# convergence
 
 FINE = {1: (2.0, 8.0), 2: (2.0, 6.0), 3: (1.5, 4.0)}
 LEFT = {"rbf": 0.1, "ard": 0.1, "matern52": 0.5, "matern12": 5.0, "rq": 0.2, "product": 0.5}
@@ -137,7 +137,7 @@ def test_evidence_and_posterior_are_near_the_exact_ones(name, p):
     assert gradient.shape == model.theta_.shape
 
 
-# --------------------------------------------------------------------------------------------------------------- fitted
+# fitted
 
 
 def test_auto_takes_a_grid_for_short_length_scales():

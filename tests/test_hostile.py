@@ -26,7 +26,7 @@ X, y = make_problem(n=12, p=2, d=2).X, make_problem(n=12).y[:12]
 given = {"optimizer": None, "random_state": 0}
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers
+# numbers
 
 
 @pytest.mark.parametrize("standardize", [True, False])
@@ -128,7 +128,7 @@ def test_measures_and_methods_refuse_what_is_no_table(odd):
         compare.GPR().fit(odd, y)
 
 
-# ---------------------------------------------------------------------------------------------------------- arguments
+# arguments
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_kernels_look_at_tables_of_numbers_only():
             kernels.RBF(1.0, (1.0, 2.0, 3.0))(table)
 
 
-# ----------------------------------------------------------------------------------------------- containers and parts
+# containers and parts
 
 
 @pytest.mark.parametrize("pair", [(None, X), (X, np.array(3.0)), (X, [[1.0], [1.0, 2.0]]), (3.0, 3.0), (X, None)])

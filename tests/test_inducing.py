@@ -42,7 +42,7 @@ def solver_at(places):
     return InducingSolver(Choice(len(places), "given", 0, places), Executor(1), Journal())
 
 
-# ------------------------------------------------------------------------------------------------------------- bound
+# bound
 
 
 @settings(max_examples=30, deadline=None)
@@ -118,7 +118,7 @@ def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
     assert_allclose(model.log_marginal_likelihood_value_, expected, rtol=1e-3)
 
 
-# --------------------------------------------------------------------------------------------------------- posterior
+# posterior
 
 
 @settings(max_examples=25, deadline=None)
@@ -198,7 +198,7 @@ def test_kernels_that_are_given():
         gram.partial_fit(asked, problem.y[:5], problem.Z_query)
 
 
-# ------------------------------------------------------------------------------------------------------------ points
+# points
 
 
 def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
@@ -292,7 +292,7 @@ def test_auto_knows_when():
         make_plan(1000, 5, 5, solver="cg", stream=True)
 
 
-# ---------------------------------------------------------------------------------------------------------- searches
+# searches
 
 
 def test_one_and_two_threads_find_the_same():
@@ -371,7 +371,7 @@ def test_restarts_are_of_the_subset():
         GPXRegressor(solver="inducing", n_inducing=20, n_restarts=count, random_state=0).fit(X, y).fit_report_.evaluations
         for count in (0, 2)
     )
-    assert with_two["a sample"] > without["a sample"]
+    assert with_two["300 rows"] > without["300 rows"]  # the subset is all of them here, and solved exactly
     assert with_two["all rows"] <= without["all rows"] < 20
 
 
@@ -408,7 +408,7 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
     assert np.isfinite(model.predict(X[:5])).all()
 
 
-# ------------------------------------------------------------------------------------------------------- partial_fit
+# partial_fit
 
 
 @pytest.mark.parametrize("cuts", [(30,), (1, 2, 57), (59,)])

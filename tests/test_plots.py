@@ -96,7 +96,7 @@ def test_without_matplotlib_plots_name_the_extra(monkeypatch):
         plots.drawing.pyplot()
 
 
-# --------------------------------------------------------------------------------------------------------------- bars
+# bars
 
 
 def test_plot_of_one_explanation(problem):
@@ -169,7 +169,7 @@ def test_a_document_without_known_words_says_so():
     assert "none of the features" in ax.texts[0].get_text()
 
 
-# ------------------------------------------------------------------------------------------------------------- images
+# images
 
 
 @pytest.mark.parametrize("kind", [some, words])
@@ -219,7 +219,7 @@ def test_shapes_and_kinds_that_do_not_fit_are_named():
         plots.plot_images(some(), [0, 1], (1, 5), titles=["a"])
 
 
-# ------------------------------------------------------------------------------------------------------------ summary
+# summary
 
 
 def test_a_summary_has_a_point_for_every_sample():
@@ -279,7 +279,7 @@ def test_points_are_spread_alike_every_time_and_one_is_on_its_line():
     assert len(set(overview._spread(np.zeros(9)))) == 9
 
 
-# --------------------------------------------------------------------------------------------------------- dependence
+# dependence
 
 
 @pytest.fixture(scope="module")
@@ -354,7 +354,7 @@ def test_categories_stay_at_what_is_most_frequent():
     np.testing.assert_allclose(line.get_ydata(), expected.weights[:, at])
 
 
-# --------------------------------------------------------------------------------------------------------------- maps
+# maps
 
 
 def test_a_map_shows_the_coefficient_and_where_it_is_unsure():
@@ -399,7 +399,7 @@ def test_a_map_of_words_has_the_samples_with_the_word():
         plots.plot_map(explanation, 1, places[:3])
 
 
-# --------------------------------------------------------------------------------------------------------------- text
+# text
 
 REASONS = [
     Reason("great", 1.0, 2.0, 2.0, 0.1),
@@ -449,7 +449,7 @@ def test_texts_of_nothing():
     assert not plots.plot_text("nothing of it", REASONS).patches
 
 
-# ----------------------------------------------------------------------------------------------------- all the pictures
+# all the pictures
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def adds_up(sample):
     return sample["base"] + sum(reason[4] for reason in sample["reasons"]) + sample["others"][1]
 
 
-# ------------------------------------------------------------------------------------------------------ without a browser
+# without a browser
 
 
 def test_the_page_needs_nothing_from_elsewhere(tmp_path, diabetes):
@@ -336,7 +336,7 @@ def test_without_jinja2_the_extra_is_named(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-# --------------------------------------------------------------------------------------------------------- in a browser
+# in a browser
 
 ARGUMENTS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"

@@ -57,7 +57,7 @@ def text_problem(n=800, m=40, seed=0, **more):
 GIVEN = {"theta1": 0.8, "theta2": 6.0, "sigma_w": 0.1, "sigma_y": 0.4, "optimizer": None, "standardize": False}
 
 
-# ------------------------------------------------------------------------------------------------ sparse is dense
+# sparse is dense
 
 
 @given(problem=problems(largest=30, widest=12, shares=(0.0, 0.1, 0.4)))
@@ -259,7 +259,7 @@ def test_every_way_to_exact_deviations(dtype, m):
         assert_allclose(found.weights_std[[i]].data, np.sqrt(cov.diagonal()[Zq[i] != 0]), rtol=1e-8)
 
 
-# -------------------------------------------------------------------------------------------------------- pairs
+# pairs
 
 
 def test_the_pairs_are_those_that_share_a_feature(executor):
@@ -324,7 +324,7 @@ def test_rows_of_sparse_features():
         )
 
 
-# -------------------------------------------------------------------------------------------------------- solver
+# solver
 
 
 @pytest.fixture(scope="module", params=["binary", "tfidf"])
@@ -457,7 +457,7 @@ def test_joint_covariance_of_pairs(pair):
     assert (b.diagonal() >= a.diagonal() * (1 - 1e-9)).all()
 
 
-# ------------------------------------------------------------------------------------------- plan, memory, bad input
+# plan, memory, bad input
 
 
 def test_the_plan_takes_pairs_below_half_and_says_why():
@@ -541,7 +541,7 @@ def test_one_and_two_rows(solver, n):
     assert np.isfinite(model.predict([[0.5]], CSR(np.ones((1, 2))), return_std=True)).all()
 
 
-# -------------------------------------------------------------------------------------------------- ecosystem
+# ecosystem
 
 
 def test_cross_validation_and_grid_search_with_sparse_pairs():
@@ -586,9 +586,6 @@ def test_pickles_and_checkpoints(tmp_path):
     Z[0, 0] += 1.0
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(solver="cg", checkpoint=tmp_path / "fit.npz").fit(X, y, CSR(Z))
-
-
-# ------------------------------------------------------------------------------------- what could go wrong, and once did
 
 
 @pytest.mark.parametrize("sigma_y", [0.2, 0.01, 1e-4])

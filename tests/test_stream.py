@@ -81,7 +81,7 @@ def test_text_through_transformers_that_are_fitted():
     assert sp.issparse(model.explain(texts[:3]).weights)
 
 
-# ------------------------------------------------------------------------------------------------- files, memory maps
+# files, memory maps
 
 
 def test_a_folder_of_files(tmp_path):
@@ -148,7 +148,7 @@ def test_a_memory_map(tmp_path, dtype):
         GPXRegressor(**ARGUMENTS).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1])
 
 
-# --------------------------------------------------------------------------------------------------------- bad input
+# bad input
 
 
 def fit(factory, **more):
@@ -287,7 +287,7 @@ def test_progress_over_chunks_is_told(capsys, monkeypatch):
     assert "posterior 1.00 700 of 700 rows" in told
 
 
-# ------------------------------------------------------------------------------------------------------- what it is of
+# what it is of
 
 
 def test_blocks_do_not_depend_on_chunks():

@@ -109,16 +109,16 @@ _PLAIN = (
     *(Scaling, Gate, Door, DenseFeatures, Plan, Extent, Posterior, FitReport, PriorPath, Asked, CgParts),
     *(Grid, GridParts, Interpolated, Statistics, InducingParts, Box, Nodes, Sums, Space, BasisParts),
 )
-KINDS = {
-    **{one.__name__: Kind(_fields_of, one) for one in _PLAIN},
-    **{one.__name__: Kind(_fields_of, _rows(one)) for one in (Inputs, Places)},
-    "SparseFeatures": Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
-    "ExactParts": Kind(_packed, _unpacked),
-    "Neighbourhood": Kind(_some("data", "params", "shared", "nearby"), Neighbourhood.again),  # the rest is computed again
-    "PathBank": Kind(_some("paths", "solved"), PathBank),
-    "XZ": Kind(_fields_of, XZ),
+OURS: dict[type, Kind] = {
+    **{one: Kind(_fields_of, one) for one in _PLAIN},
+    **{one: Kind(_fields_of, _rows(one)) for one in (Inputs, Places)},
+    SparseFeatures: Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
+    ExactParts: Kind(_packed, _unpacked),
+    Neighbourhood: Kind(_some("data", "params", "shared", "nearby"), Neighbourhood.again),  # the rest is computed again
+    PathBank: Kind(_some("paths", "solved"), PathBank),
+    XZ: Kind(_fields_of, XZ),
 }
-OURS = {*_PLAIN, Inputs, Places, SparseFeatures, ExactParts, Neighbourhood, PathBank, XZ}
+KINDS = {one.__name__: kind for one, kind in OURS.items()}
 
 # Transformers: made without their constructors, of attributes that this file's rules can say. A pipeline's `memory` is a
 # folder that pickles are read from, and stays behind.
@@ -174,7 +174,7 @@ class _Writer:
         if isinstance(value, list):
             return [self.node(item, f"{where}[{k}]") for k, item in enumerate(value)]
         if type(value) in OURS:
-            kept = KINDS[type(value).__name__].take(value)
+            kept = OURS[type(value)].take(value)
             return {"is": type(value).__name__, "of": {name: self.node(kept[name], f"{where}.{name}") for name in kept}}
         if isinstance(value, tuple) and type(value) is tuple:
             return {"is": "tuple", "of": self.node(list(value), where)}

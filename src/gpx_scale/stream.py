@@ -310,16 +310,22 @@ def gate_for(takes: str, x_transformer: Any, z_transformer: Any) -> Gate:
 
 def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> Iterator[Inputs]:
     """Behind a door that is known; `check` knows the names of X's columns."""
+    for chunk, raw, _ in read_through(door.gate, source, (door.sparse_x, door.sparse_z)):
+        with named(chunk):
+            check(raw.X)
+            door.must_match(raw.x, raw.Z, raw.separate)
+            inputs = door.training(raw.x, raw.Z, raw.y)
+        yield inputs
+
+
+def read_through(gate: Gate, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
+    """One pass: chunks that have rows, these through the gate, and how many came before."""
     start = 0
     for chunk in source():
         if not is_empty(chunk):
-            raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
-            with named(chunk):
-                check(raw.X)
-                door.must_match(raw.x, raw.Z, raw.separate)
-                inputs = door.training(raw.x, raw.Z, raw.y)
+            raw = through(gate, chunk, start, sparse)
+            yield chunk, raw, start
             start += len(raw.y)
-            yield inputs
 
 
 # rows
@@ -358,18 +364,13 @@ class StreamRows(SurveyedRows):
     ) -> StreamRows:
         """After one pass that surveys all chunks."""
         survey: Survey | None = None
-        start = 0
-        for chunk in source():
-            if is_empty(chunk):
-                continue
-            raw = through(gate, chunk, start)
+        for chunk, raw, start in read_through(gate, source):
             found = Survey.of(chunk.name, raw, start, keep, seed)
             if survey is None:
                 survey = found
             else:
                 survey += found
-            start += len(raw.y)
-            tell(start, 0)
+            tell(start + len(raw.y), 0)
         if survey is None:
             raise InputError("the stream has no rows")
         return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source)
@@ -378,21 +379,18 @@ class StreamRows(SurveyedRows):
         return executor.add_up(task, told(blocks_of(self._chunks()), len(self), tell))
 
     def _chunks(self) -> Iterator[Inputs]:
-        expected, start = iter(self.survey.prints), 0
-        for chunk in self.source():
-            if is_empty(chunk):
-                continue
-            raw = through(self.door.gate, chunk, start, (self.door.sparse_x, self.door.sparse_z))
+        expected, seen = iter(self.survey.prints), 0
+        for chunk, raw, start in read_through(self.door.gate, self.source, (self.door.sparse_x, self.door.sparse_z)):
             if (before := next(expected, None)) is None:
                 raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
             Print.of(chunk.name, raw).must_be(before)
             with named(chunk):
                 inputs = self.door.training(raw.x, raw.Z, raw.y, self.standardize)
-            start += len(raw.y)
+            seen = start + len(raw.y)
             yield inputs
         if (missing := next(expected, None)) is not None:
             raise InputError(
-                f"the stream ended before {missing.name}, after {start:,} of {len(self):,} rows: "
+                f"the stream ended before {missing.name}, after {seen:,} of {len(self):,} rows: "
                 "it must bring the same rows every time (a generator is used up: give the function that makes it)"
             )
 
