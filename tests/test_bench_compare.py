@@ -158,7 +158,7 @@ def test_runs_without_limits_are_compared_plainly(bench, suite):
     assert bench.main([base, head]) == 1
 
 
-# --------------------------------------------------------------------------------------------------- flops by formula
+# flops by formula
 
 
 def test_flops_are_those_of_the_operations_that_ran(modules):
@@ -203,7 +203,7 @@ def test_every_case_has_a_name_of_its_own(modules):
     assert len(set(names)) == len(names)
 
 
-# ------------------------------------------------------------------------------------------- exponents and projections
+# exponents and projections
 
 
 def test_exponents_are_those_of_a_power_law(modules):

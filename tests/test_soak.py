@@ -41,7 +41,7 @@ GROWTH = 0.05
 STUCK = 300.0  # seconds that no round takes: jobs are tenths of a second alone, and a minute on cores held by others
 
 
-# ------------------------------------------------------------------------------------------------------------- jobs
+# jobs
 
 
 def told(explanation):
@@ -173,7 +173,7 @@ def shared_models():
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- load
+# load
 
 
 class Load:
@@ -300,7 +300,7 @@ def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, cap
         assert growth(sizes) <= GROWTH, sizes
 
 
-# ------------------------------------------------------------------------------------- what the load would not overlook
+# what the load would not overlook
 
 
 KEPT = []
