@@ -78,8 +78,8 @@ tables: $(VENV)/.installed-test
 	$(BIN)/python bench/tables.py
 
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests bench
-	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs
