@@ -19,7 +19,8 @@ from scipy.spatial.distance import cdist
 from gpx_scale import GPXRegressor, datasets, jit, kernels
 from gpx_scale.covariance import Covariance
 from gpx_scale.exact import ExactSolver
-from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.features import DenseFeatures
+from gpx_scale.inputs import Inputs
 from gpx_scale.params import Params
 from gpx_scale.runtime import FASTMATH, Executor, effective_jobs, slices, threads
 from measure import in_turn, peak_bytes, report, seconds, steady

@@ -27,10 +27,10 @@ from gpx_scale.box import Extent
 from gpx_scale.cg import CgSolver
 from gpx_scale.covariance import Covariance, Stored
 from gpx_scale.exact import ExactSolver
-from gpx_scale.features import SparseFeatures
+from gpx_scale.features import DenseFeatures, SparseFeatures
 from gpx_scale.grid import Grid, GridCovariance, GridSolver, Interpolated
 from gpx_scale.inducing import InducingSolver
-from gpx_scale.inputs import DenseFeatures, Inputs
+from gpx_scale.inputs import Inputs
 from gpx_scale.kernels import RBF
 from gpx_scale.lowdim import BASIS_MOST
 from gpx_scale.pairs import Pairs, SparseCovariance
