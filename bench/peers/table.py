@@ -128,7 +128,7 @@ def _no_more(a: float, b: float) -> bool:
 
 
 def _times(a: float, b: float) -> str:
-    return f"{a / b:.2g} times" if b > ROUNDING else f"{a:.1e} over"
+    return f"{a / b:.3g} times" if b > ROUNDING else f"{a:.1e} over"
 
 
 def _title(task: dict[str, Any]) -> str:
