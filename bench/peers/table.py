@@ -152,7 +152,7 @@ def _cell(who: str, entry: dict[str, Any]) -> str:
 def _ratio(pair: Pair) -> str:
     if pair.ratio is None:
         return "-"
-    return f"{pair.ratio:.0f}" if pair.ratio >= 10 else f"{pair.ratio:.2g}"
+    return f"{pair.ratio:.3g}"
 
 
 def _number(value: float | None) -> str:
