@@ -114,7 +114,8 @@ class Stationary(Kernel):
         elif np.ndim(self.theta2) == 0:
             object.__setattr__(self, "theta2", moderate(self.theta2, "theta2", most=LARGEST_SQUARE))
         else:
-            values = tuple(moderate(value, "theta2", most=LARGEST_SQUARE) for value in np.asarray(self.theta2).ravel().tolist())
+            given = np.asarray(self.theta2).ravel().tolist()
+            values = tuple(moderate(value, "theta2", most=LARGEST_SQUARE) for value in given)
             if not values:
                 raise InputError("theta2 is empty: give a number, or one a column")
             object.__setattr__(self, "theta2", values)
