@@ -19,6 +19,7 @@ from gpx_scale import (
     make_plan,
     metrics,
 )
+from gpx_scale.compare.graph import weber_points
 from gpx_scale.errors import NotConverged, NotPositiveDefinite
 from problems import make_problem
 
@@ -294,3 +295,9 @@ def test_similarities_whose_squares_overflow_are_refused(solver):
     model = GPXRegressor("precomputed", solver=solver, **given).fit(K, y, X)
     with pytest.raises(InputError, match="Gram matrix has entries beyond"):
         model.predict(1e300 * K, X)
+
+
+@pytest.mark.parametrize("unit", [1e-300, 5e-324, 1e140])
+def test_weber_points_in_any_unit(unit):
+    points = np.array([[[0.0, 0.0], [4.0, 0.0], [0.0, 2.0], [4.0, 2.0]]])
+    assert_allclose(weber_points(points * unit) / unit, [[2.0, 1.0]], rtol=1e-5)

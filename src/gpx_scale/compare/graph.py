@@ -250,16 +250,16 @@ def weber_points(points: np.ndarray, max_iter: int = 200, tol: float = 1e-6) -> 
 
     A set is done once its step is below `tol` of its extent; distances below that count as that."""
     w = points.mean(axis=1)
-    near = tol * np.abs(points - w[:, None, :]).max(axis=(1, 2), initial=0.0)
-    left = np.flatnonzero(near > 0)
+    extent = np.abs(points - w[:, None, :]).max(axis=(1, 2), initial=0.0)
+    left = np.flatnonzero(extent > 0)
     for _ in range(max_iter):
         if not left.size:
             break
-        apart = points[left] - w[left, None, :]
-        pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), near[left, None])
+        apart = (points[left] - w[left, None, :]) / extent[left, None, None]  # so that no unit is too small for its inverse
+        pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), tol)
         step = np.einsum("mk,mkd->md", pull, apart) / pull.sum(axis=1, keepdims=True)
-        w[left] += step
-        left = left[np.abs(step).max(axis=1) > near[left]]
+        w[left] += step * extent[left, None]
+        left = left[np.abs(step).max(axis=1) > tol]
     return w
 
 
