@@ -69,10 +69,12 @@ def _measures(method: Any, split: Split) -> Iterator[tuple[str, float]]:
 def length_scale(split: Split, seed: int) -> Tried:
     """GPX, and LIME and SHAP of GPR, with theta2 at the evidence's maximum, at the median squared distance, where the paper
     starts, and halfway (of logs); other parameters at their best."""
-    X, rows = split.X_test, split.X_test[: ROWS.get(split.name)]
+    X, rows, ones = split.X_test, split.X_test[: ROWS.get(split.name)], np.ones((len(split.y), 1))
+    weighted = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
+    plain = GPXRegressor(standardize=False, sigma_w=0.0, random_state=seed).fit(split.X, split.y, ones)
     for where, share in (("at its best", 0.0), ("halfway to the median", 0.5), ("at the median", 1.0)):
-        gpx, gpr = _held(split, share, seed), compare.GPR()
-        gpr.model_ = _held(split, share, seed, plain=True)
+        gpx, gpr = _held(split, None, weighted, share), compare.GPR()
+        gpr.model_ = _held(split, ones, plain, share)
         gpr.n_features_in_ = gpr.n_readable_ = X.shape[1]
         variant, W = f"theta2 {where}", gpx.explain(X, std=False, dense=True).weights
         yield "GPX", variant, "nats", gpx.log_marginal_likelihood_value_
@@ -98,8 +100,7 @@ def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, 
     yield "GPR+LIME", "slopes", compare.LIME(gpr, quartiles=False, random_state=seed)
     wide = 3.0 * np.sqrt(split.X.shape[1])
     yield "GPR+LIME", "slopes, wide kernel", compare.LIME(gpr, quartiles=False, kernel_width=wide, random_state=seed)
-    if split.name != "Wine":
-        yield "GPR+SHAP", "as in the tables", compare.SHAP(gpr, random_state=seed)
+    yield "GPR+SHAP", "as in the tables", compare.SHAP(gpr, random_state=seed)
     yield "GPR+SHAP", "background of 0", compare.SHAP(gpr, background=np.zeros((1, split.X.shape[1])), random_state=seed)
     median = np.median(split.X, axis=0, keepdims=True)
     yield "GPR+SHAP", "background of the median", compare.SHAP(gpr, background=median, random_state=seed)
@@ -109,13 +110,11 @@ def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, 
         yield "GPR+SHAP", "10 features selected", selected
 
 
-def _held(split: Split, share: float, seed: int, plain: bool = False) -> GPXRegressor:
-    """At the evidence's maximum, or (`plain`: z = 1) at its maximum with theta2 held between there and the median."""
-    Z, sigma_w = (np.ones((len(split.y), 1)), 0.0) if plain else (None, 0.1)
-    best = GPXRegressor(standardize=False, sigma_w=sigma_w, random_state=seed).fit(split.X, split.y, Z)
+def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegressor:
+    """The evidence's maximum with theta2 at this share of the way from its best to the median squared distance, in logs."""
     if not share:
         return best
-    model = GPXRegressor(standardize=False, optimizer=None, sigma_w=sigma_w).fit(split.X, split.y, Z)
+    model = GPXRegressor(standardize=False, optimizer=None, sigma_w=best.sigma_w).fit(split.X, split.y, Z)
     theta = best.theta_.copy()
     theta[1] = (1.0 - share) * best.theta_[1] + share * model.theta_[1]
     free = np.flatnonzero(np.isfinite(theta) & (np.arange(4) != 1))

@@ -14,12 +14,11 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 
 @contextmanager
-def processes(count: int | None = None) -> Iterator[Executor]:
-    """Of one thread each: libraries read the environment as they are loaded."""
+def processes() -> Iterator[Executor]:
+    """As many as cores, of one thread each: libraries read the environment as they are loaded."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
-    cores = cpu_count()
+    workers = ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn"))  # they start with the first work
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
-    workers = ProcessPoolExecutor(count or cores, mp_context=get_context("spawn"))
     try:
         yield workers
     finally:
