@@ -73,9 +73,21 @@ class Task:
         return (self.ours | self.peers)[who]()
 
 
-def split(X: Any, y: Any, test: int, train: int | None = None, seed: int = 0) -> Rows:
+def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], Rows]:
+    """Data of `gpx_scale.datasets`, cut as in `split`: (test, train) of each size."""
+
+    def data(size: str) -> Rows:
+        from gpx_scale import datasets
+
+        found = getattr(datasets, f"load_{name}")()
+        return split(found.X, found.y, *sizes[size])
+
+    return data
+
+
+def split(X: Any, y: Any, test: int, train: int | None) -> Rows:
     """`test` rows held out, at most `train` of the others; X and y standardised by what is learnt from."""
-    order = np.random.RandomState(seed).permutation(len(y))
+    order = np.random.RandomState(0).permutation(len(y))
     rows, new = order[test:][:train], order[:test]
     shift, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
     scale[scale == 0] = 1.0

@@ -7,23 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, mse, split
-
-
-def boston(size: str) -> Rows:
-    from gpx_scale import datasets
-
-    data = datasets.load_boston()
-    test, train = {"full": (102, None), "tiny": (3, 60), "small": (3, 100)}[size]
-    return split(data.X, data.y, test, train)
-
-
-def digits(size: str) -> Rows:
-    from gpx_scale import datasets
-
-    data = datasets.load_digits()
-    test, train = {"full": (360, None), "tiny": (3, 100), "small": (3, 100)}[size]
-    return split(data.X, data.y, test, train)
+from .case import THREADS, Rows, Task, loaded, mse
 
 
 class Explained:
@@ -56,5 +40,9 @@ def task(title: str, data: Any) -> Task:
     return Task(title, data, "1 - faithfulness", unfaithful, {"GPX": lambda: Explained("GPX")}, peers)
 
 
-BOSTON = task("Boston, n = {n}: fit, and {m} predictions explained", boston)
-DIGITS = task("Digits, n = {n}: fit, and {m} predictions explained", digits)
+BOSTON = task(
+    "Boston, n = {n}: fit, and {m} predictions explained", loaded("boston", full=(102, None), tiny=(3, 60), small=(3, 100))
+)
+DIGITS = task(
+    "Digits, n = {n}: fit, and {m} predictions explained", loaded("digits", full=(360, None), tiny=(3, 100), small=(3, 100))
+)

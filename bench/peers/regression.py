@@ -9,17 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, mse, split
+from .case import THREADS, Rows, Task, loaded, mse
 
 EVALUATIONS = 100  # at most, of GPyTorch's L-BFGS, which ends by its own tolerances
-
-
-def abalone(size: str) -> Rows:
-    from gpx_scale import datasets
-
-    data = datasets.load_abalone()
-    test, train = {"full": (len(data.y) // 5, None), "tiny": (50, 200), "small": (50, 300)}[size]
-    return split(data.X, data.y, test, train)
 
 
 def median_length(X: np.ndarray) -> float:
@@ -159,7 +151,7 @@ class Sparse:
 
 ABALONE = Task(
     "Abalone, n = {n}, z = 1: fit, and {m} predictions with deviations",
-    abalone,
+    loaded("abalone", full=(835, None), tiny=(50, 200), small=(50, 300)),
     "MSE",
     mse,
     {"exact": Ours},

@@ -10,18 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, mse, split
+from .case import THREADS, Rows, Task, loaded, mse
 
 GIVEN = {"theta1": 0.23, "theta2": 23.7, "sigma_w": 0.003, "sigma_y": 0.062}
 CHECKED = 50  # queries whose deviations are compared with the formula
-
-
-def digits(size: str) -> Rows:
-    from gpx_scale import datasets
-
-    data = datasets.load_digits()
-    test, train = {"full": (360, None), "tiny": (20, 150), "small": (20, 300)}[size]
-    return split(data.X, data.y, test, train)
 
 
 class Ours:
@@ -134,7 +126,7 @@ def off_formula(rows: Rows, std: np.ndarray, entry: Any) -> dict[str, float]:
 
 DIGITS = Task(
     "Digits, n = {n}: fit, and weights with deviations of {m} images",
-    digits,
+    loaded("digits", full=(360, None), tiny=(20, 150), small=(20, 300)),
     "MSE",
     with_evidence,
     {"exact": Ours},
