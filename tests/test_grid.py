@@ -66,7 +66,7 @@ def test_cubics_are_interpolated_exactly(p):
 def test_products_are_those_of_the_interpolated_matrix(name, p):
     kernel, (X, y, Z) = KERNELS[name](p), varying(50, p)
     C = covariance_of(kernel, X, y, Z, per_length=2.0)
-    grid, W = C.on.grid, C.on.W.toarray()
+    grid, W = C.on.grid, C.on.grid.weights(X).toarray()
     each = [o + s * np.arange(c) for o, s, c in zip(grid.origin, grid.step, grid.shape, strict=True)]
     points = np.stack(np.meshgrid(*each, indexing="ij"), axis=-1).reshape(-1, p)
     S = (W @ kernel(points, points) @ W.T) * (Z @ Z.T)

@@ -15,6 +15,7 @@ ORDER = [
         "progress",
         "params",
         "jit",
+        "jit_sparse",
         "features",
         "scaling",
         "checks",

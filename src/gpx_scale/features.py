@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from . import jit
+from . import jit_sparse
 from .runtime import Executor, slices
 
 SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
@@ -195,13 +195,13 @@ class SparseFeatures(Features):
         """Entries in the order of their features: starts (d + 1,), the rows they are in, their values."""
         size = self.span.stop - self.span.start
         starts, rows, values = np.zeros(self.d + 1, np.int64), np.empty(size, np.int32), np.empty(size, self.values.dtype)
-        jit.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
+        jit_sparse.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
         return starts, rows, values
 
     def inner(self, other: SparseFeatures) -> np.ndarray:
         """An addition for every feature that two rows share."""
         out = np.empty((len(self), len(other)), self.values.dtype)
-        jit.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
+        jit_sparse.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
         return out
 
     def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:

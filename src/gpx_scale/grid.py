@@ -23,6 +23,7 @@ from .cg import CgSolver
 from .covariance import Covariance, cross
 from .inputs import Inputs
 from .iterated import CgParts
+from .jit_sparse import inner_rows, outer_rows, sparse_times
 from .pairs import single_will_do
 from .params import Params
 from .runtime import Executor, slices
@@ -30,7 +31,7 @@ from .runtime import Executor, slices
 PER_LENGTH = 5.0  # grid points a length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
 EDGE = 2  # points beyond the data, so that cubics have neighbours
 ORDER = np.arange(-1, 3)  # of the points next to x, in steps
-ROWS = 4096
+BLOCK = 4096  # rows that a worker takes at once
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,9 @@ class Grid:
             )
             columns = (columns[:, :, None] * count + (first[:, None] + ORDER)[:, None, :]).reshape(len(x), -1)
             values = (values[:, :, None] * cubics[:, None, :]).reshape(len(x), -1)
-        pointers = columns.shape[1] * np.arange(len(x) + 1)
-        return sp.csr_array((values.ravel(), columns.ravel(), pointers), shape=(len(x), self.size))
+        index = np.int32 if max(columns.size, self.size) < 2**31 else np.int64  # half the traffic of a product
+        pointers = columns.shape[1] * np.arange(len(x) + 1, dtype=index)
+        return sp.csr_array((values.ravel(), columns.ravel().astype(index), pointers), shape=(len(x), self.size))
 
     @cached_property
     def padded(self) -> tuple[int, ...]:
@@ -105,14 +107,18 @@ def per_length(sharp: float) -> float:
 
 @dataclass(frozen=True)
 class Interpolated:
-    """The rows on the grid, whatever the parameters."""
+    """The rows on the grid, whatever the parameters: W of the rows in the `order` of their cells, so that those that meet in
+    a product are near each other in memory."""
 
     grid: Grid
+    order: np.ndarray
     W: sp.csr_array
 
     @classmethod
     def of(cls, grid: Grid, x: np.ndarray) -> Interpolated:
-        return cls(grid, grid.weights(x))
+        cells = np.floor((x - grid.origin) / grid.step).astype(np.int64)
+        order = np.lexsort(cells.T[::-1])
+        return cls(grid, order, grid.weights(x[order]))
 
     @cached_property
     def back(self) -> sp.csr_array:
@@ -121,22 +127,24 @@ class Interpolated:
     @cached_property
     def single(self) -> Interpolated:
         """The same in float32."""
-        return Interpolated(self.grid, self.W.astype(np.float32))
+        return replace(self, W=self.W.astype(np.float32))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"grid": self.grid, "W": self.W}  # the rest can be had again
+        return {"grid": self.grid, "order": self.order, "W": self.W}  # the rest can be had again
 
-    def down(self, A: np.ndarray, executor: Executor) -> np.ndarray:
-        """W^T A, in the transform of the padded grid;  (n, c) -> (c, ...)."""
-        return self._transform(_times(self.back, A, executor), executor)
-
-    def _transform(self, U: np.ndarray, executor: Executor) -> np.ndarray:
-        grid = np.ascontiguousarray(U.T).reshape(-1, *self.grid.shape)
+    def down(self, Z: np.ndarray, V: np.ndarray, executor: Executor) -> np.ndarray:
+        """W^T Z_l V for every l, in the transform of the padded grid;  (n, d), (n, c) -> (d c, ...)."""
+        V, A = np.ascontiguousarray(V, Z.dtype), np.empty((len(Z), Z.shape[1] * V.shape[1]), Z.dtype)
+        executor.map(lambda rows: outer_rows(self.order[rows], Z, V, A[rows]), slices(len(A), BLOCK))
+        grid = np.ascontiguousarray(_times(self.back, A, executor).T).reshape(-1, *self.grid.shape)
         return scipy.fft.rfftn(grid, s=self.grid.padded, axes=self._axes, workers=executor.n_jobs)
 
-    def up(self, transformed: np.ndarray, executor: Executor) -> np.ndarray:
-        """W U of what has that transform;  (c, ...) -> (n, c)."""
-        return _times(self.W, self.on_grid(transformed, executor), executor)
+    def up(self, transformed: np.ndarray, Z: np.ndarray, executor: Executor) -> np.ndarray:
+        """sum_l Z_l W U_l of what has that transform;  (d c, ...), (n, d) -> (n, c)."""
+        A = _times(self.W, self.on_grid(transformed, executor), executor)
+        out = np.empty((len(Z), A.shape[1] // Z.shape[1]))
+        executor.map(lambda rows: inner_rows(self.order[rows], Z, A[rows], out), slices(len(A), BLOCK))
+        return out
 
     def on_grid(self, transformed: np.ndarray, executor: Executor) -> np.ndarray:
         """(c, ...) -> (g, c)."""
@@ -154,8 +162,9 @@ class Interpolated:
 
     def quadratic(self, block: np.ndarray) -> np.ndarray:
         """w_i^T k_near w_i of the weights of each row;  (16^p,) -> (n,)."""
-        w = self.W.data.reshape(self.W.shape[0], -1)
-        return np.einsum("ij,ij->i", w @ block.reshape(w.shape[1], -1), w)
+        w, found = self.W.data.reshape(self.W.shape[0], -1), np.empty(self.W.shape[0])
+        found[self.order] = np.einsum("ij,ij->i", w @ block.reshape(w.shape[1], -1), w)
+        return found
 
     @property
     def _axes(self) -> tuple[int, ...]:
@@ -164,7 +173,13 @@ class Interpolated:
 
 def _times(A: sp.csr_array, B: np.ndarray, executor: Executor) -> np.ndarray:
     """A B by blocks of rows;  (n, m), (m, c) -> (n, c)."""
-    return np.concatenate(executor.map(lambda rows: A[rows] @ B, slices(A.shape[0], ROWS)))
+    out = np.empty((A.shape[0], B.shape[1]), B.dtype)
+
+    def block(rows: slice) -> None:
+        sparse_times(A.indptr[rows.start : rows.stop + 1], A.indices, A.data, B, out[rows])
+
+    executor.map(block, slices(len(out), BLOCK))
+    return out
 
 
 @dataclass(frozen=True)
@@ -209,39 +224,32 @@ class GridCovariance(Covariance):
         known = np.column_stack([self._on.quadratic(each[:, t]) for t in range(each.shape[1])])
         return self.data.Z.squared()[:, None] * (self.params.kernel.diagonal_slopes(self.points) - known)
 
-    def _spread(self, V: np.ndarray) -> np.ndarray:
-        """Z_l V for every l;  (n, c) -> (n, d c)."""
-        return (self.features.array[:, :, None] * V.astype(self.dtype)[:, None, :]).reshape(len(V), -1)
+    def down(self, V: np.ndarray) -> np.ndarray:
+        """W^T Z_l V for every l, transformed;  (n, c) -> (d c, ...)."""
+        return self._used.down(self.features.array, V, self.executor)
 
-    def _gathered(self, A: np.ndarray, c: int) -> np.ndarray:
-        """sum_l Z_l A_l;  (n, d c) -> (n, c)."""
-        return np.einsum("ij,ijk->ik", self.data.Z.array, A.reshape(len(A), -1, c))  # type: ignore[attr-defined]
+    def _up(self, transformed: np.ndarray) -> np.ndarray:
+        return self._used.up(transformed, self.features.array, self.executor)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
         out = self._left[:, None] * V
         for chunk in slices(V.shape[1], 8):
-            c = chunk.stop - chunk.start
-            moved = self._used.down(self._spread(V[:, chunk]), self.executor)
+            moved = self.down(V[:, chunk])
             moved *= self._symbol
-            out[:, chunk] += self._gathered(self._used.up(moved, self.executor), c)
+            out[:, chunk] += self._up(moved)
         return out
 
     def contract_pairs(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         spectrum: Any = 0.0
         for chunk in slices(V.shape[1], 8):
-            left = self._used.down(self._spread(U[:, chunk]), self.executor)
-            right = self._used.down(self._spread(V[:, chunk]), self.executor)
-            spectrum = spectrum + (left.conj() * right).sum(axis=0)
+            spectrum = spectrum + (self.down(U[:, chunk]).conj() * self.down(V[:, chunk])).sum(axis=0)
         both = np.einsum("ij,ij->i", U, V)
         along = self._on.correlation(spectrum, self.executor) @ self._slopes(self._on.grid.lags)
         return np.concatenate([along + both @ self._left_slopes, both @ self.noise_tangents])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        moved, slopes = self._used.down(self._spread(v[:, None]), self.executor), self._slopes(self._on.grid.lags)
-        along = [
-            self._gathered(self._used.up(moved * self._on.symbol(slopes[:, t]).astype(self.dtype), self.executor), 1)
-            for t in range(slopes.shape[1])
-        ]
+        moved, slopes = self.down(v[:, None]), self._slopes(self._on.grid.lags)
+        along = [self._up(moved * self._on.symbol(each).astype(self.dtype)) for each in slopes.T]
         return np.hstack([np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_tangents])
 
 
@@ -288,7 +296,7 @@ class GridSolver(CgSolver):
         found = super().condition(data, params)
         assert self._on is not None
         C = GridCovariance(data, params, self._executor, np.float64, self._on)
-        moved = self._on.down(C._spread(found.alpha[:, None]), self._executor) * C._symbol
+        moved = C.down(found.alpha[:, None]) * C._symbol
         return GridParts(**vars(found), on=self._on, weights=self._on.on_grid(moved, self._executor))
 
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from . import jit
+from . import jit_sparse
 from .covariance import Covariance, Stored
 from .features import SparseFeatures
 from .inputs import Inputs
-from .jit import PANEL
+from .jit_sparse import PANEL
 from .params import Params
 from .runtime import Executor, aligned, slices
 
@@ -36,7 +36,7 @@ PAIR_BYTES = 2 + 8 + 8 + 4  # column, inner product (4 where float32 has it exac
 
 @dataclass(frozen=True)
 class Tile:
-    """The pairs of two blocks of rows, listed as in `jit`; on the diagonal each pair once, the later row first."""
+    """The pairs of two blocks of rows, listed as in `jit_sparse`; on the diagonal each pair once, the later row first."""
 
     rows: slice
     cols: slice
@@ -115,11 +115,11 @@ def _tournament(count: int) -> list[list[tuple[int, int]]]:
 
 
 def _count(parts: list[SparseFeatures], i: int, j: int, strip: int) -> np.ndarray:
-    """Pointers of the pairs of two blocks, `at` of `jit`;  (strips, a + 1)."""
+    """Pointers of the pairs of two blocks, `at` of `jit_sparse`;  (strips, a + 1)."""
     rows, block = parts[i], parts[j]
     counts = np.zeros((max(1, -(-len(block) // strip)), len(rows)), np.int64)
     starts, docs, _ = block.by_feature
-    jit.count_pairs(strip, rows.pointers, rows.indices, starts, docs, len(block), i == j, counts)
+    jit_sparse.count_pairs(strip, rows.pointers, rows.indices, starts, docs, len(block), i == j, counts)
     ends = np.cumsum(counts).reshape(counts.shape)
     starts_of_strips = np.concatenate([[0], ends[:-1, -1]]) if len(rows) else np.zeros(len(counts))
     return np.column_stack([starts_of_strips, ends]).astype(np.int32)
@@ -130,7 +130,7 @@ def _fill(parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.
     rows, block = parts[i], parts[j]
     columns, inner = np.empty(pointers[-1, -1], np.uint16), np.empty(pointers[-1, -1])
     args = rows.pointers, rows.indices, rows.values, *block.by_feature
-    jit.fill_pairs(strip, *args, len(block), i == j, pointers, columns, inner)
+    jit_sparse.fill_pairs(strip, *args, len(block), i == j, pointers, columns, inner)
     single = inner.astype(np.float32)
     return columns, single if (single == inner).all() else inner
 
@@ -140,9 +140,11 @@ def _distances(x: Any, rows: slice, cols: slice, strip: int, at: np.ndarray, col
         x = x.first
     if isinstance(x, SparseFeatures):
         a, b = x[rows], x[cols]
-        jit.sparse_pair_distances(strip, at, columns, a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, out)
+        jit_sparse.sparse_pair_distances(
+            strip, at, columns, a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, out
+        )
     else:
-        jit.pair_distances(strip, at, columns, x[rows], x[cols], out)
+        jit_sparse.pair_distances(strip, at, columns, x[rows], x[cols], out)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class SparseCovariance(Covariance):
             def multiply(tile: Tile, right: np.ndarray = right, total: np.ndarray = total) -> None:
                 values = self._kept[id(tile)] if self.dtype == np.float32 else self._values(tile)
                 blocks = right[tile.rows], right[tile.cols], total[tile.rows], total[tile.cols]
-                jit.pair_product(*tile.listed, values, *blocks)
+                jit_sparse.pair_product(*tile.listed, values, *blocks)
 
             for one in self.pairs.rounds:
                 self.executor.map(multiply, one)
@@ -197,7 +199,7 @@ class SparseCovariance(Covariance):
         def one(tile: Tile) -> np.ndarray:
             G = tile.inner.astype(self.dtype)
             blocks = left[tile.rows], right[tile.rows], left[tile.cols], right[tile.cols]
-            jit.pair_weights(*tile.listed, *blocks, G)
+            jit_sparse.pair_weights(*tile.listed, *blocks, G)
             total = np.zeros(kernel.theta.size)
             for chunk in slices(tile.size, CHUNK):
                 total += kernel.slopes_at(tile.squared[chunk], G[chunk]).sum(axis=1, dtype=float)
@@ -219,7 +221,7 @@ class SparseCovariance(Covariance):
             for chunk in slices(tile.size, CHUNK):
                 slopes[:, chunk] = kernel.slopes_at(tile.squared[chunk], G[chunk])
             out_rows, out_cols = (np.zeros((s.stop - s.start, len(slopes))) for s in (tile.rows, tile.cols))
-            jit.pair_tangents(*tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols)
+            jit_sparse.pair_tangents(*tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols)
             out[tile.rows] += out_rows
             out[tile.cols] += out_cols
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from . import jit
+from . import jit_sparse
 from .covariance import Covariance, cross
 from .errors import NotPositiveDefinite
 from .features import SparseFeatures
@@ -157,7 +157,7 @@ class LocalWords:
         assert isinstance(Z, SparseFeatures)
         some = np.sort(np.argsort(-weights, kind="stable")[:COUNTED])
         rows, score = Z[R[some]], np.zeros(len(Z))
-        jit.couple(rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score)
+        jit_sparse.couple(rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score)
         score /= np.sqrt(self.covariance.diagonal)
         score[R] = 0.0
         met = np.flatnonzero(score)

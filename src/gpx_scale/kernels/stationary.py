@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 
-from .. import jit
+from .. import jit, jit_sparse
 from ..checks import LARGEST_NUMBER
 from ..errors import InputError
 from ..features import SparseFeatures
@@ -95,7 +95,7 @@ class SparsePoints:
 
     def refine(self, other: SparsePoints, near: float, E: np.ndarray) -> None:
         a, b = self.rows, other.rows
-        jit.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
+        jit_sparse.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
 
 
 @dataclass(frozen=True)
