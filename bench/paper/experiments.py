@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from protocol import Methods, Split, split_of
 from scipy.optimize import minimize
+from search import UNTOUCHED, searched
 from sklearn.preprocessing import StandardScaler
 
 from gpx_scale import GPXRegressor, compare, metrics
-from gpx_scale.errors import NotConverged
+from gpx_scale.errors import InputError, NotConverged
 
 HEADER = ("experiment", "set", "method", "variant", "measure", "mean", "sd")
 TABULAR = ("Wine", "Abalone", "Digits", "Fish", "Boston", "Diabetes")
@@ -38,12 +39,12 @@ def fusion(split: Split, seed: int) -> Tried:
     for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001):
         for name, method in (("Network", compare.NetworkLasso(lambda1)), ("Localized", compare.LocalizedLasso(lambda1, 0.01))):
             try:
-                method.fit(split.X, split.y)
+                method.fit(split.X, split.y, split.Z)
             except NotConverged:
                 continue
             for how, asked in (("Weber point", method), ("nearest row", _Nearest(method))):
-                for measure, value in _measures(asked, split):
-                    yield name, f"lambda1 = {lambda1:g}, {how}", measure, value
+                for scaled, measure, value in _measures(asked, split):
+                    yield name, f"lambda1 = {lambda1:g}, {how}{scaled}", measure, value
 
 
 class _Nearest(compare.Method):
@@ -56,14 +57,31 @@ class _Nearest(compare.Method):
         return self.lasso.W_[self.lasso.neighbours(X)[:, 0]]
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
-        return np.einsum("md,md->m", self.weights(X), X)
+        return np.einsum("md,md->m", self.weights(X), X if Z is None else Z.toarray())
 
 
-def _measures(method: Any, split: Split) -> Iterator[tuple[str, float]]:
-    W, few = method.weights(split.X_test), slice(0, 400)
-    yield "mse", metrics.mean_squared_error(split.y_test, method.predict(split.X_test))
-    yield "faithfulness", metrics.faithfulness(method, split.X_test[few], contributions=(W * split.X_test)[few])
-    yield "stability", metrics.stability(None, split.X_test, weights=W).score
+def _measures(method: Any, split: Split) -> Iterator[tuple[str, str, float]]:
+    """How scaled, measure, value."""
+    X, W = split.X_test, method.weights(split.X_test, split.Z_test)
+    yield "", "mse", metrics.mean_squared_error(split.y_test, method.predict(X, split.Z_test))
+    if split.Z is None:
+        few = slice(0, 400)
+        yield "", "faithfulness", metrics.faithfulness(method, X[few], contributions=(W * X)[few])
+        yield "", "stability", metrics.stability(None, X, weights=W).score
+    else:
+        yield from _of_words(W, split)
+
+
+def _of_words(W: np.ndarray, split: Split) -> Iterator[tuple[str, str, float]]:
+    """Stability by the scales that texts leave open: of words that a text has or has not, and of their weights."""
+    scales: dict[str, dict[str, Any]] = {
+        "": {},
+        ", weights as they are": {"scale_weights": None},
+        ", z as it is": {"scale_z": None},
+        ", z as it is, half the radius": {"scale_z": None, "epsilon": 0.025},
+    }
+    for how, options in scales.items():
+        yield how, "stability", metrics.stability(None, split.X_test, split.Z_test, weights=W, **options).score
 
 
 def length_scale(split: Split, seed: int) -> Tried:
@@ -73,9 +91,7 @@ def length_scale(split: Split, seed: int) -> Tried:
     weighted = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
     plain = GPXRegressor(standardize=False, sigma_w=0.0, random_state=seed).fit(split.X, split.y, ones)
     for where, share in (("at its best", 0.0), ("halfway to the median", 0.5), ("at the median", 1.0)):
-        gpx, gpr = _held(split, None, weighted, share), compare.GPR()
-        gpr.model_ = _held(split, ones, plain, share)
-        gpr.n_features_in_ = gpr.n_readable_ = X.shape[1]
+        gpx, gpr = _held(split, None, weighted, share), compare.GPR.of(_held(split, ones, plain, share))
         variant, W = f"theta2 {where}", gpx.explain(X, std=False, dense=True).weights
         yield "GPX", variant, "nats", gpx.log_marginal_likelihood_value_
         yield "GPX", variant, "mse", metrics.mean_squared_error(split.y_test, gpx.predict(X))
@@ -132,13 +148,42 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
     return GPXRegressor(standardize=False, optimizer=None, **given).fit(split.X, split.y, Z)
 
 
+def search(split: Split, seed: int) -> Tried:
+    """GPX, LIME and SHAP of GPR, ARD and KL where the search of the authors' package ends, from theta2 at the median squared
+    distance; ARD and KL too from the length scales that the package has where nothing sets them."""
+    X, rows, ones = split.X_test, split.X_test[: ROWS.get(split.name)], np.ones((len(split.y), 1))
+    gpx = searched(split.X, split.y, None, sigma_w=0.1)
+    W = gpx.explain(X, std=False, dense=True).weights
+    yield "GPX", "from the median", "nats", gpx.log_marginal_likelihood_value_
+    yield "GPX", "from the median", "mse", metrics.mean_squared_error(split.y_test, gpx.predict(X))
+    yield "GPX", "from the median", "faithfulness", metrics.faithfulness(gpx, X)
+    for radius, epsilon in (("", 0.05), (", half the radius", 0.025)):
+        yield "GPX", f"from the median{radius}", "stability", metrics.stability(None, X, weights=W, epsilon=epsilon).score
+    gpr = compare.GPR.of(searched(split.X, split.y, ones, sigma_w=0.0))
+    yield "GPR", "from the median", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(X))
+    for method in (compare.LIME(gpr, random_state=seed), compare.SHAP(gpr, random_state=seed)) if not seed else ():
+        name, C = f"GPR+{type(method).__name__}", method.fit(split.X, split.y).contributions(rows)
+        yield name, "from the median", "faithfulness", metrics.faithfulness(method, rows, contributions=C)
+        yield name, "from the median", "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
+    for start, length in (("from the median", None), ("from length scales of 0.69", UNTOUCHED)):
+        try:
+            ard = compare.ARD.of(searched(split.X, split.y, ones, sigma_w=0.0, length=length, ard=True))
+        except InputError:  # hyperparameters ran away
+            continue
+        kl = compare.KL(ard).fit(split.X, split.y)
+        R, D = ard.weights(X), kl.weights(X)
+        yield "ARD", start, "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
+        yield "ARD", start, "faithfulness", metrics.faithfulness(ard, X, contributions=R)
+        yield "ARD", f"{start}, 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
+        yield "KL", start, "faithfulness", metrics.faithfulness(kl, X, contributions=D)
+        yield "KL", start, "stability", metrics.stability(None, X, weights=D).score
+
+
 def relevance(split: Split, seed: int) -> Tried:
     """ARD and KL have no signs: as they are or times x, beside signed or absolute differences; searched by few steps too."""
     for steps in (1, 5, 100):
-        ard = compare.ARD(random_state=seed)
         model = GPXRegressor(ard=True, sigma_w=0.0, standardize=False, max_iter=steps, random_state=seed)
-        ard.model_ = model.fit(split.X, split.y, np.ones((len(split.y), 1)))
-        ard.n_features_in_ = ard.n_readable_ = split.X.shape[1]
+        ard = compare.ARD.of(model.fit(split.X, split.y, np.ones((len(split.y), 1))))
         X, kl = split.X_test, compare.KL(ard).fit(split.X, split.y)
         searched = "" if steps == 100 else f", search of {steps} step{'s' * (steps > 1)}"
         yield "ARD", f"relevance{searched}", "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
@@ -170,7 +215,8 @@ def scales(split: Split, seed: int) -> Tried:
 
 
 def texts(split: Split, seed: int) -> Tried:
-    """Paper with x as LSA has it, with more dimensions, with Z standardised, with the words of all texts."""
+    """Paper with x as LSA has it, with more dimensions, with Z standardised, with the words of all texts; with the search of
+    the authors' package; linear models of x in place of words."""
     scaler = StandardScaler().fit(split.Z.toarray())
     standardised = replace(split, Z=scaler.transform(split.Z.toarray()), Z_test=scaler.transform(split.Z_test.toarray()))
     variants = {
@@ -179,28 +225,38 @@ def texts(split: Split, seed: int) -> Tried:
         "300 dimensions": split_of(split.name, seed, n_components=300),
         "Z standardised": standardised,
         "words of all texts": split_of(split.name, seed, all_words=True),
+        "x in place of words": replace(split, Z=None, Z_test=None),
     }
     for variant, case in variants.items():
         methods = Methods(case, lambda _: {}, seed)
-        by_words = ("GPR+LIME", "GPR+SHAP") if variant == "x as LSA has it" and not seed else ()
-        for name in ("GPX", "GPR", "ARD", "Lasso", "Ridge", "KL", "Localized", "Network", *by_words):
-            method = methods.fitted(name)[0]
-            if name not in ("KL", *by_words):
-                error = metrics.mean_squared_error(case.y_test, method.predict(case.X_test, case.Z_test))
-                yield name, variant, "mse", error
-            if name not in ("GPR", "ARD", "Lasso", "Ridge"):
-                W = method.weights(case.X_test, case.Z_test)
-                for scaled, how in (("", "standard"), (", weights as they are", None)):
-                    score = metrics.stability(None, case.X_test, case.Z_test, weights=W, scale_weights=how).score
-                    yield name, f"{variant}{scaled}", "stability", score
+        by_words = ("GPR+LIME", "GPR+SHAP") if variant in ("as in the tables", "x as LSA has it") and not seed else ()
+        names = ("GPX", "GPR", "ARD", "Lasso", "Ridge", "KL", "Localized", "Network", *by_words)
+        for name in names if case.Z is not None else ("Lasso", "Ridge"):
+            yield from _of_texts(name, variant, methods.fitted(name)[0], case)
+    ones = np.ones((len(split.y), 1))
+    ard = compare.ARD.of(searched(split.X, split.y, ones, sigma_w=0.0, ard=True))
+    gpx, gpr = compare.GPX(), compare.GPR.of(searched(split.X, split.y, ones, sigma_w=0.0))
+    gpx.model_ = searched(split.X, split.y, split.Z, sigma_w=0.1)
+    for name, method in (("GPX", gpx), ("GPR", gpr), ("ARD", ard), ("KL", compare.KL(ard).fit(split.X, split.y))):
+        yield from _of_texts(name, "the package's search", method, split)
+
+
+def _of_texts(name: str, variant: str, method: Any, split: Split) -> Tried:
+    if name not in ("KL", "GPR+LIME", "GPR+SHAP"):
+        error = metrics.mean_squared_error(split.y_test, method.predict(split.X_test, split.Z_test))
+        yield name, variant, "mse", error
+    if name not in ("GPR", "ARD", "Lasso", "Ridge"):
+        for scaled, measure, value in _of_words(method.weights(split.X_test, split.Z_test), split):
+            yield name, f"{variant}{scaled}", measure, value
 
 
 EXPERIMENTS: dict[str, tuple[Callable[[Split, int], Tried], tuple[str, ...]]] = {
     "length scale": (length_scale, TABULAR),
+    "search": (search, TABULAR),
     "relevance": (relevance, TABULAR),
     "texts": (texts, ("Paper",)),
     "scales": (scales, TABULAR),
-    "fusion": (fusion, TABULAR),
+    "fusion": (fusion, (*TABULAR, "Paper")),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -42,10 +42,17 @@ class GPR(Method):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, Z: Any = None) -> GPR:
+    def fit(self, X: Any, y: Any, Z: Any = None) -> Self:
         engine = {"sigma_w": 0.0, "standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
-        self.model_ = GPXRegressor(ard=self.ard, **engine).fit(X, y, _ones(X))
-        self.n_features_in_ = self.n_readable_ = self.model_.n_features_in_
+        return self._with(GPXRegressor(ard=self.ard, **engine).fit(X, y, _ones(X)))
+
+    @classmethod
+    def of(cls, model: GPXRegressor) -> Self:
+        """One whose model is there already: fitted on the same X with z = 1, its hyperparameters found in another way."""
+        return cls()._with(model)
+
+    def _with(self, model: GPXRegressor) -> Self:
+        self.model_, self.n_features_in_, self.n_readable_ = model, model.n_features_in_, model.n_features_in_
         return self
 
     def predict(self, X: Any, Z: Any = None, return_std: bool = False) -> Any:
