@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
-from gpx_scale import InputError, compare, datasets
+from gpx_scale import GPXRegressor, InputError, compare, datasets
 from gpx_scale.compare import graph
 from gpx_scale.compare.graph import Fusion, fused_weights, weber_points
 from gpx_scale.errors import NotConverged
@@ -197,6 +197,13 @@ def test_gpr_escapes_short_length_scales():
     assert np.mean((model.predict(X[350:]) - y[350:]) ** 2) < 0.55
     assert model.model_.hyperparameters_["sigma_y"] > 0.5
     assert model.predict(X[350:], return_std=True)[1].min() > 0.5
+
+
+def test_gpr_of_a_model_is_that_model():
+    X = np.random.RandomState(0).normal(size=(30, 2))
+    model = GPXRegressor(standardize=False, sigma_w=0.0, optimizer=None).fit(X, X[:, 0], np.ones((30, 1)))
+    gpr = compare.GPR.of(model)
+    np.testing.assert_array_equal(gpr.predict(X), model.predict(X, np.ones((30, 1))))
 
 
 def test_gpx_explains_what_it_predicts(halves):

@@ -14,7 +14,7 @@ COMMITTED = BENCH.parents[1] / "docs" / "paper"
 def paper(monkeypatch):
     """Modules of bench/paper."""
     monkeypatch.syspath_prepend(str(BENCH))
-    names = ("published", "scores", "pages", "experiments", "protocol")
+    names = ("published", "scores", "pages", "experiments", "protocol", "search")
     yield {name: __import__(name) for name in names}
     for name in names:
         sys.modules.pop(name, None)
@@ -140,3 +140,27 @@ def test_the_page_is_what_the_scores_give(paper):
     scores = paper["scores"].Scores(COMMITTED / "scores.csv")
     tried = paper["experiments"].read(COMMITTED / "experiments.csv")
     assert paper["pages"].page(scores, COMMITTED, tried) == (COMMITTED / "index.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("length", "ends"),
+    [
+        (None, (0.02349708687408238, 49.44672562569622, 0.02039058663006244, 0.6515979702587593)),
+        (np.log(2.0), (0.02931679812451369, 143.36875430372123, 0.00017613422013286297, 0.6609040806383065)),
+    ],
+)
+def test_the_package_search_ends_where_the_package_does(paper, length, ends):
+    """pytorch-gpx 0.1 on the first split of Diabetes, by its own `fit`: theta1, 2 lengthscale^2, noise_w, noise_y."""
+    split = paper["protocol"].split_of("Diabetes", 0)
+    model = paper["search"].searched(split.X, split.y, None, 0.1, length)
+    np.testing.assert_allclose(list(model.hyperparameters_.values()), ends, rtol=1e-6)
+
+
+def test_a_search_may_end_with_a_length_scale_a_feature(paper):
+    split = paper["protocol"].split_of("Diabetes", 0)
+    model = paper["search"].searched(split.X[:100], split.y[:100], np.ones((100, 1)), 0.0, ard=True)
+    assert model.hyperparameters_["sigma_w"] == 0.0
+    assert np.ptp(model.hyperparameters_["theta2"]) > 0
+    start = np.log([np.log(2.0), *[13.0] * 10, 0.1])
+    below = model.log_marginal_likelihood(np.insert(start, 11, -np.inf))
+    assert model.log_marginal_likelihood_value_ > below + 10
