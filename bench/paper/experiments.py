@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, as_completed
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,34 +150,57 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
 
 
 def search(split: Split, seed: int) -> Tried:
-    """GPX, LIME and SHAP of GPR, ARD and KL where the search of the authors' package ends, from theta2 at the median squared
-    distance; ARD and KL too from the length scales that the package has where nothing sets them."""
-    X, rows, ones = split.X_test, split.X_test[: ROWS.get(split.name)], np.ones((len(split.y), 1))
-    gpx = searched(split.X, split.y, None, sigma_w=0.1)
-    W = gpx.explain(X, std=False, dense=True).weights
-    yield "GPX", "from the median", "nats", gpx.log_marginal_likelihood_value_
-    yield "GPX", "from the median", "mse", metrics.mean_squared_error(split.y_test, gpx.predict(X))
-    yield "GPX", "from the median", "faithfulness", metrics.faithfulness(gpx, X)
+    """Where the search of the authors' package ends, from theta2 at the median squared distance."""
+    return _ends(split, seed, "from the median", None)
+
+
+def short_start(split: Split, seed: int) -> Tried:
+    """The same from the length scales that the package has where nothing sets them."""
+    return _ends(split, seed, "from length scales of 0.69", UNTOUCHED)
+
+
+def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
+    """GPX, LIME and SHAP of GPR, ARD and KL there; those whose hyperparameters ran away are left out."""
+    ones = np.ones((len(split.y), 1))
+    for Z, sigma_w, ard, measured in (
+        (None, 0.1, False, _of_gpx),
+        (ones, 0.0, False, _of_gpr),
+        (ones, 0.0, True, _of_ard),
+    ):
+        with suppress(InputError):
+            model = searched(split.X, split.y, Z, sigma_w, length, ard)
+            for method, variant, measure, value in measured(model, split, seed):
+                yield method, start + variant, measure, value
+
+
+def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    X = split.X_test
+    W = model.explain(X, std=False, dense=True).weights
+    yield "GPX", "", "nats", model.log_marginal_likelihood_value_
+    yield "GPX", "", "mse", metrics.mean_squared_error(split.y_test, model.predict(X))
+    yield "GPX", "", "faithfulness", metrics.faithfulness(model, X)
     for radius, epsilon in (("", 0.05), (", half the radius", 0.025)):
-        yield "GPX", f"from the median{radius}", "stability", metrics.stability(None, X, weights=W, epsilon=epsilon).score
-    gpr = compare.GPR.of(searched(split.X, split.y, ones, sigma_w=0.0))
-    yield "GPR", "from the median", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(X))
+        yield "GPX", radius, "stability", metrics.stability(None, X, weights=W, epsilon=epsilon).score
+
+
+def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    gpr, rows = compare.GPR.of(model), split.X_test[: ROWS.get(split.name)]
+    yield "GPR", "", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(split.X_test))
     for method in (compare.LIME(gpr, random_state=seed), compare.SHAP(gpr, random_state=seed)) if not seed else ():
         name, C = f"GPR+{type(method).__name__}", method.fit(split.X, split.y).contributions(rows)
-        yield name, "from the median", "faithfulness", metrics.faithfulness(method, rows, contributions=C)
-        yield name, "from the median", "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
-    for start, length in (("from the median", None), ("from length scales of 0.69", UNTOUCHED)):
-        try:
-            ard = compare.ARD.of(searched(split.X, split.y, ones, sigma_w=0.0, length=length, ard=True))
-        except InputError:  # hyperparameters ran away
-            continue
-        kl = compare.KL(ard).fit(split.X, split.y)
-        R, D = ard.weights(X), kl.weights(X)
-        yield "ARD", start, "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
-        yield "ARD", start, "faithfulness", metrics.faithfulness(ard, X, contributions=R)
-        yield "ARD", f"{start}, 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
-        yield "KL", start, "faithfulness", metrics.faithfulness(kl, X, contributions=D)
-        yield "KL", start, "stability", metrics.stability(None, X, weights=D).score
+        yield name, "", "faithfulness", metrics.faithfulness(method, rows, contributions=C)
+        yield name, "", "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
+
+
+def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    X, ard = split.X_test, compare.ARD.of(model)
+    kl = compare.KL(ard).fit(split.X, split.y)
+    R, D = ard.weights(X), kl.weights(X)
+    yield "ARD", "", "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
+    yield "ARD", "", "faithfulness", metrics.faithfulness(ard, X, contributions=R)
+    yield "ARD", ", 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
+    yield "KL", "", "faithfulness", metrics.faithfulness(kl, X, contributions=D)
+    yield "KL", "", "stability", metrics.stability(None, X, weights=D).score
 
 
 def relevance(split: Split, seed: int) -> Tried:
@@ -253,6 +277,7 @@ def _of_texts(name: str, variant: str, method: Any, split: Split) -> Tried:
 EXPERIMENTS: dict[str, tuple[Callable[[Split, int], Tried], tuple[str, ...]]] = {
     "length scale": (length_scale, TABULAR),
     "search": (search, TABULAR),
+    "short start": (short_start, TABULAR),
     "relevance": (relevance, TABULAR),
     "texts": (texts, ("Paper",)),
     "scales": (scales, TABULAR),
