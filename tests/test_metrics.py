@@ -220,3 +220,14 @@ def test_each_row_is_moved_in_each_feature(m, d, chunk):
 def test_what_cannot_be_measured_is_said(rows, call, said):
     with pytest.raises(InputError, match=said):
         call(rows)
+
+
+def test_faithfulness_by_ranks_asks_for_the_order_alone():
+    """Of cubes: contributions x have the order of what they lose, and other sizes."""
+    X = np.array([[1.0, 2.0, -3.0], [0.5, -2.0, 1.5]])
+
+    def predict(X):
+        return (X**3).sum(axis=1)
+
+    assert metrics.faithfulness(predict, X, contributions=X, ranks=True) == pytest.approx(1.0)
+    assert metrics.faithfulness(predict, X, contributions=X) < 0.999

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
+from scipy.stats import rankdata
 
 from .errors import InputError
 from .explanation import between
@@ -69,6 +70,7 @@ def faithfulness(
     remove: str = "both",
     baseline: Any = None,
     signed: bool | None = None,
+    ranks: bool = False,
     per_sample: bool = False,
 ) -> Any:
     """Correlation between contributions and what predictions lose as features are removed one by one; the mean over rows.
@@ -78,6 +80,7 @@ def faithfulness(
     remove : a feature is set to its `baseline` in x and z ("both", which need the same columns) or in "z" alone.
     baseline : number or (d,); None is the model's own (a `GPXRegressor`'s training means), else 0, for standardised features.
     signed : False for relevances, which have no sign: they are compared with absolute differences. None: as the model says.
+    ranks : of the ranks within a row (Spearman's) in place of the numbers (Pearson's).
     per_sample : (m,) instead of their mean, NaN where contributions or differences do not vary; the mean leaves those out.
 
     >>> from sklearn.linear_model import LinearRegression
@@ -95,7 +98,8 @@ def faithfulness(
     if signed is None:
         signed = getattr(model, "signed", True)
     lost[np.abs(lost) <= FLAT * np.abs(before)[:, None]] = 0.0  # differences of predictions have their rounding
-    scores = _correlation(lost if signed else np.abs(lost), case.contributions)
+    both = lost if signed else np.abs(lost), case.contributions
+    scores = _correlation(*(rankdata(part, axis=1) for part in both) if ranks else both)
     return scores if per_sample else _mean(scores)
 
 
