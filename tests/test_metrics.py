@@ -224,7 +224,7 @@ def test_what_cannot_be_measured_is_said(rows, call, said):
 
 def test_faithfulness_by_ranks_asks_for_the_order_alone():
     """Of cubes: contributions x have the order of what they lose, and other sizes."""
-    X = np.array([[1.0, 2.0, -3.0], [0.5, -2.0, 1.5]])
+    X = np.array([[1.0, 2.0, -3.0, 0.5], [0.5, -2.0, 1.5, 4.0]])
 
     def predict(X):
         return (X**3).sum(axis=1)
