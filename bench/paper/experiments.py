@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, as_completed
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,10 +173,12 @@ def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
         (ones, 0.0, False, _of_gpr),
         (ones, 0.0, True, _of_ard),
     ):
-        with suppress(InputError):
+        try:
             model = searched(split.X, split.y, Z, sigma_w, length, ard)
-            for method, variant, measure, value in measured(model, split, seed):
-                yield method, start + variant, measure, value
+        except InputError:
+            continue
+        for method, variant, measure, value in measured(model, split, seed):
+            yield method, start + variant, measure, value
 
 
 def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:

@@ -1,5 +1,5 @@
 """The search of the authors' package, pytorch-gpx 0.1: L-BFGS by fixed tenths of steps, which ends where an evaluation gains
-less than 1e-4 nats a row. Its ends agree with the package's to six digits and more (Diabetes and Fish, both starts)."""
+less than 1e-4 nats a row. Its ends agree with the package's to five digits and more (Diabetes and Fish, both starts)."""
 
 from __future__ import annotations
 
