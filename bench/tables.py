@@ -13,7 +13,7 @@ from peers.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "engine": ("The engine beside LAPACK and numpy", "make bench"),
+    "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench-full"),
     "large": ("Tens of thousands of rows beside GPyTorch: the iterative solver", "make bench-large"),
     "inducing": ("Inducing points beside GPyTorch's SGPR, a million rows, Dask", "make bench-inducing"),
     "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),

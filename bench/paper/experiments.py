@@ -158,13 +158,6 @@ def short_start(split: Split, seed: int) -> Tried:
     return _ends(split, seed, "from length scales of 0.69", UNTOUCHED)
 
 
-def ranks(split: Split, seed: int) -> Tried:
-    """Faithfulness of GPX by correlation of ranks, at the evidence's maximum and where the package's search ends."""
-    best = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
-    for where, model in (("at the maximum", best), ("the package's search", searched(split.X, split.y, None, 0.1))):
-        yield "GPX", where, "faithfulness", metrics.faithfulness(model, split.X_test, ranks=True)
-
-
 def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
     """GPX, LIME and SHAP of GPR, ARD and KL there; those whose hyperparameters ran away are left out."""
     ones = np.ones((len(split.y), 1))
@@ -186,7 +179,8 @@ def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
     W = model.explain(X, std=False, dense=True).weights
     yield "GPX", "", "nats", model.log_marginal_likelihood_value_
     yield "GPX", "", "mse", metrics.mean_squared_error(split.y_test, model.predict(X))
-    yield "GPX", "", "faithfulness", metrics.faithfulness(model, X)
+    for how, by_ranks in (("", False), (", by ranks", True)):
+        yield "GPX", how, "faithfulness", metrics.faithfulness(model, X, ranks=by_ranks)
     for radius, epsilon in (("", 0.05), (", half the radius", 0.025)):
         yield "GPX", radius, "stability", metrics.stability(None, X, weights=W, epsilon=epsilon).score
 
@@ -209,6 +203,12 @@ def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
     yield "ARD", ", 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
     yield "KL", "", "faithfulness", metrics.faithfulness(kl, X, contributions=D)
     yield "KL", "", "stability", metrics.stability(None, X, weights=D).score
+
+
+def ranks(split: Split, seed: int) -> Tried:
+    """Faithfulness of GPX by correlation of ranks."""
+    model = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
+    yield "GPX", "at the maximum", "faithfulness", metrics.faithfulness(model, split.X_test, ranks=True)
 
 
 def relevance(split: Split, seed: int) -> Tried:
