@@ -35,16 +35,20 @@ Tried = Iterator[tuple[str, str, str, float]]  # method, variant, measure, value
 
 
 def fusion(split: Split, seed: int) -> Tried:
-    """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours, or the nearest one's."""
-    for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001):
-        for name, method in (("Network", compare.NetworkLasso(lambda1)), ("Localized", compare.LocalizedLasso(lambda1, 0.01))):
+    """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours, or the nearest one's.
+    Without any fusion, Network with Localized's penalty too."""
+    for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001, 0.0):
+        for lambda2, names in ((0.0, ("Network",)), (0.01, ("Localized",) if lambda1 else ("Localized", "Network"))):
+            method = compare.LocalizedLasso(lambda1, lambda2)
             try:
                 method.fit(split.X, split.y, split.Z)
             except NotConverged:
                 continue
             for how, asked in (("Weber point", method), ("nearest row", _Nearest(method))):
                 for scaled, measure, value in _measures(asked, split):
-                    yield name, f"lambda1 = {lambda1:g}, {how}{scaled}", measure, value
+                    for name in names:
+                        penalised = ", lambda2 = 0.01" if lambda2 and name == "Network" else ""
+                        yield name, f"lambda1 = {lambda1:g}{penalised}, {how}{scaled}", measure, value
 
 
 class _Nearest(compare.Method):
@@ -65,11 +69,16 @@ def _measures(method: Any, split: Split) -> Iterator[tuple[str, str, float]]:
     X, W = split.X_test, method.weights(split.X_test, split.Z_test)
     yield "", "mse", metrics.mean_squared_error(split.y_test, method.predict(X, split.Z_test))
     if split.Z is None:
-        few = slice(0, 400)
-        yield "", "faithfulness", metrics.faithfulness(method, X[few], contributions=(W * X)[few])
+        yield from _faithful(method, X[:400], (W * X)[:400])
         yield "", "stability", metrics.stability(None, X, weights=W).score
     else:
         yield from _of_words(W, split)
+
+
+def _faithful(method: Any, X: np.ndarray, C: np.ndarray) -> Iterator[tuple[str, str, float]]:
+    """By Pearson's correlation, as in table 2, and by correlation of ranks."""
+    for how, ranks in (("", False), (", by ranks", True)):
+        yield how, "faithfulness", metrics.faithfulness(method, X, contributions=C, ranks=ranks)
 
 
 def _of_words(W: np.ndarray, split: Split) -> Iterator[tuple[str, str, float]]:
@@ -92,18 +101,17 @@ def length_scale(split: Split, seed: int) -> Tried:
     plain = GPXRegressor(standardize=False, sigma_w=0.0, random_state=seed).fit(split.X, split.y, ones)
     for where, share in (("at its best", 0.0), ("halfway to the median", 0.5), ("at the median", 1.0)):
         gpx, gpr = _held(split, None, weighted, share), compare.GPR.of(_held(split, ones, plain, share))
-        variant, W = f"theta2 {where}", gpx.explain(X, std=False, dense=True).weights
-        yield "GPX", variant, "nats", gpx.log_marginal_likelihood_value_
-        yield "GPX", variant, "mse", metrics.mean_squared_error(split.y_test, gpx.predict(X))
-        yield "GPX", variant, "faithfulness", metrics.faithfulness(gpx, X)
-        yield "GPX", variant, "stability", metrics.stability(None, X, weights=W).score
+        variant = f"theta2 {where}"
+        for _, how, measure, value in _of_gpx(gpx, split, seed):
+            yield "GPX", variant + how, measure, value
         yield "GPR", variant, "mse", metrics.mean_squared_error(split.y_test, gpr.predict(X))
         for name, setting, method in _agnostic(gpr, seed, split):
             if seed or setting not in SETTINGS[where]:
                 continue
             C = method.fit(split.X, split.y).contributions(rows)
             full = f"{variant}, {setting}"
-            yield name, full, "faithfulness", metrics.faithfulness(method, rows, contributions=C)
+            for how, measure, value in _faithful(method, rows, C):
+                yield name, full + how, measure, value
             yield name, full, "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
             if name == "GPR+SHAP":
                 slopes = C / np.where(np.abs(rows) < 1e-6, 1e-6, rows)
@@ -176,13 +184,13 @@ def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
 
 def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
     X = split.X_test
-    W = model.explain(X, std=False, dense=True).weights
+    explained = model.explain(X, std=False, dense=True)
     yield "GPX", "", "nats", model.log_marginal_likelihood_value_
     yield "GPX", "", "mse", metrics.mean_squared_error(split.y_test, model.predict(X))
-    for how, by_ranks in (("", False), (", by ranks", True)):
-        yield "GPX", how, "faithfulness", metrics.faithfulness(model, X, ranks=by_ranks)
+    for how, measure, value in _faithful(model, X, explained.contributions):
+        yield "GPX", how, measure, value
     for radius, epsilon in (("", 0.05), (", half the radius", 0.025)):
-        yield "GPX", radius, "stability", metrics.stability(None, X, weights=W, epsilon=epsilon).score
+        yield "GPX", radius, "stability", metrics.stability(None, X, weights=explained.weights, epsilon=epsilon).score
 
 
 def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
@@ -190,7 +198,8 @@ def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
     yield "GPR", "", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(split.X_test))
     for method in (compare.LIME(gpr, random_state=seed), compare.SHAP(gpr, random_state=seed)) if not seed else ():
         name, C = f"GPR+{type(method).__name__}", method.fit(split.X, split.y).contributions(rows)
-        yield name, "", "faithfulness", metrics.faithfulness(method, rows, contributions=C)
+        for how, measure, value in _faithful(method, rows, C):
+            yield name, how, measure, value
         yield name, "", "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
 
 
@@ -199,16 +208,11 @@ def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
     kl = compare.KL(ard).fit(split.X, split.y)
     R, D = ard.weights(X), kl.weights(X)
     yield "ARD", "", "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
-    yield "ARD", "", "faithfulness", metrics.faithfulness(ard, X, contributions=R)
     yield "ARD", ", 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
-    yield "KL", "", "faithfulness", metrics.faithfulness(kl, X, contributions=D)
+    for name, method, C in (("ARD", ard, R), ("KL", kl, D)):
+        for how, measure, value in _faithful(method, X, C):
+            yield name, how, measure, value
     yield "KL", "", "stability", metrics.stability(None, X, weights=D).score
-
-
-def ranks(split: Split, seed: int) -> Tried:
-    """Faithfulness of GPX by correlation of ranks."""
-    model = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
-    yield "GPX", "at the maximum", "faithfulness", metrics.faithfulness(model, split.X_test, ranks=True)
 
 
 def relevance(split: Split, seed: int) -> Tried:
@@ -248,7 +252,7 @@ def scales(split: Split, seed: int) -> Tried:
 
 def texts(split: Split, seed: int) -> Tried:
     """Paper with x as LSA has it, with more dimensions, with Z standardised, with the words of all texts; with the search of
-    the authors' package; linear models of x in place of words."""
+    the authors' package; linear models of x in place of words, or of how often a text has a word."""
     scaler = StandardScaler().fit(split.Z.toarray())
     standardised = replace(split, Z=scaler.transform(split.Z.toarray()), Z_test=scaler.transform(split.Z_test.toarray()))
     variants = {
@@ -258,12 +262,13 @@ def texts(split: Split, seed: int) -> Tried:
         "Z standardised": standardised,
         "words of all texts": split_of(split.name, seed, all_words=True),
         "x in place of words": replace(split, Z=None, Z_test=None),
+        "counts of words": split_of(split.name, seed, counts=True),
     }
     for variant, case in variants.items():
         methods = Methods(case, lambda _: {}, seed)
         by_words = ("GPR+LIME", "GPR+SHAP") if variant in ("as in the tables", "x as LSA has it") and not seed else ()
         names = ("GPX", "GPR", "ARD", "Lasso", "Ridge", "KL", "Localized", "Network", *by_words)
-        for name in names if case.Z is not None else ("Lasso", "Ridge"):
+        for name in ("Lasso", "Ridge") if variant.endswith("of words") else names:
             yield from _of_texts(name, variant, methods.fitted(name)[0], case)
     ones = np.ones((len(split.y), 1))
     ard = compare.ARD.of(searched(split.X, split.y, ones, sigma_w=0.0, ard=True))
@@ -286,7 +291,6 @@ EXPERIMENTS: dict[str, tuple[Callable[[Split, int], Tried], tuple[str, ...]]] = 
     "length scale": (length_scale, TABULAR),
     "search": (search, TABULAR),
     "short start": (short_start, TABULAR),
-    "ranks": (ranks, TABULAR),
     "relevance": (relevance, TABULAR),
     "texts": (texts, ("Paper",)),
     "scales": (scales, TABULAR),

@@ -74,10 +74,11 @@ def _texts(
     scale_x: bool = True,
     n_components: int = 100,
     all_words: bool = False,
+    counts: bool = False,
 ) -> Split:
-    """Z: which words a text has; X: its vector, standardised; both learnt on the training texts."""
+    """Z: which words a text has, or how often; X: its vector, standardised; both learnt on the training texts."""
     train, new = [data.texts[i] for i in rows], [data.texts[i] for i in test]
-    bag = datasets.bag_of_words(data.min_count).fit(data.texts if all_words else train)
+    bag = datasets.bag_of_words(data.min_count).set_params(binary=not counts).fit(data.texts if all_words else train)
     vectors = datasets.sentence_vectors("lsa", n_components).fit(train)
     scaler = StandardScaler(with_mean=scale_x, with_std=scale_x).fit(vectors.transform(train))
     words = bag.get_feature_names_out()
