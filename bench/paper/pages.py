@@ -206,6 +206,20 @@ def reached(scores: Scores, variants: Variants) -> str:
     return "\n".join(lines)
 
 
+def by_ranks(rows: list[dict[str, str]]) -> str:
+    """Faithfulness by ranks where the package's search ends from the median, the paper's; bold: within two deviations."""
+    found = {(row["set"], row["method"]): float(row["mean"]) for row in rows if row["variant"] == "from the median, by ranks"}
+    lines = []
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for method in ("GPX", "GPR+LIME", "GPR+SHAP"):
+            value, (mean, sd) = found.get((name, method)), TABLE["faithfulness", name, method]
+            mark = "**" if value is not None and abs(value - mean) <= 2 * sd else ""
+            cells.append(f"{mark}{'-' if value is None else number(value)}{mark} / {number(mean, sd)}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def counted(scores: Scores, variants: Variants) -> str:
     """How many cells are marked, and what became of them."""
     lines = [line.rsplit("|", 2)[1].strip() for line in far(scores, variants).splitlines()[2:]]
@@ -225,6 +239,7 @@ def page(scores: Scores, folder: Path, rows: list[dict[str, str]]) -> str:
         "counted": counted(scores, found),
         "neighbours": neighbours(scores),
         "sampled": sampled(scores),
+        "by_ranks": by_ranks(rows),
         "times": times(folder / "times.csv"),
     }
     return re.sub(r"\{\{(.*?)\}\}", lambda mark: filled[mark[1]], TEMPLATE.read_text())

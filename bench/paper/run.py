@@ -1,4 +1,4 @@
-"""The paper's experiments: `make paper` (about 110 minutes on two cores), `--quick` for one split of the small sets.
+"""The paper's experiments: `make paper` (about 100 minutes on two cores), `--quick` for one split of the small sets.
 
 Scores go to docs/paper/scores.csv as they are found, and a run goes on from there; delete rows, or give --fresh, to measure
 again. Then tables, figures and pages are written from that file.
