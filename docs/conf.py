@@ -7,6 +7,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build", "gallery"]
 html_extra_path = ["text_example.html"]
 html_theme = "furo"
+myst_heading_anchors = 3  # links to sections
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 sphinx_gallery_conf = {
