@@ -21,14 +21,14 @@ def expected_seconds(plan: Plan) -> float | None:
 
 def expected_work(plan: Plan) -> float | None:
     """Flops of a matrix product that would take as long. Counts of evaluations are those of searches that were measured:
-    some on a quarter and on half of the rows, five on all of them."""
+    some from two starts on a quarter of the rows, some on half of them, five on all."""
     n, wide = float(plan.n), (plan.d + plan.p) / 20.0
     if plan.solver == "exact":
-        return 7.0 * n**3 + 500.0 * n**2 * (1.0 + wide)
+        return 12.0 * n**3 + 900.0 * n**2 * (1.0 + wide)
     if plan.solver == "cg":
-        return 7.0 * float(plan.subset) ** 3 + 7000.0 * n**2 * plan.density * (0.5 + 0.5 * wide)
+        return 12.0 * float(plan.subset) ** 3 + 10000.0 * n**2 * plan.density * (0.5 + 0.5 * wide)
     if plan.solver == "inducing":
-        return plan.points**2 * (32.0 * n + 600.0 * plan.sample)
+        return plan.points**2 * (50.0 * n + 900.0 * plan.sample)
     if plan.solver == "basis":
         return 1e11 + 5e5 * n * (0.5 + 0.5 * wide)
     return None
