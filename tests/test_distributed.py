@@ -13,11 +13,12 @@ from sklearn.base import clone
 from gpx_scale import GPXError, GPXRegressor, InputError
 from gpx_scale.datasets import synth2, synth10
 
+dask = pytest.importorskip("dask", reason="needs the [dask] extra")
 dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from gpx_scale.distributed import DaskGPXRegressor, result_of  # noqa: E402
+from gpx_scale.distributed import DaskGPXRegressor, result_of, workers_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # Dask's own, of files and sockets that close later
 ARGUMENTS = {"n_inducing": 25, "random_state": 0}
@@ -28,7 +29,7 @@ X = 3.0 + 2.0 * X
 @pytest.fixture(scope="module")
 def client():
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
@@ -170,8 +171,6 @@ def test_rows_are_added_where_they_are(client):
 
 
 def test_partitions_that_change_between_passes_are_seen(client):
-    import dask
-
     def made():
         return np.random.RandomState(int.from_bytes(os.urandom(4), "little")).randn(100, 3)
 
@@ -184,8 +183,26 @@ def test_partitions_that_change_between_passes_are_seen(client):
 def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
     monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
     with (
-        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
         pytest.raises(GPXError, match="no workers"),
     ):
         DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())
+
+
+def test_a_copy_of_the_scheduler_that_lists_no_workers_is_not_asked(client, monkeypatch):
+    monkeypatch.setattr(client, "scheduler_info", lambda *_, **__: {"workers": {}})  # so it is for moments, by a timer
+    assert DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(*arrays()).fit_report_.n_samples == 1200
+
+
+def test_workers_that_have_all_gone_are_waited_for(monkeypatch):
+    monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        with pytest.raises(GPXError, match="no workers"):
+            workers_of(client)
+        monkeypatch.setattr("gpx_scale.distributed.WAIT", 30.0)
+        cluster.scale(1)
+        assert len(workers_of(client)) == 1

@@ -136,6 +136,16 @@ def client_of(client: Any) -> Any:
     return client
 
 
+def workers_of(client: Any) -> list[str]:
+    """The addresses of its workers, as the scheduler knows them now; waits for one if all have just gone.
+
+    Not client.scheduler_info(): that is a copy, which a timer replaces every two seconds by one that lists no workers.
+    """
+    while not (workers := sorted(client.nthreads())):
+        client_of(client)
+    return workers
+
+
 def _is_remote(X: Any) -> bool:
     X, _ = unpack(X, None)
     return dask.is_dask_collection(X) or _are_futures(X)
@@ -281,7 +291,7 @@ class DaskRows(SurveyedRows):
             tell(survey.rows, survey.rows)
             door = survey.door(gate, standardize, fit_intercept)
             prints = {one.name: one for one in survey.prints}
-            workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+            workers = workers_of(client)
             homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
             inputs = [
                 client.compute(
@@ -319,7 +329,7 @@ def result_of(client: Any, future: Any) -> Any:
         except TimeoutError:
             if future.done():  # the task's own
                 raise
-            if client.scheduler_info()["workers"]:
+            if client.nthreads():
                 alone = None
             elif alone is None:
                 alone = time.monotonic()
