@@ -28,7 +28,9 @@ def entry(seconds, error, ours=False, **more):
 
 def made(**entries):
     task = {"title": "Digits, n = {n}: {m} images", "error": "MSE", "least": {}, "memory": None, "entries": entries}
-    return {"tasks": {"digits": task | {"threads": 2, "limit": 300.0, "versions": {"torch": "2.13.0"}}}}
+    return {
+        "tasks": {"digits": task | {"threads": 2, "limit": 300.0, "versions": {"torch": "2.13.0"}, "measured": "2026-01-01"}}
+    }
 
 
 OUT = {"ours": False, "status": "out of time", "limit": 300.0, "memory": 3 * 2**30}
@@ -117,7 +119,7 @@ def test_results_are_kept_as_the_tables_read_them(table, tmp_path):
     table.keep(raw, tmp_path / "results")
     assert json.loads((tmp_path / "results" / "peers_raw.json").read_text()) == raw
     (row,) = json.loads((tmp_path / "results" / "peers.json").read_text())
-    assert set(row) == {"what", "measured", "target", "met"}
+    assert set(row) == {"what", "measured", "target", "met", "date"}
 
 
 @pytest.mark.parametrize(("limit", "status"), [(0.0, "out of time"), (60.0, "failed")])

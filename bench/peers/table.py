@@ -65,7 +65,7 @@ def pairs(raw: dict[str, Any]) -> Iterator[Pair]:
 
 
 def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """What bench/tables.py reads: {what, measured, target, met}."""
+    """What bench/tables.py reads: {what, measured, target, met, date}."""
     found = []
     for pair in pairs(raw):
         ours, peer = pair.both()
@@ -76,20 +76,22 @@ def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
         times = "" if pair.ratio is None else f"{_ratio(pair)} times our time ({_time(ours)} / {_time(peer)}), "
         measured = f"{pair.words}; {times}{_errors(pair)}, {_memory(pair)} GiB"
         target = f"at least {least:g} times faster" if least else "no slower at equal or less error"
-        found.append((f"{_title(pair.task)}: {pair.ours} beside {pair.peer}", measured, target, met))
+        date = pair.task["measured"]
+        found.append((f"{_title(pair.task)}: {pair.ours} beside {pair.peer}", measured, target, met, date))
         if "evidence" in ours and "evidence" in peer:
             no_worse = ours["evidence"] >= peer["evidence"] and _no_more(ours["error"], peer["error"])
             words = f"evidence {ours['evidence']:.1f} / {peer['evidence']:.1f}, {_errors(pair)}"
-            found.append((f"{_title(pair.task)}: evidence and error beside {pair.peer}", words, "no worse", no_worse))
+            found.append((f"{_title(pair.task)}: evidence and error beside {pair.peer}", words, "no worse", no_worse, date))
     for task in raw["tasks"].values():
         for who, entry in task["entries"].items():
             if entry["ours"] and entry["status"] == "ok" and task["memory"]:
                 words, target = f"{entry['memory'] / GIB:.2f} GiB", f"under {task['memory'] / 1e9:g} GB"
-                found.append((f"{_title(task)}: memory of {who}", words, target, entry["memory"] < task["memory"]))
+                met = entry["memory"] < task["memory"]
+                found.append((f"{_title(task)}: memory of {who}", words, target, met, task["measured"]))
             if "least_excess" in entry:
                 words = f"{entry['error']:.1e} off in the median, least excess {entry['least_excess']:+.1e}"
-                found.append((f"{_title(task)}: deviations of {who} beside the formula", words, "", None))
-    return [dict(zip(("what", "measured", "target", "met"), row, strict=True)) for row in found]
+                found.append((f"{_title(task)}: deviations of {who} beside the formula", words, "", None, task["measured"]))
+    return [dict(zip(("what", "measured", "target", "met", "date"), row, strict=True)) for row in found]
 
 
 def markdown(raw: dict[str, Any]) -> str:
