@@ -100,7 +100,7 @@ class InducingParts(Parts):
     jitter: float
 
     keeps_rows = False
-    never_below = False  # not a bound: 2% below the exact deviations was seen (docs/streams.md)
+    never_below = False  # not a bound: 4% below the exact deviations was seen (docs/streams.md)
     evidence_deviation = 0.0
     condition = float("nan")
     solution = "collapsed bound"
