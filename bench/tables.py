@@ -27,8 +27,8 @@ PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
 INTRODUCTION = """# Measured
 
 On two cores of a shared, noisy machine. What counts is the ratio of two things measured in turn within one run. This page is
-written by `make tables` from the results of the commands named in it. The longer ones are not run for every change: their dates
-are beside them. Cost against rows is in [scaling](scaling.md).
+written by `make tables` from the results of the commands named in it. The longer ones are not run for every change; their
+dates are beside them. Cost against rows is in [scaling](scaling.md).
 """
 
 
