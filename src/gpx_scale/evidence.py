@@ -107,7 +107,7 @@ def maximise_evidence(
     draws around the prior's centre.
 
     With enough rows, L-BFGS runs from every start on a quarter of them (4,000 at most); from the best optimum a quasi-Newton
-    search that knows the curvature goes on with more rows: on Digits 4-12 evaluations of all rows. `warm`: the start is an
+    search that knows the curvature goes on with more rows: on Digits 15 evaluations of all rows. `warm`: the start is an
     optimum already, and only the last search is run. `tol`: a change of the evidence, in nats a row, that is not worth a step.
     `keep` is told the best point of the last search as it gets better. Ctrl-C ends the search with the best point found.
     """
