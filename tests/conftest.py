@@ -1,7 +1,6 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -28,8 +27,3 @@ def shared_data(monkeypatch):
         pytest.skip(f"no data folder at {folder} (set GPX_SCALE_DATA)")
     monkeypatch.setenv("GPX_SCALE_DATA", str(folder))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def doctest_names(doctest_namespace):
-    doctest_namespace["np"] = np

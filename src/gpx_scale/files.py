@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .errors import InputError
 
 
@@ -21,9 +23,21 @@ def needed(module: str, extra: str) -> Any:
         raise ImportError(f"this needs {module.split('.')[0]}: pip install 'gpx-scale[{extra}]'") from error
 
 
+def path_of(path: Any, name: str = "path") -> Path:
+    """Return what names a file as a Path; anything else is an InputError that shows it."""
+    try:
+        found = Path(os.fspath(path))
+        os.lstat(found)  # says what the system cannot look for: a NUL in the name, or a name that is too long
+    except FileNotFoundError:
+        return found
+    except (TypeError, ValueError, OSError) as error:
+        raise InputError(f"{name}={path!r} is not the path of a file: {error}") from None
+    return found
+
+
 def writable(path: Any) -> Path:
     """The path of a file that can be written, or an error that names what is in the way; nothing is left behind."""
-    path = Path(os.path.realpath(os.fspath(path)))  # a link stays one
+    path = Path(os.path.realpath(path_of(path)))  # a link stays one
     if path.is_dir():
         raise InputError(f"{str(path)!r} is a folder: name a file")
     if path.exists() and not path.is_file():
@@ -49,3 +63,26 @@ def written_whole(path: Any) -> Iterator[Path]:
         raise InputError(f"{str(path)!r} cannot be written: {error.strerror or error}") from error
     finally:
         beside.unlink(missing_ok=True)
+
+
+def read_npy(file: Any, size: int) -> np.ndarray:
+    """Return the array of an open npy member of `size` bytes.
+
+    The header is compared with the size before anything is allocated, so a damaged header cannot ask for more memory than
+    the file has bytes. An array of objects is refused, because only pickle could read it.
+    """
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("an array of objects")
+    count = int(np.prod(shape, dtype=object))
+    if not 0 <= count * dtype.itemsize <= size:
+        raise ValueError("an array is shorter than it says")
+    array = np.empty(count, dtype)
+    content = array.view(np.uint8)
+    if file.readinto(content) != content.size:
+        raise ValueError("an array ends too early")
+    if file.read(1):  # reading to the end compares the checksum of the member, too
+        raise ValueError("an array is longer than it says")
+    return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)

@@ -15,7 +15,7 @@ from .features import DenseFeatures, SparseFeatures
 from .inputs import Inputs, Places
 from .params import Params
 from .preconditioner import choose_pivots
-from .rows import Rows, numbers_of
+from .rows import Rows
 from .runtime import Executor
 
 WAYS = ("rpcholesky", "kmeans")
@@ -32,10 +32,9 @@ class Choice:
     given: Places | None = field(default=None, repr=False)
     move: bool | str = False
 
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        """Numbers of the given points, by which they are known from others."""
-        return [] if self.given is None else [*self.given.Z.arrays, *numbers_of(self.given.x)]
+    def arrays(self, kernel: Any) -> list[np.ndarray]:
+        """Return numbers by which the given points are told from others."""
+        return [] if self.given is None else [*self.given.Z.arrays, *kernel.input_arrays(self.given.x)]
 
     @classmethod
     def asked(cls, way: Any, move: Any, searched: bool, count: int, candidates: int, given: Places | None) -> Choice:

@@ -39,10 +39,9 @@ class Rows(abc.ABC):
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         """sum of task(block) over all rows;  one pass."""
 
-    @property
     @abc.abstractmethod
-    def arrays(self) -> list[np.ndarray]:
-        """Numbers by which these rows are known from others."""
+    def arrays(self, kernel: Any) -> list[np.ndarray]:
+        """Return numbers by which these rows are told from others, as this kernel sees them."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,8 @@ class MemoryRows(Rows):
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         return executor.add_up(task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), tell))
 
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        return [*self.data.Z.arrays, self.data.y, *numbers_of(self.data.x)]
+    def arrays(self, kernel: Any) -> list[np.ndarray]:
+        return [*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)]
 
 
 def told(blocks: Iterable[Inputs], rows: int, tell: Tell) -> Iterator[Inputs]:
@@ -72,17 +70,6 @@ def told(blocks: Iterable[Inputs], rows: int, tell: Tell) -> Iterator[Inputs]:
         yield block
         done += len(block)
         tell(done, rows)
-
-
-def numbers_of(x: Any) -> list[np.ndarray]:
-    """The numbers in what a kernel made of the training x: vectors, a Gram matrix, or those of several kernels."""
-    if isinstance(x, np.ndarray):
-        return [x]
-    if isinstance(x, SparseFeatures):
-        return x.arrays
-    return [
-        array for name in ("first", "second", "rows", "gram") if hasattr(x, name) for array in numbers_of(getattr(x, name))
-    ]
 
 
 # sample

@@ -9,6 +9,7 @@
 `theta2` is one number, a sequence (one for each column: ARD), or "median"; everywhere lengthscale^2 = theta2 / 2, as in the
 paper's RBF. `a + b` and `a * b` combine kernels on the same x.
 
+>>> import numpy as np
 >>> kernel = RBF(theta1=2.0, theta2=3.0) + Matern32(theta2=1.0)
 >>> kernel.as_dict()
 {'k1.theta1': 2.0, 'k1.theta2': 3.0, 'k2.theta1': 1.0, 'k2.theta2': 1.0}

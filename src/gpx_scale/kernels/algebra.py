@@ -71,6 +71,10 @@ class Kernel(abc.ABC):
             )
         return x
 
+    def input_arrays(self, x: Any) -> list[np.ndarray]:
+        """Return numbers by which x, as `rows` or `training` made it, is told from other inputs."""
+        return [x] if isinstance(x, np.ndarray) else x.arrays
+
     def single(self, x: Any) -> bool:
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
         return False
@@ -207,6 +211,11 @@ class Pair(Kernel):
 
     def vectors(self, x: Any) -> np.ndarray:
         return self.first.vectors(x.first) if isinstance(x, PairPoints) else x
+
+    def input_arrays(self, x: Any) -> list[np.ndarray]:
+        if not isinstance(x, PairPoints):
+            return super().input_arrays(x)
+        return self.first.input_arrays(x.first) + self.second.input_arrays(x.second)
 
     def single(self, x: Any) -> bool:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
