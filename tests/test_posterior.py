@@ -115,7 +115,7 @@ def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
 
 
 def test_joint_results_ask_before_they_allocate(problem):
-    model = problem.fitted(memory_limit="1MiB")
+    model = problem.fitted(memory_limit="1MiB", n_jobs=2)
     with pytest.raises(MemoryLimitError, match="fewer rows"):
         model.predict(np.zeros((2000, 3)), np.zeros((2000, 4)), return_cov=True)
     with pytest.raises(MemoryLimitError, match="fewer rows"):

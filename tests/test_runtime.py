@@ -3,11 +3,15 @@
 import _thread
 import multiprocessing
 import os
+import pickle
+import shutil
+import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import joblib
 import numba
@@ -15,7 +19,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from gpx_scale import InputError
+import gpx_scale.parts
+from gpx_scale import InputError, load
 from gpx_scale.runtime import (
     Executor,
     _blas_libraries,
@@ -78,6 +83,18 @@ def test_overlapping_scopes_of_many_threads_restore_too():
     assert blas_counts() == before
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """Let SIGINT raise KeyboardInterrupt, also where the suite runs with SIGINT ignored (by nohup, and in many CI systems).
+
+    Python installs no handler there, and `_thread.interrupt_main` does nothing without one.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_at_any_moment_restores_the_threads(problem):
     """Real interrupts of the main thread, spread over fit and predict."""
     before = blas_counts(), numba.get_num_threads()
@@ -194,6 +211,38 @@ assert not heavy, heavy
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
+FIT_AND_EXPLAIN = """
+import gpx_scale
+from gpx_scale.datasets import synth10
+X, y, _ = synth10(200)
+for solver in ("exact", "inducing"):
+    explanation = gpx_scale.GPXRegressor(solver=solver, optimizer=None, random_state=0).fit(X, y).explain(X[:3])
+    print(explanation.weights_std.min() > 0, end=" ")
+print(gpx_scale.__file__)
+"""
+
+
+def test_an_install_that_cannot_be_written_works_without_any_cache(tmp_path):
+    """An administrator's install, used by an account that has no home: compiled loops can be stored nowhere.
+
+    A file in the place of each folder that would be written to stops root too, who may write to any folder.
+    """
+    package = tmp_path / "gpx_scale"
+    shutil.copytree(Path(gpx_scale.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in {source.parent for source in package.rglob("*.py")}:
+        folder.chmod(0o755)  # The copy of an install that cannot be written could not be written either.
+        (folder / "__pycache__").touch()
+    before = sorted(package.rglob("*"))
+    (no_folder := tmp_path / "home").touch()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CACHE")}
+    env.update(PYTHONPATH=str(tmp_path), HOME=str(no_folder), XDG_CACHE_HOME=str(no_folder), LOCALAPPDATA=str(no_folder))
+    command = [sys.executable, "-W", "error", "-c", FIT_AND_EXPLAIN]
+    run = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert run.stdout == f"True True {package / '__init__.py'}\n", run.stdout + run.stderr
+    assert run.stderr == ""
+    assert sorted(package.rglob("*")) == before
+
+
 def test_memory_in_words():
     assert parse_memory("8GiB") == 8 * 2**30
     assert parse_memory(" 500 mb ") == 500 * 2**20
@@ -278,3 +327,117 @@ def test_an_error_in_a_sum_ends_it_and_leaves_the_workers_usable():
         with pytest.raises(ValueError, match="three"):
             executor.add_up(fail, range(10))
         assert executor.add_up(lambda k: k, range(10)) == 45
+
+
+FORK_WHILE_BUSY = """
+import os, signal, sys, threading, time
+import numba
+from gpx_scale.runtime import _blas_libraries, _counts, threads
+
+def counts():
+    return [library.get_num_threads() for library, _ in _blas_libraries()], numba.get_num_threads()
+
+before = counts()
+stop = threading.Event()
+
+def busy():
+    while not stop.is_set():
+        with threads(1):
+            time.sleep(0)
+
+def held():
+    with threads(1):
+        stop.wait()
+
+workers = [threading.Thread(target=busy) for _ in range(3)] + [threading.Thread(target=held)]
+for worker in workers:
+    worker.start()
+time.sleep(0.05)
+wrong = 0
+for k in range(60):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that waits for ever is ended, and counts as wrong
+        fresh = counts()[0] == before[0] and not _counts._open
+        with threads(2):
+            pass
+        os._exit(0 if fresh and counts() == before else 1)
+    wrong += os.waitpid(child, 0)[1] != 0
+    if wrong > 2:
+        break
+stop.set()
+for worker in workers:
+    worker.join()
+assert counts() == before, (counts(), before)
+with threads(1):
+    child = os.fork()  # the forking thread is inside its own scope, in the child too
+    if child == 0:
+        inside = set(counts()[0]) == {1}
+        os._exit(0 if inside else 1)
+    wrong += os.waitpid(child, 0)[1] != 0
+print("wrong", wrong)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_other_threads_work_neither_hangs_nor_inherits_their_scopes():
+    run = subprocess.run([sys.executable, "-c", FORK_WHILE_BUSY], capture_output=True, text=True, timeout=120)
+    assert run.stdout == "wrong 0\n", run.stdout + run.stderr
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """The numbers of workers of all executors that are made."""
+    made, init = [], Executor.__init__
+
+    def noted(self, n_jobs=None):
+        init(self, n_jobs)
+        made.append(self.n_jobs)
+
+    monkeypatch.setattr(Executor, "__init__", noted)
+    return made
+
+
+@pytest.mark.parametrize("solver", ["basis", "inducing"])
+def test_more_rows_are_added_by_as_many_workers_as_asked_for(solver, workers):
+    problem = make_problem(n=60, p=1, d=2)
+    model = problem.fitted(solver=solver, n_jobs=3)
+    workers.clear()
+    model.partial_fit(problem.X, problem.y, problem.Z)
+    assert set(workers) == {3}
+
+
+@pytest.mark.parametrize("copied", ["saved", "pickled"])
+def test_a_copied_cg_model_answers_by_as_many_workers_as_asked_for(copied, workers, tmp_path):
+    problem = make_problem(n=60)
+    model = problem.fitted(solver="cg", n_jobs=3, random_state=0)
+    before = model.explain(problem.X_query, problem.Z_query).weights_std
+    model.save(tmp_path / "model.gpx")
+    workers.clear()
+    loaded = load(tmp_path / "model.gpx") if copied == "saved" else pickle.loads(pickle.dumps(model))
+    assert_allclose(loaded.explain(problem.X_query, problem.Z_query).weights_std, before, rtol=1e-12)
+    assert set(workers) == {3}
+
+
+@pytest.mark.parametrize("solver", ["exact", "inducing"])
+def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver, monkeypatch):
+    """OpenBLAS's threaded Cholesky does so from 16,000 rows on; here, from 30."""
+    problem = make_problem(n=40, m=6)
+    model = problem.fitted(solver=solver, n_jobs=2)
+    monkeypatch.setattr("gpx_scale.factoring.THREADS_FROM", 0)
+    monkeypatch.setattr("gpx_scale.factoring.THREADS_UP_TO", {8: 30, 4: 30})
+    seen, lapack = [], gpx_scale.parts.get_lapack_funcs
+
+    def noted(names, arrays):
+        (potrf,) = lapack(names, arrays)
+
+        def factorise(*arguments, **named):
+            seen.append(max(blas_counts()))
+            return potrf(*arguments, **named)
+
+        return (factorise,)
+
+    monkeypatch.setattr("gpx_scale.parts.get_lapack_funcs", noted)
+    model.sample_y(problem.X_query, problem.Z_query)
+    model.sample_weights(problem.X_query, problem.Z_query)
+    assert set(seen) == {1}

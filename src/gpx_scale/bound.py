@@ -18,6 +18,7 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from .errors import NotPositiveDefinite
+from .factoring import safe_threads
 from .features import DenseFeatures
 from .inputs import Inputs, Places
 from .params import Params
@@ -51,7 +52,8 @@ class Frame:
         for jitter in (step * eps for step in JITTERS):
             np.fill_diagonal(S, diagonal * (1.0 + jitter))
             try:
-                L = cholesky(S, lower=True, check_finite=False)
+                with safe_threads(len(S)):
+                    L = cholesky(S, lower=True, check_finite=False)
             except np.linalg.LinAlgError:
                 continue
             if (np.square(L.diagonal()) > eps * diagonal).all():
@@ -208,7 +210,11 @@ class Bound:
                 f"the prior variance is {found.prior / found.rows:.0e} times the noise: rounding takes {lost:.0e} nats from "
                 "the bound; raise sigma_y, or use solver='exact'"
             )
-        root = cholesky(np.eye(len(frame)) + found.psi, lower=True, check_finite=False)
+        try:
+            with safe_threads(len(frame)):
+                root = cholesky(np.eye(len(frame)) + found.psi, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefinite("the sums over rows have no Cholesky factor: rows of other sizes than at fit?") from None
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (
             found.rows * np.log(2.0 * np.pi)

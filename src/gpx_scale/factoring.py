@@ -15,10 +15,15 @@ THREADS_FROM = 800
 THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
 
 
+def safe_threads(n: int, itemsize: int = 8) -> Any:
+    """Return a scope for the Cholesky factorisation of n rows: one BLAS thread where several might end the process."""
+    return nullcontext() if n <= THREADS_UP_TO[itemsize] else threads(1)
+
+
 def worthwhile_threads(n: int, itemsize: int = 8) -> Any:
     """One BLAS thread for small matrices (two gain a third at n = 442 on idle cores, and wait for seconds on busy ones), and
     for those too large for several."""
-    return nullcontext() if THREADS_FROM <= n <= THREADS_UP_TO[itemsize] else threads(1)
+    return safe_threads(n, itemsize) if n >= THREADS_FROM else threads(1)
 
 
 class Watch:

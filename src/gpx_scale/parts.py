@@ -12,6 +12,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from .covariance import cross
 from .errors import NotPositiveDefinite
+from .factoring import worthwhile_threads
 from .features import Features
 from .params import Params
 from .runtime import Executor
@@ -116,7 +117,8 @@ class JointPrior:
         for jitter in (0.0, 1e-12, 1e-10, 1e-8):
             joint[...] = lower
             joint[np.diag_indices(len(joint))] = own * (1 + jitter) + nugget
-            _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
+            with worthwhile_threads(len(joint)):
+                _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
             if info == 0:
                 return cls(joint, K_query)
         raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")

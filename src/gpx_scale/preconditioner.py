@@ -20,6 +20,7 @@ from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
 
 from .covariance import Covariance
 from .errors import NotPositiveDefinite
+from .factoring import safe_threads
 from .runtime import Executor, slices
 
 BLOCK = 128  # pivots drawn at once
@@ -77,7 +78,8 @@ class LowRank:
             return cls(covariance, pivots, own, F, residual)
         for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
             try:
-                L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
+                with safe_threads(len(own)):
+                    L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
             except np.linalg.LinAlgError:
                 continue
             return cls(covariance, pivots, L, right_solve(L, F, covariance.executor), residual)
@@ -119,7 +121,8 @@ class LowRank:
             return scaled.T @ scaled
 
         inner += self.executor.add_up(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
-        return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        with safe_threads(len(inner)):
+            return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
     def solve(self, R: np.ndarray) -> np.ndarray:
         """P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R;  (n, c) -> (n, c);  4 n r c flops."""

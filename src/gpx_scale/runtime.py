@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -90,20 +91,46 @@ def _blas_libraries() -> list[tuple[Any, bool]]:
     return list(zip(libraries, ours if any(ours) else [True] * len(libraries), strict=True))
 
 
-class _BlasThreads:
-    """BLAS thread counts are global to the process: what is in force is the least of all open requests, and the
-    counts from before the first request come back with the end of the last."""
+class ForkSafeLock:
+    """A lock that is open in a forked child, even if a thread of the parent held it at the moment of the fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: dict[object, int] = {}
+        _fork_safe_locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        self._lock = threading.Lock()
+
+
+_fork_safe_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+FORK_PATIENCE_SECONDS = 5.0  # A fork waits this long for threads that are changing thread counts; they take microseconds.
+
+
+class _ThreadCounts:
+    """The open scopes of this process, and the thread counts of BLAS and numba that follow from them.
+
+    BLAS counts are global to the process: what is in force is the least of all open requests, and the counts from before the
+    first request come back with the end of the last. numba's count belongs to the Python thread that sets it. Both are read
+    and set under one lock, which a fork waits for, because numba takes a lock of its own that a child could not open.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._open: dict[object, tuple[int, int]] = {}  # scope -> its request, and the Python thread that opened it
         self._before: list[int] | None = None  # None while nothing of ours is in force
+        self._held_for_fork = False
 
     def enter(self, scope: object, n: int) -> None:
         with self._lock:
             if self._before is None:
                 self._before = [library.get_num_threads() for library, _ in _blas_libraries()]
-            self._open[scope] = n
+            self._open[scope] = n, threading.get_ident()
             self._apply()
 
     def leave(self, scope: object) -> None:
@@ -115,10 +142,41 @@ class _BlasThreads:
                 self._before = None
 
     def _apply(self) -> None:
+        least = min((n for n, _ in self._open.values()), default=None)
         for (library, ours), before in zip(_blas_libraries(), self._before or (), strict=bool(self._before)):
-            wanted = before if not self._open else min(self._open.values()) if ours else 1
+            wanted = before if least is None else least if ours else 1
             if library.get_num_threads() != wanted:
                 _set_blas_threads(library, wanted)
+
+    def set_numba(self, n: int | None) -> int | None:
+        """Set numba's thread count and return the one before; None where no threading layer of numba's can be loaded."""
+        with self._lock:
+            try:
+                before = numba.get_num_threads()
+                if n is not None:
+                    numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+            except ValueError:
+                return None
+            return before
+
+    def before_fork(self) -> None:
+        self._held_for_fork = self._lock.acquire(timeout=FORK_PATIENCE_SECONDS)
+
+    def after_fork_in_parent(self) -> None:
+        if self._held_for_fork:
+            self._held_for_fork = False
+            self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Only the thread that forked goes on in the child: scopes of the others will never be left, so they end here."""
+        self._lock, self._held_for_fork = threading.RLock(), False
+        me = threading.get_ident()
+        self._open = {scope: request for scope, request in self._open.items() if request[1] == me}
+        self._apply()
+        if not self._open:
+            self._before = None
+        for lock in list(_fork_safe_locks):
+            lock.renew()
 
 
 def _set_blas_threads(library: Any, wanted: int) -> None:
@@ -132,40 +190,36 @@ def _set_blas_threads(library: Any, wanted: int) -> None:
         release(force=True)
 
 
-_blas = _BlasThreads()
+_counts = _ThreadCounts()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_counts.before_fork,
+        after_in_parent=_counts.after_fork_in_parent,
+        after_in_child=_counts.after_fork_in_child,
+    )
 
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[int]:
     """`with threads(n):` numba (of this Python thread) and our BLAS (of the process) use n threads, at most the cores.
 
-    Scopes may overlap between Python threads; whatever was set before is restored when the last one ends.
+    Scopes may overlap between Python threads; whatever was set before is restored when the last one ends. A forked child
+    keeps the scopes that the forking thread is inside of, and no others.
     """
     n, scope = min(effective_jobs(n_jobs), usable_cores()), object()
-    numba_before = _set_numba_threads(None)
+    numba_before = _counts.set_numba(None)
     try:
-        _set_numba_threads(n)
-        _blas.enter(scope, n)
+        _counts.set_numba(n)
+        _counts.enter(scope, n)
         yield n
     finally:
         try:
-            _blas.leave(scope)
+            _counts.leave(scope)
         except BaseException:  # Ctrl-C on the way out: once more, to the end
-            _blas.leave(scope)
+            _counts.leave(scope)
             raise
         finally:
-            _set_numba_threads(numba_before)
-
-
-def _set_numba_threads(n: int | None) -> int | None:
-    """Set numba's thread count and return the one before; None where no threading layer of numba's can be loaded."""
-    try:
-        before = numba.get_num_threads()
-        if n is not None:
-            numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    except ValueError:
-        return None
-    return before
+            _counts.set_numba(numba_before)
 
 
 class Executor:
