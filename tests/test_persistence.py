@@ -4,6 +4,7 @@ import io
 import json
 import pickle
 import zipfile
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -367,3 +368,16 @@ def test_plain_values_of_every_kind_come_back(tmp_path):
         assert one.dtype == other.dtype
     assert (found["e"] != state["e"]).nnz == 0
     assert found["f"] == 0.5
+
+
+@pytest.mark.parametrize("case", ["exact", "cg", "inducing", "basis", "grid", "words", "words by cg", "sparse x", "scaled"])
+@pytest.mark.parametrize("field", ["x_shift", "x_scale", "z_shift", "z_scale", "z_baseline"])
+def test_a_scale_of_another_length_is_refused(case, field, tmp_path):
+    model, A, y, Z = CASES[case]
+    model.set_params(optimizer=None).fit(A, y, Z)
+    door = model._door
+    longer = np.append(getattr(door.scaling, field), 1.0)
+    model._door = replace(door, scaling=replace(door.scaling, **{field: longer}))
+    model.save(tmp_path / "model.gpx")
+    with pytest.raises(InputError, match=r"model\.gpx' is damaged"):
+        gpx_scale.load(tmp_path / "model.gpx")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +17,11 @@ from .parts import Parts, Reductions, symmetric_part
 from .paths import PriorPath, inflation, path_bytes, prior_paths
 from .pilots import PILOTS, Asked
 from .preconditioner import LowRank
-from .runtime import Executor, slices
+from .runtime import Executor, ForkSafeLock, slices
 from .words import WORD_ROWS, LocalWords, Reduce
 
 PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
+NEVER_BELOW = "never below exact"  # what is said of variances that are bounds
 PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 
@@ -32,13 +32,13 @@ class PathBank:
 
     paths: list[PriorPath]
     solved: np.ndarray
-    lock: Any = field(default_factory=threading.Lock, repr=False)
+    lock: Any = field(default_factory=ForkSafeLock, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"paths": self.paths, "solved": self.solved}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, lock=threading.Lock())
+        self.__dict__.update(state, lock=ForkSafeLock())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PathBank:
         return PathBank(self.paths, self.solved)
@@ -75,7 +75,7 @@ class CgParts(Parts):
         )
         return (
             f"local: conditioned on {self.near.shared.size} rows for all and the {min(self.near.nearby, len(self))} most "
-            f"correlated with each query{words}; never below exact; at {PILOTS} training rows above it by "
+            f"correlated with each query{words}; {NEVER_BELOW}; at {PILOTS} training rows above it by "
             + ", ".join(f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds)
         )
 

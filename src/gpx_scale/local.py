@@ -35,6 +35,15 @@ SINGLE, ROUNDED = 5e-4, 1e-5
 
 
 @dataclass(frozen=True)
+class SharedRows:
+    """What the rows that all queries share say: diag(C), L and V of the formulas above, in the order of all rows."""
+
+    diagonal: np.ndarray
+    L: np.ndarray
+    V: np.ndarray
+
+
+@dataclass(frozen=True)
 class Neighbourhood:
     """Variances from the rows `shared` by all queries and each query's most correlated ones."""
 
@@ -42,32 +51,32 @@ class Neighbourhood:
     params: Params
     shared: np.ndarray
     nearby: int
-    diagonal: np.ndarray
-    L: np.ndarray
-    V: np.ndarray
 
     @classmethod
     def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor, nearby: int = LOCAL) -> Neighbourhood:
-        covariance = Covariance(data, params, executor)
-        V = covariance.columns(shared)
-        L = factor(V[shared], covariance.noise[shared])
-        V = right_solve(L, V, executor)
-        single = (covariance.noise / covariance.diagonal).min() > SINGLE
-        return cls(data, params, shared, nearby, covariance.diagonal, L, V.astype(np.float32) if single else V)
+        """Return a neighbourhood whose shared rows are factorised already."""
+        made = cls(data, params, shared, nearby)
+        made.shared_rows(executor)
+        return made
 
-    @classmethod
-    def again(cls, data: Inputs, params: Params, shared: np.ndarray, nearby: int) -> Neighbourhood:
-        with Executor() as executor:
-            return cls.of(data, params, shared, executor, nearby)
+    def shared_rows(self, executor: Executor) -> SharedRows:
+        """Return what the shared rows say; a copy or a loaded model computes it when it is asked first, by its own workers."""
+        if "_shared_rows" not in self.__dict__:
+            covariance = Covariance(self.data, self.params, executor)
+            V = covariance.columns(self.shared)
+            L = factor(V[self.shared], covariance.noise[self.shared])
+            V = right_solve(L, V, executor)
+            single = (covariance.noise / covariance.diagonal).min() > SINGLE
+            self.__dict__["_shared_rows"] = SharedRows(covariance.diagonal, L, V.astype(np.float32) if single else V)
+        return self.__dict__["_shared_rows"]
 
-    def __reduce__(self) -> Any:
-        """Pickled without its n |I| numbers, which are computed again."""
-        return Neighbourhood.again, (self.data, self.params, self.shared, self.nearby)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}  # n |I| numbers
 
     def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[Features], executor: Executor) -> Reductions:
         """Lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along each vector;
         (m, n) -> Reductions."""
-        Z, kernel, dtype = self.data.Z, self.params.kernel, self.V.dtype
+        Z, kernel, known = self.data.Z, self.params.kernel, self.shared_rows(executor)
         m, d = len(K), Z.shape[1] if var or cov else 0
         seen = [A.inner(Z) for A in along]
         interest = K * np.sqrt(Z.squared())
@@ -83,19 +92,19 @@ class Neighbourhood:
             return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
 
         B = right_hand_sides(slice(0, m), self.shared)
-        W = right_solve(self.L, B.reshape(m * B.shape[1], self.shared.size), executor).reshape(B.shape)
+        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), executor).reshape(B.shape)
         others = np.setdiff1d(np.arange(len(Z)), self.shared)
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
         def one(i: int) -> None:
-            R = _largest(interest[i, others] ** 2 / self.diagonal[others], others, self.nearby)
-            V = self.V[R]
+            R = _largest(interest[i, others] ** 2 / known.diagonal[others], others, self.nearby)
+            V = known.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
             T = Z[R].inner(Z[R])
             kernel.multiply(points[R], points[R], T)
-            np.fill_diagonal(T, self.diagonal[R])
+            np.fill_diagonal(T, known.diagonal[R])
             T -= V @ V.T
-            root = factor(T, ROUNDED * self.diagonal[R] if dtype == np.float32 else 0.0)
+            root = factor(T, ROUNDED * known.diagonal[R] if V.dtype == np.float32 else 0.0)
             U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
             found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 

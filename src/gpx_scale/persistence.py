@@ -7,6 +7,7 @@ of another package) is refused when it is saved.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import warnings
 import zipfile
@@ -27,7 +28,7 @@ from .box import Box, Extent
 from .errors import GPXWarning, InputError
 from .exact import ExactParts
 from .features import DenseFeatures, SparseFeatures
-from .files import written_whole
+from .files import read_npy, written_whole
 from .grid import Grid, GridParts, Interpolated
 from .inducing import InducingParts
 from .inputs import XZ, Door, Gate, Inputs, Places
@@ -36,8 +37,8 @@ from .kernels import RBF, Matern12, Matern32, Matern52, Precomputed, Product, Ra
 from .kernels.algebra import PairPoints
 from .kernels.given import GramPoints
 from .local import Neighbourhood
+from .model_checks import must, must_be_model, must_be_transformer, must_be_typed
 from .params import Params
-from .parts import Parts
 from .paths import PriorPath
 from .pilots import Asked
 from .plan import Plan
@@ -49,6 +50,7 @@ from .whitened import Space
 
 FORMAT, VERSION = "gpx_scale model", 1
 TREE = "model.json"
+LARGEST_INTEGER = 2**63  # what numpy and zip files count by
 
 
 class Kind(NamedTuple):
@@ -75,7 +77,7 @@ def _packed(parts: ExactParts) -> dict[str, Any]:
 
 def _unpacked(buffer: np.ndarray, alpha: np.ndarray, **known: Any) -> ExactParts:
     n = alpha.size
-    _must(buffer.size == n * (n + 1) // 2, "a factor of another size")
+    must(buffer.size == n * (n + 1) // 2, "a factor of another size")
     square = np.zeros((n, n), buffer.dtype)
     for i, row in enumerate(square):
         row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
@@ -84,17 +86,22 @@ def _unpacked(buffer: np.ndarray, alpha: np.ndarray, **known: Any) -> ExactParts
 
 def _sparse(pointers: np.ndarray, indices: np.ndarray, values: np.ndarray, d: int) -> SparseFeatures:
     """Compiled loops go by these numbers: what points outside is not let in."""
-    _must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
-    _must([A.dtype.kind for A in (pointers, indices, values)] == ["i", "i", "f"], "sparse rows of another type")
+    must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
+    kinds = [np.dtype(kind) for kind in (np.int64, np.int32, np.float64)]
+    must([A.dtype for A in (pointers, indices, values)] == kinds, "sparse rows of another type")
+    must(isinstance(d, int) and d >= 1, "sparse rows without columns")
     whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
     inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
-    _must(whole and inside and pointers[-1] <= indices.size == values.size, "sparse rows that point outside of themselves")
+    must(whole and inside and pointers[-1] <= indices.size == values.size, "sparse rows that point outside of themselves")
+    ascending = np.diff(indices[pointers[0] : pointers[-1]]) > 0
+    ascending[pointers[1:-1][(pointers[1:-1] > pointers[0]) & (pointers[1:-1] < pointers[-1])] - pointers[0] - 1] = True
+    must(ascending.all(), "sparse rows whose columns are not in order")
     return SparseFeatures(pointers, indices, values, d)
 
 
 def _rows(make: Any) -> Callable[..., Any]:
     def made(x: Any, Z: Any, **known: Any) -> Any:
-        _must(len(x) == len(Z) == len(known.get("y", Z)), "x, y and Z of different lengths")
+        must(len(x) == len(Z) == len(known.get("y", Z)), "x, y and Z of different lengths")
         return make(x, Z, **known)
 
     return made
@@ -114,7 +121,7 @@ OURS: dict[type, Kind] = {
     **{one: Kind(_fields_of, _rows(one)) for one in (Inputs, Places)},
     SparseFeatures: Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
     ExactParts: Kind(_packed, _unpacked),
-    Neighbourhood: Kind(_some("data", "params", "shared", "nearby"), Neighbourhood.again),  # the rest is computed again
+    Neighbourhood: Kind(_fields_of, Neighbourhood),
     PathBank: Kind(_some("paths", "solved"), PathBank),
     XZ: Kind(_fields_of, XZ),
 }
@@ -196,7 +203,8 @@ class _Writer:
 
     def _array(self, value: np.ndarray, where: str) -> Any:
         if value.dtype == object:
-            _must(value.ndim == 1, f"{where} is a table of objects", InputError)
+            if value.ndim != 1:
+                raise InputError(f"{where} is a table of objects, which a model file cannot hold")
             return {"is": "objects", "of": self.node(value.tolist(), where)}
         if id(value) not in self.known:
             self.known[id(value)] = len(self.arrays)
@@ -245,9 +253,9 @@ def read_state(path: Any) -> dict[str, Any]:
         if TREE not in archive.namelist():
             raise InputError(f"{str(path)!r} is a zip file, but not a saved model: it has no {TREE}")
         # what is stored as it is: a small file cannot ask for much memory
-        _must({info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}, "it is compressed")
+        must({info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}, "it is compressed")
         document = json.loads(archive.read(TREE).decode("utf-8"))
-        _must(document.get("format") == FORMAT, "it does not say that it is a model")
+        must(document.get("format") == FORMAT, "it does not say that it is a model")
         version = document["version"]
         if version != VERSION:
             raise InputError(
@@ -266,40 +274,26 @@ def read_state(path: Any) -> dict[str, Any]:
         return {name: reader.value(node) for name, node in document["state"].items()}
 
 
-def must_be_model(state: dict[str, Any], parameters: set[str], path: Any) -> None:
-    """What a model of `GPXRegressor` is made of, of sizes that agree: compiled loops go by them."""
+def check_model(state: dict[str, Any], parameters: set[str], path: Any) -> None:
+    """Refuse what is not a whole model of `GPXRegressor`; `parameters` are the names of its arguments."""
     with _damage_named(path):
-        kinds = {"_door": Door, "_params": Params, "_plan": Plan, "posterior_": Posterior, "fit_report_": FitReport}
-        for name, kind in kinds.items():
-            _must(isinstance(state.get(name), kind), f"{name} is not a {kind.__name__}")
-        strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
-        _must(not strange, f"it holds {', '.join(sorted(strange))}")
-        parts, door = state["posterior_"].parts, state["_door"]
-        _must(isinstance(parts, Parts), "its posterior has no parts")
-        _must(isinstance(state.get("feature_names_in_", np.empty(0)), np.ndarray), "names of columns are no list")
-        if isinstance(parts.data, Places):
-            _must(parts.alpha.shape == (len(parts.data),), "alpha is of other rows")
-            _must(parts.d == door.n_z + door.scaling.intercept, "Z has other columns than its scaling")
-            width = parts.data.x.shape[1] if isinstance(parts.data.x, np.ndarray) and parts.data.x.ndim == 2 else None
-            _must(width in (None, door.scaling.x_shift.size), "X has other columns than its scaling")
+        must_be_model(state, parameters)
 
 
 @contextmanager
 def _damage_named(path: Any) -> Iterator[None]:
-    """Whatever a file that is not whole makes of reading it is one clear error."""
+    """Whatever a file that is not whole makes of reading it is one clear error that names the file."""
     try:
         yield
-    except (InputError, FileNotFoundError, IsADirectoryError, PermissionError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     except zipfile.BadZipFile as error:
         raise InputError(f"{str(path)!r} is not a saved model, or is damaged: {error}") from error
     except Exception as error:  # a file may hold anything
-        raise InputError(f"{str(path)!r} is damaged: {type(error).__name__}: {error}") from error
-
-
-def _must(right: Any, what: str, error: type[Exception] = ValueError) -> None:
-    if not right:
-        raise error(what)
+        if isinstance(error, InputError) and str(path) in str(error):
+            raise
+        what = error if isinstance(error, InputError) or type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise InputError(f"{str(path)!r} is damaged: {what}") from error
 
 
 @dataclass
@@ -312,17 +306,21 @@ class _Reader:
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):
+            must(not isinstance(node, int) or abs(node) < LARGEST_INTEGER, "a whole number is too large")
             return node
         name, of = node["is"], node["of"]
         if name in KINDS:
-            return KINDS[name].make(**{key: self.value(item) for key, item in of.items()})
+            made = KINDS[name].make(**{key: self.value(item) for key, item in of.items()})
+            must_be_typed(made)
+            return made
         if name in ("dict", "Bunch"):
             pairs = {self.value(key): self.value(item) for key, item in of}
             return Bunch(**pairs) if name == "Bunch" else pairs
         if name == "dtype":
             return np.dtype(of).type if node["type"] else np.dtype(of)
         if name == "array":
-            return self._array(int(of))
+            must(type(of) is int, "an array has no number")
+            return self._array(of)
         if name == "csr":
             data, indices, pointers = map(self.value, of)
             made = (sp.csr_array if node["array"] else sp.csr_matrix)((data, indices, pointers), shape=node["shape"])
@@ -336,34 +334,22 @@ class _Reader:
         if k not in self.arrays:
             info = self.archive.getinfo(_member(k))
             with self.archive.open(info) as file:
-                array = _read_array(file, info.file_size)
-                _must(not file.read(1), "an array is longer than it says")  # and the checksum is compared at the end
+                array = read_npy(file, info.file_size)
             # -inf is the logarithm of sigma_w = 0
-            _must(not self.finite or array.dtype.kind != "f" or (array < np.inf).all(), "an array holds what is no number")
+            must(not self.finite or array.dtype.kind != "f" or (array < np.inf).all(), "an array holds what is no number")
             self.arrays[k] = array
         return self.arrays[k]
 
     def _transformer(self, name: str, of: dict[str, Any]) -> Any:
         module, _, kind = name.rpartition(".")
-        _must(kind in TRANSFORMERS.get(module, ()), f"it names {name!r}, which is not among what a model may hold")
+        must(kind in TRANSFORMERS.get(module, ()), f"it names {name!r}, which is not among what a model may hold")
         made: BaseEstimator = object.__new__(getattr(importlib.import_module(module), kind))
         inside = replace(self, finite=False)
+        defaults = inspect.signature(type(made)).parameters.values()  # of arguments that another version did not have
+        made.__dict__.update({one.name: one.default for one in defaults if one.default is not one.empty})
         made.__dict__.update({key: None if key == LEFT_BEHIND else inside.value(item) for key, item in of.items()})
+        must_be_transformer(made)
         return made
-
-
-def _read_array(file: Any, size: int) -> np.ndarray:
-    """An npy of this many bytes, whose header is compared with them before anything is allocated."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    _must(not dtype.hasobject, "an array of objects")
-    count = int(np.prod(shape, dtype=object))
-    _must(0 <= count * dtype.itemsize <= size, "an array is shorter than it says")
-    array = np.empty(count, dtype)
-    bytes_of = array.view(np.uint8)
-    _must(file.readinto(bytes_of) == bytes_of.size, "an array ends too early")
-    return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
 
 
 def _random_state(numbers: list[Any]) -> np.random.RandomState:

@@ -85,17 +85,18 @@ class Pilots:
     def excess(self, near: Neighbourhood, known: np.ndarray, executor: Executor) -> list[tuple[float, float]]:
         """Median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, then of weights."""
         count = self.rows.size
-        points, diagonal = self.params.kernel.points(self.data.x), near.diagonal[self.rows]
+        points, diagonal = self.params.kernel.points(self.data.x), near.shared_rows(executor).diagonal[self.rows]
         K = cross(self.params.kernel, points[self.rows], points, executor)
         less = near.reductions(K, False, False, [self.data.Z[self.rows]], executor).along[0]
-        found = [_excess(diagonal - less, diagonal - known[:count])]
+        noise = self.params.noise(self.data.Z[self.rows].squared())
+        found = [_excess(diagonal - less, np.maximum(diagonal - known[:count], noise))]
         if self.words is not None and len(self) > count:
             parts = Parts(self.data, self.params, np.zeros(len(self.data)))
             reduce = LocalWords(Covariance(self.data, self.params, executor))
             _, reduced = moments_at(parts, Queries(self.data.x, self.words), reduce, executor, 2**26)
             floor = self.params.sigma_w**2
             prior = parts.prior(self.data.x)[self.words.entry_rows]
-            found.append(_excess(prior - reduced + floor, prior - known[count:] + floor))
+            found.append(_excess(prior - reduced + floor, np.maximum(prior - known[count:], 0.0) + floor))
         return found
 
 
