@@ -1,5 +1,6 @@
 """Hostile and degenerate input: a clear error that says what was seen and what to do, or a correct result."""
 
+import datetime
 import warnings
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from gpx_scale import XZ, GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
+from gpx_scale import XZ, GPXRegressor, InputError, MemoryLimitError, checks, kernels, make_plan
 from gpx_scale.errors import JitterWarning, SolverUnavailable
 from problems import make_problem
 
@@ -94,7 +95,7 @@ def test_too_little_memory_is_said_before_it_is_taken():
 
 
 def test_plans_take_what_fits_and_say_why():
-    assert make_plan(8_000, 4, 3, memory_limit="4GiB").dtype is np.float64
+    assert make_plan(8_000, 4, 3, memory_limit="4GiB", n_jobs=2).dtype is np.float64
     less = make_plan(8_000, 4, 3, memory_limit="0.4GiB", n_jobs=2)
     assert less.solver == "exact"
     assert less.dtype is np.float32
@@ -103,14 +104,14 @@ def test_plans_take_what_fits_and_say_why():
     assert least.solver == "cg"
     assert least.form == "recomputed"
     assert "n <= 10000, but the exact solver (float32, n = 8000) needs" in str(least)
-    large = make_plan(40_000, 4, 3, memory_limit="16GiB")
+    large = make_plan(40_000, 4, 3, memory_limit="16GiB", n_jobs=2)
     assert large.solver == "cg"
     assert large.form == "stored"
-    small = make_plan(40_000, 4, 3, memory_limit="3GiB")
+    small = make_plan(40_000, 4, 3, memory_limit="3GiB", n_jobs=2)
     assert small.solver == "cg"
     assert small.form == "recomputed"
     assert "stored they need" in str(small)
-    tiny = make_plan(40_000, 4, 3, memory_limit="1GiB")
+    tiny = make_plan(40_000, 4, 3, memory_limit="1GiB", n_jobs=2)
     assert tiny.rank < small.rank
     assert "what memory_limit leaves" in str(tiny)
     for plan in (less, least, large, small, tiny):
@@ -377,3 +378,138 @@ def test_a_frame_with_texts_names_the_column():
         GPXRegressor().fit(frame, [1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="column 'city' of Z holds text"):
         GPXRegressor().fit(frame[["size"]], [1.0, 2.0, 3.0], frame)
+
+
+def test_transformers_that_drop_rows_are_refused():
+    """Both drop the same row, so x and z fit together, and the answers would be of other rows than those asked for."""
+    X, y = np.random.RandomState(0).randn(20, 2), np.arange(20.0)
+    model = GPXRegressor(x_transformer=drop_outliers, z_transformer=drop_outliers, optimizer=None).fit(X, y)
+    assert model.predict(X[:10]).shape == (10,)
+    queries = X[:10].copy()
+    queries[3] = 1e6
+    for call in (model.predict, model.explain, model.sample_y):
+        with pytest.raises(InputError, match="x_transformer made 9 rows of 10"):
+            call(queries)
+    with pytest.raises(InputError, match="x_transformer made 19 rows of 20"):
+        GPXRegressor(x_transformer=drop_outliers, z_transformer=drop_outliers).fit(np.vstack([queries, X[:10]]), y)
+    with pytest.raises(InputError, match="z_transformer made 9 rows of 10"):
+        GPXRegressor(z_transformer=drop_outliers).fit(queries, y[:10])
+
+
+def drop_outliers(table):
+    return table[np.abs(table).max(axis=1) < 1e3]
+
+
+def test_a_transformer_that_fails_on_queries_is_named():
+    X, y = np.random.RandomState(0).randn(20, 2), np.arange(20.0)
+    model = GPXRegressor(x_transformer=lambda table: table @ np.eye(2), optimizer=None).fit(X, y)
+    with pytest.raises(InputError, match=r"x_transformer failed on these rows \(ZeroDivisionError"):
+        model.predict(FailingTable(X[:3]))
+
+
+class FailingTable(np.ndarray):
+    """A table that a transformer cannot use."""
+
+    def __new__(cls, table):
+        return np.asarray(table).view(cls)
+
+    def __matmul__(self, other):
+        raise ZeroDivisionError("no product")
+
+
+DAYS = pd.date_range("2020-01-01", periods=20)
+OBJECTS = {
+    "dates": pd.Series([day.date() for day in DAYS], dtype=object),
+    "datetimes": pd.Series(list(DAYS.to_pydatetime()), dtype=object),
+    "first missing": pd.Series([None, *(day.date() for day in DAYS[1:])], dtype=object),
+    "late": pd.Series([*range(15), *(day.date() for day in DAYS[15:])], dtype=object),
+    "numpy": pd.Series(list(DAYS.to_numpy()), dtype=object),
+}
+DURATIONS = {
+    "timedelta": pd.Series(DAYS - DAYS[0]),
+    "python": pd.Series([datetime.timedelta(days=k) for k in range(20)], dtype=object),
+}
+DATES = {
+    "naive": pd.Series(DAYS),
+    "nat": pd.Series(DAYS).where(np.arange(20) != 3),
+    "zone": pd.Series(DAYS.tz_localize("Europe/Berlin")),
+    "period": pd.Series(DAYS.to_period("M")),
+    "category": pd.Series(pd.Categorical(DAYS)),
+    "arrow": pd.Series(DAYS).astype("timestamp[ns][pyarrow]"),
+    "arrow date": OBJECTS["dates"].astype("date32[pyarrow]"),
+}
+KINDS = [
+    *(pytest.param("dates", column, id=name) for name, column in {**DATES, **OBJECTS}.items()),
+    *(pytest.param("durations", column, id=name) for name, column in DURATIONS.items()),
+    pytest.param("times of day", pd.Series([datetime.time(k, 30) for k in range(20)]), id="time"),
+]
+
+
+@pytest.mark.parametrize(("what", "column"), KINDS)
+def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkeypatch):
+    monkeypatch.setattr(checks, "LOOKED_AT", 10)
+    frame = pd.DataFrame({"a": X[:, 0], "when": column})
+    words = f"^column 'when' of X holds {what}: make numbers of them"
+    with pytest.raises(InputError, match=words) as error:
+        GPXRegressor().fit(frame, y)
+    with pytest.raises(InputError, match=words):
+        GPXRegressor().fit(frame[["when"]], y)
+    with pytest.raises(InputError, match="^y holds " + what):
+        GPXRegressor().fit(frame[["a"]], column)
+    numbers = eval(
+        str(error.value).split(": ", 2)[2],
+        {"frame": frame[frame["when"].map(type).map(lambda kind: kind is not int)], "pandas": pd},
+    )
+    assert np.isfinite(numbers.dropna().to_numpy(dtype=float)).all()  # the remedy is a line that runs
+
+
+def test_dates_are_named_wherever_they_come_in():
+    numbers = pd.DataFrame({"a": X[:, 0], "when": X[:, 1]})
+    dates = numbers.assign(when=DAYS)
+    model = GPXRegressor(optimizer=None).fit(numbers, y)
+    paired = GPXRegressor(optimizer=None).fit(numbers, y, numbers)
+    few = GPXRegressor(optimizer=None, solver="inducing", n_inducing=5).fit(numbers, y)
+    for call, words in (
+        (lambda: model.predict(dates), "^column 'when' of X holds dates"),
+        (lambda: model.explain(dates), "^column 'when' of X holds dates"),
+        (lambda: paired.predict(numbers, dates), "^column 'when' of Z holds dates"),
+        (lambda: paired.explain(numbers, dates), "^column 'when' of Z holds dates"),
+        (lambda: few.partial_fit(dates, y), "^column 'when' of X holds dates"),
+        (lambda: few.fit(lambda: [(numbers, y), (dates, y)]), "^chunk 2: column 'when' of X holds dates"),
+        (lambda: few.fit(lambda: [(numbers, y, dates)]), "^chunk 1: column 'when' of Z holds dates"),
+        (lambda: few.fit(lambda: [(numbers, DAYS.to_numpy())]), "^chunk 1: y holds dates"),
+        (lambda: model.fit(numbers, y, dates), "^column 'when' of Z holds dates"),
+        (lambda: model.fit(dates.to_numpy(), y), "^X holds dates"),
+        (lambda: model.fit(dates.to_numpy().tolist(), y), "^X holds dates"),
+        (lambda: model.fit(X, list(DAYS)), "^y holds dates"),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()
+    unused = GPXRegressor(optimizer=None, x_transformer=["a"], z_transformer=["a"]).fit(dates, y)
+    assert np.isfinite(unused.predict(dates)).all()
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_arrays_of_dates_are_no_numbers(unit):
+    """Their numbers would depend on the unit that they are stored in, and NaT would be -9e18."""
+    days = DAYS.to_numpy().astype(f"datetime64[{unit}]")[:, None]
+    for A, what in ((days, "dates"), (days - days[0], "durations")):
+        for arguments, name in (((A, y), "X"), ((X, y, A), "Z"), ((X, A[:, 0]), "y"), ((XZ(X, A), y), "Z")):
+            with pytest.raises(InputError, match=f"^{name} holds {what}: ") as error:
+                GPXRegressor().fit(*arguments)
+            numbers = eval(str(error.value).split(": ", 2)[2], {name: A, "numpy": np})
+            assert np.ptp(numbers) == 19.0
+    with pytest.raises(InputError, match=r"^X holds dates"):
+        GPXRegressor(optimizer=None).fit(X[:, :1], y).predict(days)
+
+
+@pytest.mark.parametrize("solver", ["auto", "basis"])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_columns_of_x_that_cannot_be_compared_are_refused(solver, streamed):
+    """Not scaled, a column of 1e-80 does not count beside one of 1e80, and a search for length scales finds nothing."""
+    random = np.random.RandomState(0)
+    X, y = random.randn(300, 2) * [1e-80, 1e80], random.randn(300)
+    given = (lambda: iter([(X[:150], y[:150]), (X[150:], y[150:])]),) if streamed else (X, y)
+    with pytest.raises(InputError, match=r"differ by a factor of 1e160 in scale.*standardize=True"):
+        GPXRegressor(solver=solver, standardize=False).fit(*given)
+    assert np.isfinite(GPXRegressor(solver=solver, max_iter=3).fit(*given).predict(X[:5])).all()

@@ -173,7 +173,7 @@ def test_distances_of_sparse_rows_far_from_the_origin_keep_their_digits():
 
 def test_a_wide_sparse_x_is_planned_by_its_entries():
     Z = sp.random_array((300, 200_000), density=5e-5, rng=0, format="csr")
-    model = GPXRegressor(memory_limit="30MB", optimizer=None).fit(Z, np.arange(300.0))
+    model = GPXRegressor(memory_limit="30MB", n_jobs=2, optimizer=None).fit(Z, np.arange(300.0))
     assert model._plan.p < 50
     assert_array_equal(SparseFeatures.of(Z)[::2].matrix[:, :500].toarray(), Z[::2, :500].toarray())
 
@@ -461,12 +461,12 @@ def test_joint_covariance_of_pairs(pair):
 
 
 def test_the_plan_takes_pairs_below_half_and_says_why():
-    few, many = (make_plan(20_000, 50, 10, density=density, memory_limit="4GiB") for density in (0.05, 0.7))
+    few, many = (make_plan(20_000, 50, 10, density=density, memory_limit="4GiB", n_jobs=2) for density in (0.05, 0.7))
     assert few.form == "pairs"
     assert few.bytes_needed < many.bytes_needed
     assert many.form == "stored"
     assert "70% of all pairs" in str(many)
-    tight = make_plan(60_000, 50, 10, density=0.4, memory_limit="3GiB")
+    tight = make_plan(60_000, 50, 10, density=0.4, memory_limit="3GiB", n_jobs=2)
     assert tight.form == "recomputed"
     assert "they need" in str(tight)
     assert make_plan(20_000, 50, 10, density=0.05, radial=False).form != "pairs"
@@ -475,7 +475,7 @@ def test_the_plan_takes_pairs_below_half_and_says_why():
 
 def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatch):
     X, y, Z, _, _ = text_problem(n=2000)
-    model = GPXRegressor(solver="cg", memory_limit="100MB", **GIVEN)
+    model = GPXRegressor(solver="cg", memory_limit="100MB", n_jobs=2, **GIVEN)
     monkeypatch.setattr(SparseFeatures, "density", 1e-6)
     monkeypatch.setattr("gpx_scale.solvers.PAIR_BYTES", 10_000)
     with pytest.raises(MemoryLimitError, match="pairs"):
@@ -529,7 +529,7 @@ def test_bad_sparse_input_is_named():
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         GPXRegressor(**GIVEN).fit(X, y, Z).predict(Xq, CSR(Zq))
     with pytest.raises(MemoryLimitError, match="explaining"):
-        GPXRegressor(memory_limit="1MB", **GIVEN).fit(X, y, CSR(Z)).explain(
+        GPXRegressor(memory_limit="1MB", n_jobs=2, **GIVEN).fit(X, y, CSR(Z)).explain(
             np.tile(Xq, (200, 1)), CSR(np.tile(Zq, (200, 1))), dense=True
         )
 
@@ -695,7 +695,8 @@ def test_signed_entries_that_cancel_count_as_shared():
 def test_samples_stay_within_the_memory_limit():
     random = np.random.RandomState(0)
     Z = sp.random_array((60, 5000), density=0.001, rng=0, format="csr")
-    model = GPXRegressor(solver="cg", memory_limit="20MB", **GIVEN).fit(random.randn(60, 2), random.randn(60), Z)
+    model = GPXRegressor(solver="cg", memory_limit="20MB", n_jobs=2, **GIVEN)
+    model.fit(random.randn(60, 2), random.randn(60), Z)
     with pytest.raises(MemoryLimitError):
         model.sample_y(random.randn(2, 2), Z[:2])
     with pytest.raises(InputError, match="n_samples"):

@@ -179,6 +179,9 @@ class Explanation:
 
         level : bounds of that probability too: of every contribution, with the probability that it is positive; `wide`, of
         the predictions.
+
+        Names of features are those of the data, and `to_csv` of the frame writes them as they are. A spreadsheet runs a name
+        that begins with =, +, - or @ as a formula: check names that others have chosen before you pass such a file on.
         """
         pd = needed("pandas", "files")
         if wide:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from .checks import bounded, matrix_of, must_be_moderate, symmetric, target_of
-from .errors import InputError
+from .errors import GPXError, InputError
 from .features import Features
 from .params import real_array
 from .scaling import Scaling
@@ -115,8 +116,8 @@ class Gate:
 
     def __call__(self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
         """x as the kernel takes it and Z, both in the user's units, and Z with its names. `sparse`: whether they must be."""
-        x = _transform(self.x_transformer, X)
-        z = _transform(self.z_transformer, X if Z is None else Z)
+        x = _transform_queries("x_transformer", self.x_transformer, X)
+        z = _transform_queries("z_transformer", self.z_transformer, X if Z is None else Z)
         return self.check(x, z, "X" if Z is None else "Z", sparse)
 
     def check(self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
@@ -204,8 +205,8 @@ def open_door(
     X, Z = unpack(X, Z)
     if Z is None and z_transformer is None and takes != "vectors":
         raise InputError(f"this kernel takes {takes}: give the readable features as Z= (or a z_transformer)")
-    x_transformer, x = _fit_transform(x_transformer, X, y)
-    z_transformer, z = _fit_transform(z_transformer, X if Z is None else Z, y)
+    x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
+    z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
     gate = Gate(takes, x_transformer, z_transformer)
     x, raw, z = gate.check(x, z, "X" if Z is None else "Z")
     y = target_of(y)
@@ -271,14 +272,35 @@ def _same_length(*arrays: Any) -> None:
 # transformers
 
 
-def _fit_transform(transformer: Any, A: Any, y: Any) -> tuple[Any, Any]:
+def _fit_transform(name: str, transformer: Any, A: Any, y: Any) -> tuple[Any, Any]:
     """(fitted transformer, its output). An estimator is cloned; a callable or list of columns is used as it is."""
     if hasattr(transformer, "transform"):
         transformer = clone(transformer)
         if hasattr(transformer, "fit_transform"):
-            return transformer, transformer.fit_transform(A, y)
+            return transformer, _row_by_row(name, A, transformer.fit_transform(A, y))
         transformer.fit(A, y)
-    return transformer, _transform(transformer, A)
+    return transformer, _row_by_row(name, A, _transform(transformer, A))
+
+
+def _transform_queries(name: str, transformer: Any, A: Any) -> Any:
+    """Return what a fitted transformer makes of further rows; one that fails on them is an InputError that names it."""
+    try:
+        return _row_by_row(name, A, _transform(transformer, A))
+    except (GPXError, NotFittedError, MemoryError):
+        raise
+    except Exception as error:  # a transformer may raise anything
+        raise InputError(f"{name} failed on these rows ({type(error).__name__}: {error})") from error
+
+
+def _row_by_row(name: str, before: Any, after: Any) -> Any:
+    """Return `after`, if it has as many rows as what it was made of: predictions belong to the rows that were given."""
+    if hasattr(after, "shape") or hasattr(after, "__len__"):
+        rows, left = count_rows(before), count_rows(after)
+        if rows != left:
+            raise InputError(
+                f"{name} made {left} rows of {rows}: it must make one of each, so drop rows before fit or predict"
+            )
+    return after
 
 
 def _transform(transformer: Any, A: Any) -> Any:

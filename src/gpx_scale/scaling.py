@@ -13,6 +13,9 @@ from .features import DenseFeatures, Features, SparseFeatures
 
 DIGITS = 40  # binary ones, of shifts and scales
 UNITS_APART = 290  # decimal digits between the units of y and of a z
+COLUMNS_APART = (
+    30.0  # powers of ten between columns of X that are not scaled: squares of float64 keep 16 of them, no unit needs more
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Scaling:
         z_shift = np.where(z.constant, 0.0, z.mean)
         x_scale, z_baseline, y_shift, y_scale = x.scale, z.mean, float(y.mean[0]), float(y.scale[0])
         if not standardize:
+            _must_be_comparable(x)
             x_scale, z_shift, z_scale = np.ones_like(x_scale), np.zeros_like(z_shift), np.ones_like(z_scale)
             z_baseline, y_shift, y_scale = z_shift, 0.0, 1.0
         return cls(x.mean, x_scale, z_shift, z_scale, z_baseline, y_shift, y_scale, fit_intercept)
@@ -143,6 +147,16 @@ class Scaling:
     def has_units_apart(self) -> bool:
         """Whether weights, in units of y over those of a column of Z, leave float64."""
         return bool((np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any())
+
+
+def _must_be_comparable(x: Columns) -> None:
+    """Refuse columns that are added up in one distance and of which the smaller ones cannot count."""
+    spreads = x.scale[~x.constant]
+    if spreads.size and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > COLUMNS_APART:
+        raise InputError(
+            f"the columns of X differ by a factor of 1e{apart:.0f} in scale, and distances would be those of the largest one "
+            "alone: use standardize=True, or rescale them"
+        )
 
 
 def finite(A: np.ndarray, what: str) -> np.ndarray:
