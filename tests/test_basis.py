@@ -155,7 +155,7 @@ def test_smooth_kernels_are_exact(name, p):
         pytest.skip("thousands of functions: as test_functions_converge_to_the_exact_model has it")
     d = 1 if p == 3 else 3
     kernel, (X, y, Z) = EXACT[name](p), varying(150, p, d)
-    model = fitted(kernel, X, y, Z)
+    model = fitted(kernel, X, y, Z, n_jobs=2)  # Each worker has its own sums, of 128 MiB in three dimensions.
     assert_allclose(model.log_marginal_likelihood_value_, oracle.log_evidence(kernel, X, y, Z, *NOISE), atol=1e-4)
     query = varying(4, p, d, seed=1)
     explanation = model.explain(query[0], query[2], cov=True)
@@ -189,7 +189,7 @@ def test_functions_converge_to_the_exact_model(name, p):
     means = np.array([oracle.weights(kernel, X, y, Z, x, *NOISE)[0] for x in query])
     nats, errors = [], []
     for count in SIZES[p]:
-        model = fitted(kernel, X, y, Z, n_basis=count)
+        model = fitted(kernel, X, y, Z, n_basis=count, n_jobs=2)
         nats.append(abs(model.log_marginal_likelihood_value_ - exact))
         errors.append(np.abs(model.explain(query, np.ones((20, d))).weights - means).max())
     assert nats[-1] < nats[0]
@@ -618,12 +618,13 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
 
 
 def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
-    plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
+    plan = make_plan(50_000, 2, 5, memory_limit="16GiB", n_jobs=2)
     short = plan.again(Low(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)
     assert "points a length scale" in str(short)
-    assert plan.again(Low(smoothness=0.5, spans=(3.0, 3.0))).solver == "grid"
-    assert make_plan(50_000, 2, 5, memory_limit="400MiB", low=Low(spans=(400.0, 400.0))).solver != "grid"
-    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", stream=True).again(Low(spans=(40.0, 40.0)))
+    assert plan.again(Low(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
+    assert plan.again(Low(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
+    assert make_plan(50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=Low(spans=(400.0, 400.0))).solver != "grid"
+    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", n_jobs=2, stream=True).again(Low(spans=(40.0, 40.0)))
     assert stream.solver == "inducing"

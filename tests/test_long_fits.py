@@ -143,3 +143,55 @@ def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeyp
         model = GPXRegressor(checkpoint=tmp_path / "state.npz", max_iter=3).fit(data.X[:60], data.y[:60])
     assert model.predict(data.X[:2]).shape == (2,)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("solver", ["basis", "grid", "inducing"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "callback"])
+def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how, monkeypatch):
+    x = np.ascontiguousarray(data.X[:, :1])
+    asked, given = solver, (x, data.y)
+    if solver == "inducing":  # which a stream takes once its length scales turn out too short for a basis
+        monkeypatch.setattr("gpx_scale.lowdim.BASIS_MOST", 5)
+        asked, given = "auto", (lambda: iter([(x, data.y)]),)
+    told = []
+
+    def third(state):
+        told.append(state["phase"])
+        if len(told) == 3 and how == "Ctrl-C":
+            raise KeyboardInterrupt
+        return len(told) == 3
+
+    model = GPXRegressor(solver=asked, callbacks=third, random_state=0)
+    if how == "Ctrl-C":
+        with pytest.raises(KeyboardInterrupt, match="best parameters"):
+            model.fit(*given)
+    else:
+        model.fit(*given)
+    assert len(told) == 3
+    assert model.solver_ == solver
+    assert not model.fit_report_.converged
+    assert np.isfinite(model.predict(x[:3])).all()
+
+
+def test_a_fit_that_was_stopped_on_a_subset_reports_no_error_of_that_subset(small_subset):
+    model = GPXRegressor(solver="cg", random_state=0, callbacks=lambda state: state["phase"] == "200 rows")
+    model.fit(data.X, data.y)
+    assert np.isnan(model.fit_report_.leave_one_out_rmse)
+    assert "leave-one-out" not in str(model.fit_report_)
+
+
+def test_the_report_after_more_rows_is_of_the_model_as_it_is_then(small_subset):
+    model = GPXRegressor(solver="cg", random_state=0, n_inducing=50).fit(data.X[:500], data.y[:500])
+    before = model.fit_report_
+    assert before.evidence_deviation > 0
+    model.set_params(solver="auto").partial_fit(data.X[500:], data.y[500:])
+    after = model.fit_report_
+    assert (after.solver, after.n_samples, after.dtype) == ("inducing", 700, "float64")
+    assert after.evidence_deviation == 0.0
+    assert after.evidence == model.log_marginal_likelihood()
+    assert any("50 inducing points" in reason for reason in after.reasons)
+    assert not any("preconditioner" in reason for reason in after.reasons)
+    assert after.memory_planned != before.memory_planned
+    assert after.evaluations == before.evaluations
+    assert after.message == before.message + "; rows were added since, at these hyperparameters"
+    assert model.partial_fit(data.X[:9], data.y[:9]).fit_report_.message == after.message

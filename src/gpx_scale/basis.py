@@ -266,12 +266,12 @@ class BasisParts(Parts):
         rho = Ratio.of(self.data.box, self.data.mean_square, self.params).value
         return Nodes.around(rho, self.data.nodes.largest, self.data.sums.rows, spread=0.0)
 
-    def with_more(self, sums: Sums) -> BasisParts:
+    def with_more(self, sums: Sums, executor: Executor) -> BasisParts:
         """The same after more rows, of which these are the sums."""
         weights, _ = self.data.nodes.at(self._node.rho[0])
         now = self.data.sums.at(weights)
         total = Sums(now.rows, now.cosines[None], now.b[None], now.plain[None])
         total += sums
-        with Executor() as executor, worthwhile_threads(len(self)):
+        with worthwhile_threads(len(self)):
             space = replace(self.data, nodes=self._node, sums=total)
             return replace(BasisParts.of(space, self.params, self.data.box.centre[None], executor), left=self.left)

@@ -18,6 +18,8 @@ from .runtime import counted, format_bytes, peak_memory
 
 logger = logging.getLogger("gpx_scale")
 
+ROWS_ADDED = "; rows were added since, at these hyperparameters"
+
 
 @dataclass
 class FitReport:
@@ -74,16 +76,29 @@ class FitReport:
         ]
         return "\n".join(lines)
 
-    def after_more_rows(self, solver: str, evidence: float, parts: Any) -> FitReport:
-        """The same of a model that rows were added to."""
+    def after_more_rows(self, plan: Any, evidence: float, parts: Any) -> FitReport:
+        """Return the report of this model after rows were added to it.
+
+        The search (evaluations, seconds, whether it converged, bounds) stays that of the first fit, whose hyperparameters the
+        model keeps; the message says so. All else is of the model as it is now.
+        """
         return replace(
             self,
-            solver=solver,
+            solver=plan.solver,
+            reasons=list(plan.reasons),
             n_samples=parts.rows,
+            dtype=np.dtype(plan.dtype).name,
+            n_jobs=plan.n_jobs,
             evidence=evidence,
+            evidence_deviation=parts.evidence_deviation,
+            message=self.message.removesuffix(ROWS_ADDED) + ROWS_ADDED,
+            jitter=parts.jitter,
+            condition=parts.condition,
             variances=parts.variances,
             solution=parts.solution,
             leave_one_out_rmse=float("nan"),
+            memory_planned=plan.bytes_needed,
+            memory_peak=peak_memory(),
         )
 
 
@@ -128,7 +143,7 @@ class Journal:
             self.say(f"{name}: {elapsed:.2f} s")
 
     def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> None:
-        """Count an evaluation and tell the callbacks; `stopped` says whether one of them answered True."""
+        """Count an evaluation and tell the callbacks; `stopped` says, from then on, whether one of them answered True."""
         count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
         self.say(f"{phase} evaluation {count}: {evidence:.4f} nats")
         state = {
@@ -139,7 +154,8 @@ class Journal:
             "seconds": time.perf_counter() - self._started,
         }
         answers = [callback(state) for callback in self._callbacks]  # every one is told
-        self.stopped = any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers)
+        if any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers):
+            self.stopped = True  # it stays so: a fit is several searches, and the ones to come are not wanted either
 
     def passed(self, done: int, rows: int) -> None:
         """Tell of a pass over rows."""

@@ -17,7 +17,7 @@ from .exact import ExactSolver
 from .grid import GridSolver
 from .inducing import InducingSolver
 from .inputs import Inputs, Places
-from .lowdim import BASIS_LARGEST, BASIS_MOST, Low, basis_bytes
+from .lowdim import BASIS_LARGEST, BASIS_MOST, Low, basis_bytes, grid_bytes
 from .pairs import PAIR_BYTES
 from .params import Params, Prior
 from .placing import Choice, alike
@@ -59,8 +59,15 @@ def make_solver(
         return InducingSolver(choice, executor, journal)
     if plan.solver == "grid":
         how = {"extent": plan.extent, "count": plan.count, "share": plan.share, "shared": plan.shared}
+
+        def allow_grid(shape: tuple[int, ...]) -> None:
+            """Too fine a grid is refused before it is laid."""
+            needed = grid_bytes(plan.n, plan.p, plan.d, np.array(shape), plan.rank, plan.shared, plan.n_jobs)
+            what = f"a grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
+            within(needed, plan.memory_limit, what, "a smaller n_basis, or fewer rows")
+
         on = None if parts is None else parts.on
-        return GridSolver(plan.rank, "grid", plan.dtype, executor, random, journal, on=on, **how)
+        return GridSolver(plan.rank, "grid", plan.dtype, executor, random, journal, on=on, allow_grid=allow_grid, **how)
     return _cg_solver(plan, plan.rank, executor, random, journal)
 
 
@@ -128,8 +135,9 @@ class Search:
     checkpoint: Any = None
     wanted: bool = True
 
-    def origin(self, data: Any, start: Params, choice: Choice | None, journal: Journal) -> Origin:
-        """`start`, or what an earlier fit or the checkpoint knows; `choice` of inducing points."""
+    def origin(self, data: Any, start: Params, choice: Choice | None, journal: Journal, most_points: int) -> Origin:
+        """`start`, or what an earlier fit or the checkpoint knows; `choice` of inducing points, of which there are
+        `most_points` at most."""
         found = Origin(start)
         if not self.wanted:
             return found
@@ -139,7 +147,7 @@ class Search:
             found = Origin(start.with_theta(np.where(usable, known.theta, start.theta)), True, places)
         if self.checkpoint is None:
             return found
-        found = replace(found, file=Checkpoint.at(self.checkpoint, data, start, choice))
+        found = replace(found, file=Checkpoint.at(self.checkpoint, data, start, choice, most_points))
         if (state := found.file.read()) is not None:  # type: ignore[union-attr]
             journal.say(f"resumed from {found.file.path}")  # type: ignore[union-attr]
             found = replace(found, params=start.with_theta(state.theta), warm=True, places=state.places)
@@ -171,6 +179,9 @@ class Search:
         if origin.finished and (plan.solver != "inducing" or places is not None):
             solver.places = places
             return Optimum(first, None, True, "as the checkpoint left it", [])
+
+        if journal.stopped:  # in the search for length scales
+            return Optimum(first, None, False, "stopped on a subset", at_bound(first, prior))
 
         def keep(params: Params, finished: bool = False) -> None:
             if origin.file is not None:
@@ -237,10 +248,15 @@ class Search:
     def _grid(self, task: Task, solver: GridSolver, first: Params) -> Optimum:
         """Newton by gradients on a grid, and again on a finer one where length scales have become too short for it."""
         optimum = Optimum(first, None, False, "stopped on a subset", [])
-        for _ in range(MOVES):
+        for turn in range(MOVES):
             if task.journal.stopped:
                 return optimum
-            solver.place(task.data, first, hold=True)
+            try:
+                solver.place(task.data, first, hold=True)
+            except MemoryLimitError as too_fine:
+                if turn == 0:
+                    raise
+                return replace(optimum, converged=False, message=str(too_fine))
             optimum = self._climb(task, solver, first)
             first = optimum.params
             if solver.fine_for(task.data, first):
@@ -303,10 +319,11 @@ class Search:
             return optimum
 
     def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
-        """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it."""
+        """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it. Its evidence, and with
+        it the leave-one-out residuals, is of another solver or of other rows than the fit, and is left out."""
         if plan.subset == plan.n:
             found = self._maximise(task, ExactSolver(plan.n, np.float64, task.executor).evaluate, first)
-            return replace(found, evidence=None)  # its leave-one-out residuals are of another solver
+            return replace(found, evidence=None)
         order = self.random.permutation(plan.n)
         some, name = task.on(order[: plan.subset]), f"{plan.subset} rows"
         exact = ExactSolver(plan.subset, np.float64, task.executor)
@@ -316,7 +333,7 @@ class Search:
             rank = min(plan.rank, usual_rank(m))
             solver = _cg_solver(plan, rank, task.executor, self.random, task.journal)
             found = self._climb(task.on(order[:m]), solver, found.params, phase=f"{m} rows", tol=SUBSET_TOL)
-        return found
+        return replace(found, evidence=None)
 
     def _climb(self, task: Task, solver: Any, first: Params, phase: str = "all rows", tol: float = 0.0) -> Optimum:
         """Newton by gradients alone."""
