@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from gpx_scale import XZ, GPXRegressor, InputError, kernels
+from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, kernels, stream
 from gpx_scale.datasets import synth10
 from gpx_scale.progress import Bar
 from gpx_scale.rows import blocks_of, keys, least
@@ -127,6 +127,115 @@ def test_a_folder_of_files(tmp_path):
     np.savez(tmp_path / "wrong.npz", A=X)
     with pytest.raises(InputError, match=r"wrong.npz has no X and no y, only A"):
         GPXRegressor().fit(tmp_path / "wrong.npz")
+    np.savez(tmp_path / "scalar.npz", X=3.0, y=y)
+    with pytest.raises(InputError, match="rows are needed"):
+        GPXRegressor().fit(tmp_path / "scalar.npz")
+
+
+FRAME = pd.DataFrame(X, columns=NAMES).assign(target=y)
+
+
+def fit_folder(path, target="target"):
+    return GPXRegressor(**ARGUMENTS, optimizer=None).fit(path, target)
+
+
+def named_index(frame):
+    return frame.set_index(pd.Index(np.arange(len(frame))[::-1] ** 2, name="id"))
+
+
+WRITERS = {
+    "t.csv": lambda frame, path: frame.to_csv(path, index=False),
+    "t.CSV": lambda frame, path: frame.to_csv(path, index=False),
+    "t.Csv.GZ": lambda frame, path: frame.to_csv(path, index=False, compression="gzip"),
+    "t.tsv.gz": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "t.TSV": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    "bom.csv": lambda frame, path: frame[frame.columns[::-1]].to_csv(path, index=False, encoding="utf-8-sig"),
+    "blanks.csv": lambda frame, path: frame.rename(columns=lambda name: f" {name} ").to_csv(path, index=False),
+    "t.PARQUET": lambda frame, path: frame.to_parquet(path),
+    "index.parquet": lambda frame, path: named_index(frame).to_parquet(path),
+    "range.parquet": lambda frame, path: frame.set_index(pd.RangeIndex(5, 5 + len(frame), name="id")).to_parquet(path),
+    "labels.parquet": lambda frame, path: frame.set_index(frame.index.to_numpy()[::-1] ** 2).to_parquet(path),
+    "levels.parquet": lambda frame, path: frame.set_index([frame.index % 2, frame.index]).to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_kind_of_file_has_the_same_features(tmp_path, name, monkeypatch):
+    """The case of its suffix, the order of its columns and its index make no difference."""
+    monkeypatch.setattr(stream, "CHUNK", 150)
+    FRAME[:400].to_csv(tmp_path / "a.csv", index=False)
+    WRITERS[name](FRAME[400:], tmp_path / name)
+    (tmp_path / "empty.csv").write_text(",".join(FRAME))  # a header without rows
+    model = fit_folder(tmp_path)
+    assert list(model.feature_names_in_) == NAMES
+    assert model.fit_report_.n_samples == 700
+    memory = GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y).predict(X)
+    assert_allclose(model.predict(FRAME[NAMES]), memory, rtol=1e-9, atol=1e-10)
+
+
+LINES = "".join(f"{k},{k % 7},{k % 5}\n" for k in range(50))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b,target\n" + LINES.replace("\n", ",8\n"), "bad.csv cannot be read as a table: rows are longer than the header"),
+        ("a,b,target\n" + LINES + "1,2,3,4\n", "bad.csv cannot be read as a table: .*Expected 3 fields in line 52, saw 4"),
+        ("a,a,target\n" + LINES, "bad.csv has more than one column named 'a'"),
+        (",a,target\n" + LINES, "bad.csv: column 1 of 3 has no name.*index=False"),
+        (("a,b,target\n" + LINES).replace(",", ";"), "separated by ';'.*a function that yields"),
+        ("a,b,cible é\n" + LINES, "bad.csv is not UTF-8.*a function that yields"),
+        ("a,b,y\n" + LINES, "bad.csv has no column 'target', only a, b, y"),
+        ("a,b,target\n", "the stream has no rows"),
+        ("target\n1\n2\n", "bad.csv has no column besides the target 'target'"),
+        ("", "bad.csv cannot be read as a table: it has no columns"),
+    ],
+)
+def test_tables_that_a_stream_refuses(tmp_path, text, words):
+    (tmp_path / "bad.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=words) as error:
+        fit_folder(tmp_path)
+    assert "--" not in str(error.value)  # which would be an option of the command line
+
+
+def test_files_of_a_folder_that_do_not_go_together(tmp_path):
+    FRAME[:300].to_csv(tmp_path / "a.csv", index=False)
+    FRAME[300:].rename(columns={"x3": "other"}).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(InputError, match=r"b.csv does not have the columns of a.csv: it lacks 'x3', and only it has 'other'"):
+        fit_folder(tmp_path)
+    (tmp_path / "b.csv").unlink()
+    np.savez(tmp_path / "b.NPZ.npz", X=X, y=y)
+    for target in ("target", None):
+        with pytest.raises(InputError, match="both npz files and tables"):
+            fit_folder(tmp_path, target)
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "b.NPZ.npz").rename(tmp_path / "b.NPZ")
+    assert fit_folder(tmp_path, None).fit_report_.n_samples == 700
+
+
+def test_the_index_of_a_parquet_file_is_no_target(tmp_path):
+    named_index(FRAME).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"no column 'id', only x0.*'id' is its index: .*reset_index"):
+        fit_folder(tmp_path, "id")
+
+
+def test_files_that_are_skipped_are_named(tmp_path):
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    for name in ("_SUCCESS", "_metadata", ".b.csv.crc"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "more").mkdir()
+    assert fit_folder(tmp_path).fit_report_.n_samples == 700
+    for name in ("b.xlsx", "c.csv.zip"):
+        (tmp_path / name).write_text("")
+    with pytest.warns(GPXWarning, match=r"not read: 'b.xlsx', 'c.csv.zip'\. Write their rows to .npz, .csv"):
+        assert fit_folder(tmp_path).fit_report_.n_samples == 700
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(InputError, match=r"holds no .npz.*only 'b.xlsx', 'c.csv.zip'"):
+        fit_folder(tmp_path)
+    with pytest.raises(InputError, match=r"b.xlsx' is not a file that fit reads: give one that ends in .npz"):
+        fit_folder(tmp_path / "b.xlsx")
+    with pytest.raises(InputError, match=r"X=.*is not the path of a file"):
+        fit_folder("x" * 5000)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

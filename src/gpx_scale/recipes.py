@@ -18,10 +18,12 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .errors import InputError
 from .features import DenseFeatures
-from .tables import DATE, MOST_LEVELS, NUMBER, PLAIN, Column, Table, Way, header_of, listed, looks_like, must_have, read_table
+from .table_files import PLAIN, Way, header_of, listed, must_have
+from .tables import DATE, MOST_LEVELS, NUMBER, Column, Table, looks_like, read_table
 
 FEW_LEVELS = 50  # a category has no more, or fewer than a tenth of the rows and MOST_LEVELS
 VECTOR = 100  # dimensions of the vector that the kernel sees of a text
+MOST_COLUMNS = 20_000  # A fit of 50 rows takes 10 s then; transformers take the square of it, and minutes at 200,000 columns.
 SAMPLE = 50_000  # rows, of a table that is read in chunks, that words are taken from
 
 
@@ -46,7 +48,8 @@ class Wish:
             raise InputError(f"{target!r} is the target: it cannot explain itself")
         if both := [name for name in drop if name in used]:
             raise InputError(f"{listed(both)} is both asked for and left out")
-        some = tuple(name for name in names if name != target and name not in drop)
+        dropped = {target, *drop}
+        some = tuple(name for name in names if name not in dropped)
         if text is None:
             z = z or (tuple(name for name in some if name not in x) if x else some)
             if not some or not z:
@@ -71,6 +74,12 @@ class Recipe:
     @classmethod
     def of(cls, path: Any, wish: Wish, way: Way = PLAIN, hold: int | None = None) -> Recipe:
         wish = wish.among(header_of(path, way), Path(path).name)
+        if len(wish.wanted) > MOST_COLUMNS:
+            raise InputError(
+                f"{Path(path).name} has {len(wish.wanted):,} columns to learn from, and {MOST_COLUMNS:,} are the most that "
+                "the command line takes: choose some with --x and --z, leave others out with --drop, or give the numbers as "
+                "an array to GPXRegressor in Python, which has no such limit"
+            )
         kinds = {name: kind for name, kind in ((wish.target, "number"), (wish.text, "text")) if name is not None}
         table = read_table(path, [*wish.wanted, *([wish.target] if wish.target is not None else [])], way, kinds, hold)
         if wish.target is not None:
@@ -80,7 +89,8 @@ class Recipe:
             how = {"x_transformer": x, "z_transformer": z}
         else:
             how = texts_of(wish.text, table.taken(table.evenly(SAMPLE))[wish.text].tolist())
-        return cls(table, wish.target, [name for name in table.columns if name in wish.wanted], how)
+        wanted = set(wish.wanted)
+        return cls(table, wish.target, [name for name in table.columns if name in wanted], how)
 
     def split(self, frame: Any) -> tuple[Any, Any]:
         """X, as the transformers take it, and y (a ramp where there is no target)."""

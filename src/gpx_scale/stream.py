@@ -5,8 +5,11 @@ A first pass surveys them (sizes, scales, a sample, checksums); every later one 
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import warnings
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,17 +22,22 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from .checks import target_of
-from .errors import InputError
-from .files import needed
+from .errors import GPXWarning, InputError
+from .files import path_of
 from .inputs import Door, Gate, Inputs, count_rows, door_for, take, unpack
 from .params import real_array
 from .plan import CG_ROWS, INDUCING
 from .rows import Rows, Tell, blocks_of, keys, least, nobody, told
 from .runtime import Executor, slices
 from .scaling import Columns, Scaling
+from .table_files import CHUNK, SUFFIXES, Way, common_columns, frames, is_table, listed
 
-CHUNK = 65_536  # rows read at once of a file or a memory map
-READERS: dict[str, str] = {".npz": "npz", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".parquet": "parquet"}
+NPZ = ".npz"
+READ = (NPZ, *SUFFIXES)
+FROM_PYTHON = Way(
+    separator_remedy="Then write it with commas, or give fit a function that yields (X, y) of what pandas reads with sep={!r}",
+    encoding_remedy="write it as UTF-8, or give fit a function that yields (X, y) of what pandas reads with encoding=",
+)
 
 
 class Chunk(NamedTuple):
@@ -53,7 +61,7 @@ def source_of(X: Any, y: Any, Z: Any, solver: str, takes: str = "vectors") -> So
         if Z is not None:
             raise InputError("a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns")
         if not callable(X):
-            return _files(Path(X), y)
+            return _files(path_of(X, "X"), y)
         if y is not None:
             raise InputError("a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)")
         return lambda: _yielded(X)
@@ -89,71 +97,78 @@ def _rows_of(A: Any, rows: slice) -> Any:
 
 
 def _files(path: Path, target: Any) -> Source:
-    if not path.exists():
-        raise InputError(f"X={str(path)!r}: there is no such folder or file")
-    found = [p for p in path.iterdir() if p.is_file() and p.name[0] not in "._"] if path.is_dir() else [path]
-    files = sorted(p for p in found if _kind(p) is not None)
-    if not files:
-        raise InputError(f"{str(path)!r} holds no {', '.join(READERS)} file")
-    kinds = {_kind(p) for p in files}
-    if kinds != {"npz"} and not isinstance(target, str):
+    """Return the chunks of a folder's files, or of one file. The columns of all tables are compared before a row is read."""
+    files = _data_files(path)
+    tables = [file for file in files if is_table(file)]
+    if tables and len(tables) < len(files):
+        raise InputError(
+            f"{str(path)!r} holds both npz files and tables, which bring y in different ways: give each a folder of its own"
+        )
+    if tables and not isinstance(target, str):
         raise InputError("CSV and Parquet files need the name of the target column: fit(folder, 'name')")
-    if kinds == {"npz"} and target is not None:
+    if not tables and target is not None:
         raise InputError("npz files bring their own y: give fit(folder) alone")
+    columns = common_columns(tables, target, FROM_PYTHON) if tables else []
 
     def chunks() -> Iterator[Chunk]:
         for file in files:
-            try:
-                for k, (X, y, Z) in enumerate(_READ[_kind(file) or ""](file, target)):
-                    yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
-            except InputError:
-                raise
-            except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-                raise InputError(f"{file.name} cannot be read: {error}") from error
+            found = _read_table(file, columns, target) if tables else _read_npz(file)
+            for k, (X, y, Z) in enumerate(found):
+                yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
 
     return chunks
 
 
-def _kind(path: Path) -> str | None:
-    return next((kind for suffix, kind in READERS.items() if path.name.endswith(suffix)), None)
+def _data_files(path: Path) -> list[Path]:
+    """Return the files of a folder that can be read, in the order of their names, or one such file itself.
+
+    Hidden files, and those that begin with an underscore (_SUCCESS, _metadata), are no data. A GPXWarning names all others
+    that are skipped.
+    """
+    if not path.exists():
+        raise InputError(f"X={str(path)!r}: there is no such folder or file")
+    if not path.is_dir():
+        if not _is_data(path):
+            raise InputError(f"X={str(path)!r} is not a file that fit reads: give one that ends in {', '.join(READ)}")
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+    skipped = [file.name for file in found if not _is_data(file)]
+    if len(skipped) == len(found):
+        others = f", only {listed(skipped, 5)}" if skipped else ""
+        raise InputError(f"{str(path)!r} holds no {', '.join(READ)} file{others}")
+    if skipped:
+        warnings.warn(
+            f"{str(path)!r} holds files that are not read: {listed(skipped, 5)}. Write their rows to {', '.join(READ)} files "
+            "if they are data, and move them elsewhere if they are not",
+            GPXWarning,
+            stacklevel=2,
+        )
+    return [file for file in found if _is_data(file)]
 
 
-def _read_npz(path: Path, target: Any) -> Iterator[tuple[Any, Any, Any]]:
-    with np.load(path, allow_pickle=False) as file:
-        if missing := {"X", "y"} - set(file.files):
-            raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
-        X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
-    if len({len(A) for A in (X, y, Z) if A is not None}) > 1:
+def _is_data(path: Path) -> bool:
+    return path.name.lower().endswith(NPZ) or is_table(path)
+
+
+def _read_table(path: Path, columns: list[str], target: str) -> Iterator[tuple[Any, Any, Any]]:
+    for frame in frames(path, FROM_PYTHON, columns, {}, CHUNK):
+        yield frame.drop(columns=target), frame[target], None
+
+
+def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if missing := {"X", "y"} - set(file.files):
+                raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
+            X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path.name} cannot be read: {error}") from error
+    if len({count_rows(A) for A in (X, y, Z) if A is not None}) > 1:
         raise InputError(f"{path.name}: X, y and Z have {', '.join(str(len(A)) for A in (X, y, Z) if A is not None)} rows")
     for rows in slices(len(X), CHUNK):
         yield X[rows], y[rows], None if Z is None else Z[rows]
-
-
-def _read_csv(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
-    pandas = needed("pandas", "files")
-    with pandas.read_csv(path, chunksize=CHUNK, sep="\t" if path.name.endswith(".tsv") else ",") as frames:
-        for frame in frames:
-            yield _split(frame, target, path)
-
-
-def _read_parquet(path: Path, target: str) -> Iterator[tuple[Any, Any, Any]]:
-    file = needed("pyarrow.parquet", "files").ParquetFile(path)
-    for batch in file.iter_batches(batch_size=CHUNK):
-        frame = batch.to_pandas()
-        yield _split(frame.reset_index() if frame.index.names[0] is not None else frame, target, path)
-
-
-_READ: dict[str, Callable[[Path, Any], Iterator[tuple[Any, Any, Any]]]] = {
-    "npz": _read_npz,
-    "csv": _read_csv,
-    "parquet": _read_parquet,
-}
-
-
-def _split(frame: Any, target: str, path: Path) -> tuple[Any, Any, Any]:
-    if target not in frame.columns:
-        raise InputError(f"{path.name} has no column {target!r}, only {', '.join(map(str, frame.columns))}")
-    return frame.drop(columns=target), frame[target], None
 
 
 # survey
@@ -170,8 +185,8 @@ class Raw(NamedTuple):
     separate: Any
 
 
-def through(gate: Gate, chunk: Chunk, start: int, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
-    """Checked; an error names the chunk, and the row where a number is missing."""
+def through(gate: Gate, chunk: Chunk, start: int | None, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
+    """Checked; an error names the chunk, and the row where a number is missing. `start` rows come before; None: not known."""
     X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
     with named(chunk, lambda: _where((X, Z, chunk.y), start)):
         x, raw, z = gate(X, Z, sparse)
@@ -190,7 +205,7 @@ def named(chunk: Chunk, where: Callable[[], str] = lambda: "") -> Iterator[None]
         raise InputError(f"{chunk.name}{where()}: {error}") from error
 
 
-def _where(arrays: tuple[Any, ...], start: int) -> str:
+def _where(arrays: tuple[Any, ...], start: int | None) -> str:
     """The first row with something that is not a finite number."""
     rows = []
     for A in arrays:
@@ -201,7 +216,10 @@ def _where(arrays: tuple[Any, ...], start: int) -> str:
         numbers = real_array(A)
         bad = ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim))) if numbers.ndim else np.zeros(0, bool)
         rows += [int(bad.argmax())] if bad.any() else []
-    return f", its row {min(rows) + 1} (row {start + min(rows) + 1:,} of all)" if rows else ""
+    if not rows:
+        return ""
+    row = min(rows) + 1
+    return f", its row {row}" if start is None else f", its row {row} (row {start + row:,} of all)"
 
 
 @dataclass(frozen=True)
@@ -220,6 +238,11 @@ class Print:
             for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
                 seen.update(np.ascontiguousarray(array).data)
         return cls(name, len(raw.y), seen.digest())
+
+    @classmethod
+    def of_nothing(cls, name: str) -> Print:
+        """Return that of a chunk without rows."""
+        return cls(name, 0, b"")
 
     def must_be(self, before: Print) -> None:
         if (self.rows, self.checksum) != (before.rows, before.checksum):
@@ -273,8 +296,9 @@ class Survey:
 
 
 def _head(raw: Raw) -> Raw:
-    """One row, to know names and forms by."""
-    return Raw(raw.X[:1], raw.x[:1], raw.Z[:1], raw.y[:1], raw.z[:1], None if raw.separate is None else raw.separate[:1])
+    """Return a copy of the first row, by which names and forms are known. A view would keep all rows in memory."""
+    first: list[Any] = [None if A is None else copy.deepcopy(A[:1]) for A in raw]
+    return Raw(*first)
 
 
 def _below(a: Any, b: Any) -> Any:
@@ -347,8 +371,7 @@ class SurveyedRows(Rows):
         x, Z, y = self.survey.sample
         return self.door.training(x[at], Z[at], y[at], self.standardize)
 
-    @property
-    def arrays(self) -> list[np.ndarray]:
+    def arrays(self, kernel: Any) -> list[np.ndarray]:
         return [np.frombuffer(b"".join(p.checksum for p in self.survey.prints), np.uint8)]
 
 

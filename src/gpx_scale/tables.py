@@ -7,38 +7,23 @@ of few rows is kept as it is read; of more, every later pass reads the file agai
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 import re
-import warnings
-import zlib
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .errors import InputError
 from .files import needed, writable, written_whole
 from .plan import CG_ROWS
+from .table_files import CHUNK, PLAIN, Way, frames, header_of, is_parquet, listed, must_have
 
 HELD_ROWS = CG_ROWS  # where `auto` goes over to sums
-CHUNK = 65_536
 MOST_LEVELS = 1000  # of a category; more are not counted
-SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
-
-
-class Way(NamedTuple):
-    """How a text file is read."""
-
-    separator: str | None = None
-    encoding: str = "utf-8-sig"  # which is UTF-8, with a byte order mark or without
-
-
-PLAIN = Way()
 
 
 @dataclass
@@ -67,7 +52,7 @@ class Table:
         if self.held is not None:
             return iter([self.held])
         kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
-        return (_typed(frame, self.columns) for frame in _frames(self.path, self.way, list(self.columns), kinds))
+        return (_typed(frame, self.columns) for frame in frames(self.path, self.way, list(self.columns), kinds, CHUNK))
 
     def evenly(self, most: int) -> np.ndarray:
         """Numbers of rows spread over the table, at most so many."""
@@ -84,31 +69,6 @@ class Table:
 
 
 # reading
-
-
-def header_of(path: Any, way: Way = PLAIN) -> list[str]:
-    """The names of a file's columns, each of them once."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}")
-    if not path.name.lower().endswith(SUFFIXES):
-        raise InputError(f"{path.name!r}: give a file that ends in {', '.join(SUFFIXES)}")
-    with _readable(path):
-        if _is_parquet(path):
-            names = _parquet_names(path)
-        else:
-            first = needed("pandas", "cli").read_csv(
-                path, header=None, nrows=1, dtype=str, keep_default_na=False, **_how(path, way)
-            )
-            names = [str(name).strip() for name in first.iloc[0]]
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise InputError(f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them")
-    if "" in names:
-        raise InputError(f"{path.name}: column {names.index('') + 1} of {len(names)} has no name")
-    if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
-        raise InputError(f"{path.name} has one column, {names[0]!r}: is it separated by {other!r}? Then give --sep {other!r}")
-    return names
 
 
 def read_table(
@@ -130,10 +90,10 @@ def read_table(
     rows = 0
     kept: list[Any] | None = []
     as_written = {name: "str" for name in wanted if found[name].kind in ("category", "text")}
-    with closing(_frames(path, way, wanted, as_written)) as frames:
-        for frame in frames:
+    with closing(frames(path, way, wanted, as_written, CHUNK)) as chunks:
+        for frame in chunks:
             for name in wanted:
-                _survey(frame[name], found[name], rows, path.name, (kinds or {}).get(name, ""), _is_parquet(path))
+                _survey(frame[name], found[name], rows, path.name, (kinds or {}).get(name, ""), is_parquet(path))
             rows += len(frame)
             if kept is not None:
                 kept = [*kept, _typed(frame, found)] if rows <= hold else None
@@ -141,80 +101,6 @@ def read_table(
         raise InputError(f"{path.name} has columns ({listed(names)}) and no rows")
     held = None if kept is None else needed("pandas", "cli").concat(kept, ignore_index=True)
     return Table(path, way, found, rows, held)
-
-
-def must_have(wanted: Sequence[str], names: list[str], file: str) -> None:
-    known = set(names)
-    for name in wanted:
-        if name not in known:
-            folded = {other.strip().casefold(): other for other in names}
-            near = difflib.get_close_matches(name.strip().casefold(), folded, n=1, cutoff=0.6)
-            hint = f"; did you mean {folded[near[0]]!r}?" if near else ""
-            raise InputError(f"{file} has no column {name!r}, only {listed(names)}{hint}")
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.name.lower().endswith(".parquet")
-
-
-def _parquet(path: Path) -> Any:
-    return needed("pyarrow.parquet", "files").ParquetFile(path)
-
-
-def _parquet_names(path: Path) -> list[str]:
-    """Without the index that pandas leaves among the columns."""
-    schema = _parquet(path).schema_arrow
-    index = {name for name in (schema.pandas_metadata or {}).get("index_columns", ()) if isinstance(name, str)}
-    return [str(name) for name in schema.names if name not in index]
-
-
-def _how(path: Path, way: Way) -> dict[str, Any]:
-    tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    return {"sep": way.separator or ("\t" if tabbed else ","), "encoding": way.encoding, "index_col": False}
-
-
-def _frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str]) -> Generator[Any]:
-    with _readable(path):
-        frames: Iterator[Any]
-        if _is_parquet(path):
-            batches = _parquet(path).iter_batches(batch_size=CHUNK, columns=columns)
-            frames = (batch.to_pandas(ignore_metadata=True) for batch in batches)
-        else:  # all columns: of some, rows that are too long would pass
-            names = header_of(path, way)
-            blank = len(names) > 1  # in a table of one column, an empty line is a value that is missing
-            how = {"names": names, "header": 0, "skip_blank_lines": blank, **_how(path, way)}
-            frames = needed("pandas", "cli").read_csv(path, dtype=kinds, chunksize=CHUNK, **how)
-    with closing(frames):  # type: ignore[type-var]
-        while True:
-            with _readable(path):
-                frame = next(frames, None)
-            if frame is None:
-                return
-            if len(frame):
-                yield frame[columns]
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """What readers say of a file that is not a table, as one clear error. Rows longer than the header are an error too."""
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message="Length of header")
-            yield
-    except InputError:
-        raise
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path.name} is not UTF-8 ({error.reason} at byte {error.start}): give --encoding, such as latin-1"
-        ) from error
-    except (ValueError, OSError, EOFError, Warning, LookupError, zlib.error) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise InputError(f"{path.name} cannot be read as a table: {said[0]}") from error
 
 
 # surveying
@@ -291,10 +177,36 @@ def _typed(frame: Any, columns: dict[str, Column]) -> Any:
 
 # writing
 
+FORMULA_STARTS = tuple("=+-@\t\r\n")  # A spreadsheet runs what begins so. OWASP's page on CSV injection lists these.
+PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def write_csv(frame: Any, where: Any, separator: str = ",") -> None:
+    """Write a frame as text, with an apostrophe before each name and each text that a spreadsheet would run as a formula."""
+    _without_formulas(frame).to_csv(where, index=False, sep=separator)
+
+
+def _without_formulas(frame: Any) -> Any:
+    safe = frame.set_axis([_inert(name) for name in frame.columns], axis=1)
+    for k, (_, column) in enumerate(frame.items()):
+        if column.dtype.kind in "biufMm":
+            continue
+        changed = {text: _inert(text) for text in column.unique() if _inert(text) != text}
+        if changed:
+            safe.isetitem(k, column.astype(object).map(lambda cell, changed=changed: changed.get(cell, cell)))
+    return safe
+
+
+def _inert(cell: Any) -> Any:
+    """Return a cell as it is, or with an apostrophe before it if it is a text that begins as a formula, and no number."""
+    runs = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not PLAIN_NUMBER.fullmatch(cell)
+    return f"'{cell}" if runs else cell
+
+
 WRITERS: dict[str, Callable[[Any, Path], Any]] = {
-    ".csv": lambda frame, path: frame.to_csv(path, index=False),
-    ".csv.gz": lambda frame, path: frame.to_csv(path, index=False),
-    ".tsv": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
+    ".csv": write_csv,
+    ".csv.gz": write_csv,
+    ".tsv": lambda frame, path: write_csv(frame, path, "\t"),
     ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
     ".json": lambda frame, path: path.write_text(json.dumps(frame.to_dict("records"), allow_nan=False), encoding="utf-8"),
 }

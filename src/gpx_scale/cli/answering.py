@@ -15,7 +15,7 @@ from ..explanation import Explanation, between
 from ..files import needed
 from ..recipes import count_seen, table_for, text_column
 from ..report import Section, write_report
-from ..tables import apart, writable_table, write_table
+from ..tables import apart, writable_table, write_csv, write_table
 from .app import UTF8, app, way_of
 from .options import Data, Encoding, Level, Model, Separator, typer
 
@@ -157,7 +157,7 @@ def loaded(path: Path) -> GPXRegressor:
 
 def write(frame: Any, out: Path | None) -> None:
     if out is None:
-        frame.to_csv(sys.stdout, index=False)
+        write_csv(frame, sys.stdout)
     else:
         write_table(frame, out)
         print(f"{len(frame)} lines: {out}")

@@ -9,7 +9,7 @@ from typing import Annotated
 from .. import __version__
 from ..estimator import GPXRegressor
 from ..recipes import Wish
-from ..tables import PLAIN, Way
+from ..table_files import PLAIN, Way
 from .options import typer
 
 UTF8 = PLAIN.encoding
