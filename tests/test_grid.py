@@ -1,17 +1,20 @@
 """The grid solver: interpolation, products by FFT and their derivatives, convergence to the exact model, explanations."""
 
 import pickle
+import re
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import oracle
-from gpx_scale import GPXRegressor, MemoryLimitError, kernels
+from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
 from gpx_scale.box import Extent
 from gpx_scale.covariance import Covariance
 from gpx_scale.datasets import Varying, synth2
+from gpx_scale.errors import SolverUnavailable
 from gpx_scale.grid import Grid, GridCovariance, Interpolated
+from gpx_scale.lowdim import Low
 from gpx_scale.params import Params
 from gpx_scale.runtime import Executor
 from test_basis import NOISE, fitted, rows_of, varying
@@ -223,3 +226,67 @@ def test_columns_and_diagonal_are_those_of_the_kernel():
     plain = Covariance(C.data, C.params, C.executor)
     assert_array_equal(C.columns(np.arange(3)), plain.columns(np.arange(3)))
     assert_allclose(C.matmul(np.eye(80)).diagonal(), plain.diagonal)
+
+
+# rough kernels
+
+
+def series(kernel, noise, n=500, m=300):
+    """A draw of the kernel over 0 to 10, seen with noise: rows to fit, and others to predict."""
+    random = np.random.RandomState(0)
+    x = random.uniform(0, 10, (n + m, 1))
+    root = np.linalg.cholesky(kernel(x) + 1e-9 * np.eye(n + m))
+    y = root @ random.standard_normal(n + m) + noise * random.standard_normal(n + m)
+    return x[:n], y[:n], x[n:], y[n:]
+
+
+def at_given_parameters(kernel, noise, solver, x, y, **more):
+    given = {"optimizer": None, "standardize": False, "sigma_w": 0.0, "sigma_y": noise, "random_state": 0}
+    return GPXRegressor(kernel, solver=solver, **given, **more).fit(x, y, np.ones((len(x), 1)))
+
+
+def coverage(model, x, y):
+    mean, std = model.predict(x, np.ones((len(x), 1)), return_std=True)
+    return np.mean(np.abs(y - mean) <= 1.96 * std)
+
+
+def test_a_kernel_too_rough_for_a_grid_is_refused():
+    x, y, *_ = series(kernels.Matern12(1.0, 2.0), 0.1, n=60)
+    for kernel in (kernels.Matern12(1.0, 2.0), kernels.RBF() + kernels.Matern12(), kernels.RBF() * kernels.Matern12()):
+        with pytest.raises(SolverUnavailable, match="too rough"):
+            GPXRegressor(kernel, solver="grid").fit(x, y)
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.1, 0.03])
+@pytest.mark.parametrize("kernel", [kernels.Matern32(1.0, 2.0), kernels.Matern52(1.0, 2.0)])
+def test_intervals_of_rough_kernels_cover_as_the_exact_ones_do(kernel, noise):
+    x, y, queries, seen = series(kernel, noise)
+    exact, grid = (at_given_parameters(kernel, noise, solver, x, y) for solver in ("exact", "grid"))
+    assert coverage(grid, queries, seen) >= coverage(exact, queries, seen) - 0.02
+    deviation = 4.0 * grid.fit_report_.evidence_deviation
+    assert abs(grid.log_marginal_likelihood() - exact.log_marginal_likelihood()) <= 4.0 + deviation
+
+
+def test_a_grid_that_is_too_coarse_is_refused():
+    kernel = kernels.Matern32(1.0, 2.0)
+    x, y, *_ = series(kernel, 0.1, n=200)
+    with pytest.raises(SolverUnavailable, match=r"too coarse.*larger n_basis"):
+        at_given_parameters(kernel, 0.1, "grid", x, y, n_basis=12)
+    assert at_given_parameters(kernel, 0.1, "grid", x, y, n_basis=120).solver_ == "grid"
+
+
+def test_deviations_of_a_grid_are_not_called_bounds():
+    x, y, *_ = series(kernels.RBF(1.0, 2.0), 0.1, n=200)
+    model = at_given_parameters(kernels.RBF(1.0, 2.0), 0.1, "grid", x, y)
+    assert "no bounds" in model.fit_report_.variances
+    assert "never below" not in model.fit_report_.variances
+    percentages = [float(share) for share in re.findall(r"([\d.]+)%", model.fit_report_.variances)]
+    assert max(percentages) < 1000.0
+    with pytest.raises(SolverUnavailable, match="not bounds"):
+        model.explain(x[:2], np.ones((2, 1)), std="certified")
+
+
+def test_auto_takes_no_grid_for_a_rough_kernel():
+    known = {"spans": (3000.0,), "spread": 1.0, "sharp": 1.0}
+    assert make_plan(12_000, 1, 1, low=Low(True, 1.5, **known), memory_limit="4GiB").solver == "grid"
+    assert make_plan(12_000, 1, 1, low=Low(True, 0.5, **known), memory_limit="4GiB").solver == "cg"

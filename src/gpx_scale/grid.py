@@ -3,12 +3,15 @@
     K ~ W K_U W^T + diag(left),  W (n, g) sparse: cubic interpolation, 4^p points a row;  left: what keeps the diagonal exact
     C V = sum_l Z_l W K_U W^T Z_l V + ...,  Z_l = diag of column l;  K_U v by FFT, as K_U is Toeplitz in every dimension
 
-A product costs n 4^p d + d g log g a column. Interpolation of cubics misses about (step / l)^4 of a smooth k. Everything else
-(preconditioner, probes, variances from the rows nearby) is that of `cg`, on k itself.
+A product costs n 4^p d + d g log g a column. Interpolation by cubics misses about (step / l)^4 of a smooth k, (step / l)^3 of
+a Matern 3/2, and step / l of a Matern 1/2, which no affordable grid resolves. Everything else (preconditioner, probes,
+variances from the rows nearby) is that of `cg`, on k itself: variances do not know what interpolation misses, and are no
+bounds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -18,17 +21,24 @@ import numpy as np
 import scipy.fft
 import scipy.sparse as sp
 
-from .box import LARGEST_COUNT, Extent, sharpness
+from .box import LARGEST_COUNT, SHARP, Extent, sharpness
 from .cg import CgSolver
 from .covariance import Covariance, cross
+from .errors import SolverUnavailable
 from .inputs import Inputs
-from .iterated import CgParts
+from .iterated import NEVER_BELOW, CgParts
 from .jit_sparse import inner_rows, outer_rows, sparse_times
 from .pairs import single_will_do
 from .params import Params
 from .runtime import Executor, slices
 
-PER_LENGTH = 5.0  # grid points a length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
+PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
+# (factor, order) by smoothness nu: with f points per length scale, interpolation leaves factor f^-order of k for each column
+# of x, in the mean over the places between grid points (measured for f from 4 to 20).
+INTERPOLATION_LEAVES = {np.inf: (0.09, 4), 2.5: (0.47, 4), 1.5: (0.33, 3), 0.5: (0.145, 1)}
+RESOLVED_SHARE_OF_NOISE = 0.1  # The variance that interpolation leaves is meant to be this share of the noise's, at most.
+PLANNED_SHARE_OF_NOISE = 1 / 3  # A grid that memory makes coarser is planned up to here: deviations are 15% short at most.
+REFUSED_SHARE_OF_NOISE = 1.0  # A fit that ends with more is refused: its 95% intervals of y would cover 83% or less.
 EDGE = 2  # points beyond the data, so that cubics have neighbours
 ORDER = np.arange(-1, 3)  # of the points next to x, in steps
 BLOCK = 4096  # rows that a worker takes at once
@@ -100,9 +110,17 @@ def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
     return np.ceil(np.minimum(spans * fineness, LARGEST_COUNT)).astype(int) + 1
 
 
-def per_length(sharp: float) -> float:
-    """Grid points a length scale: PER_LENGTH, and more where little noise hides what interpolation misses."""
-    return PER_LENGTH * sharp**0.25
+def per_length(sharp: float, smoothness: float, p: int) -> float:
+    """Return grid points per length scale: PER_LENGTH, and more for rough kernels, and where little noise hides the rest."""
+    factor, order = INTERPOLATION_LEAVES[smoothness]
+    needed = (factor * p * SHARP * sharp / RESOLVED_SHARE_OF_NOISE) ** (1.0 / order)
+    return max(PER_LENGTH * sharp**0.25, needed)
+
+
+def left_by(fineness: float, sharp: float, smoothness: float, p: int) -> float:
+    """Return the variance that interpolation leaves, over the noise's, with that many points per length scale."""
+    factor, order = INTERPOLATION_LEAVES[smoothness]
+    return factor * p * fineness**-order * SHARP * sharp
 
 
 @dataclass(frozen=True)
@@ -264,9 +282,20 @@ def grid_covariances(
 class GridSolver(CgSolver):
     """The iterative solver on a grid that one call of `place` lays for a whole fit."""
 
-    def __init__(self, *args: Any, extent: Extent, count: int | None, share: float, on: Interpolated | None, **more: Any):
+    def __init__(
+        self,
+        *args: Any,
+        extent: Extent,
+        count: int | None,
+        share: float,
+        on: Interpolated | None,
+        allow_grid: Callable[[tuple[int, ...]], None],
+        **more: Any,
+    ):
+        """`allow_grid` may refuse a grid of that many points in each dimension before it is laid."""
         super().__init__(*args, **more)
         self._extent, self._count, self._share_of_points, self._on = extent, count, share, on
+        self._allow_grid = allow_grid
         self._held = False  # a search stays on its grid
 
     def place(self, data: Inputs, params: Params, hold: bool = False) -> Grid:
@@ -274,11 +303,13 @@ class GridSolver(CgSolver):
         kernel, self._held = params.kernel, hold
         with self._journal.phase("grid"):
             grid = Grid.around(self._extent, kernel, self._count, self._fineness(data, params))
+            self._allow_grid(grid.shape)
             self._on, self._pivots, self._draws, self._share = Interpolated.of(grid, kernel.vectors(data.x)), None, None, None
         return grid
 
     def _fineness(self, data: Inputs, params: Params) -> float:
-        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1], self._extent.low.size))
+        p = self._extent.low.size
+        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1], p), params.kernel.smoothness, p)
 
     def fine_for(self, data: Inputs, params: Params) -> bool:
         """Whether the grid still has 3/4 of the points that a length scale should have."""
@@ -296,16 +327,37 @@ class GridSolver(CgSolver):
         found = super().condition(data, params)
         assert self._on is not None
         C = GridCovariance(data, params, self._executor, np.float64, self._on)
+        left = float((C._left - C.noise).mean() / C.noise.mean())
+        if left > REFUSED_SHARE_OF_NOISE:
+            raise SolverUnavailable(
+                f"a grid of {' x '.join(map(str, self._on.grid.shape))} points is too coarse for this kernel: between them it "
+                f"misses {left:.1f} times the variance of the noise, and deviations would be too small. Give a larger "
+                "n_basis, or use solver='exact', 'cg' or 'inducing'"
+            )
         moved = C.down(found.alpha[:, None]) * C._symbol
-        return GridParts(**vars(found), on=self._on, weights=self._on.on_grid(moved, self._executor))
+        weights = self._on.on_grid(moved, self._executor)
+        return GridParts(**vars(found), on=self._on, weights=weights, left=left)
 
 
 @dataclass(frozen=True)
 class GridParts(CgParts):
-    """As of the iterative solver; E[w*] is interpolated from `weights` (g, d), which is K_U W^T diag(alpha) Z."""
+    """As of the iterative solver; E[w*] is interpolated from `weights` (g, d), which is K_U W^T diag(alpha) Z.
+
+    `left` is the variance that interpolation leaves, over the noise's; NaN for a model that was saved without it.
+    """
 
     on: Interpolated
     weights: np.ndarray
+    left: float = float("nan")
+
+    never_below = False  # variances are those of k, and means those of its interpolation
+
+    @property
+    def variances(self) -> str:
+        kind = "of k, not of its interpolation, which leaves" if self.left == self.left else "of k, not of its interpolation"
+        left = f" {self.left:.1e} of the noise's variance" if self.left == self.left else ""
+        said = super().variances.replace(NEVER_BELOW, f"{kind}{left}: no bounds")
+        return said.replace("above it", "above the exact ones")
 
     def _covariances(self, executor: Executor) -> tuple[Covariance, Covariance]:
         return grid_covariances(self.data, self.params, executor, self.on)

@@ -10,12 +10,13 @@ import numpy as np
 from .box import DIMENSIONS, REACH, Extent, counts_for, cut, functions_in, margin, must_be_low, sharpness
 from .errors import InputError, SolverUnavailable
 from .features import DenseFeatures
-from .grid import EDGE, per_length, points_for
+from .grid import EDGE, PLANNED_SHARE_OF_NOISE, left_by, per_length, points_for
 from .params import Params
 
 BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
 BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
 BASIS_LARGEST = 12_000  # functions that are ever built: 1.7e12 flops an evaluation
+ROUGHEST = 1.5  # smoothness nu of the roughest kernel that a grid is laid for: 145 points per length scale at nu = 1/2
 BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take them
 
 
@@ -50,10 +51,19 @@ class Low:
         half = np.array(self.spans) + margin(self.smoothness, self.sharp) * self.spread * REACH
         return counts_for(half, np.full(half.size, 1.0 / REACH), self.smoothness, self.sharp, most)
 
-    def points(self, share: float = 1.0) -> np.ndarray:
-        """Grid points a dimension, as many to a length scale as noise asks for, or a share of that."""
+    def per_length(self, share: float = 1.0) -> float:
+        """Grid points per length scale, as many as roughness and noise ask for, or a share of that."""
         assert self.spans is not None
-        return points_for(2.0 * np.array(self.spans), share * per_length(self.sharp)) + 2 * EDGE
+        return share * per_length(self.sharp, self.smoothness, len(self.spans))
+
+    def points(self, share: float = 1.0) -> np.ndarray:
+        """Grid points a dimension."""
+        return points_for(2.0 * np.array(self.spans), self.per_length(share)) + 2 * EDGE
+
+    def resolved(self, share: float) -> bool:
+        """Whether a grid with a share of the points still resolves the kernel beside the noise."""
+        assert self.spans is not None
+        return left_by(self.per_length(share), self.sharp, self.smoothness, len(self.spans)) <= PLANNED_SHARE_OF_NOISE
 
     def left(self, most: int) -> float:
         """Share of k that this many functions leave out, about; 1 where they are too few."""
@@ -72,6 +82,11 @@ def must_suit(p: int, solver: str, low: Low | None, dtype: str) -> None:
     if solver == "basis" and not low.density:
         raise SolverUnavailable(
             "this kernel has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
+        )
+    if solver == "grid" and low.smoothness < ROUGHEST:
+        raise SolverUnavailable(
+            "solver='grid' interpolates between points, and a Matern 1/2 is too rough for that: use solver='exact', 'cg', "
+            "'basis' or 'inducing', or a smoother kernel"
         )
     if dtype == "float32":
         raise InputError(f'dtype="float32": solver={solver!r} computes in float64; give dtype="auto"')

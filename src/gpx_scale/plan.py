@@ -12,9 +12,8 @@ from .box import Extent, functions_in
 from .cg import LESS
 from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
 from .errors import InputError, MemoryLimitError, SolverUnavailable
-from .grid import per_length
 from .local import SHARED
-from .lowdim import BASIS_MOST, Low, basis_bytes, grid_bytes, must_suit, suits_a_basis
+from .lowdim import BASIS_MOST, ROUGHEST, Low, basis_bytes, grid_bytes, must_suit, suits_a_basis
 from .pairs import PAIR_BYTES
 from .params import flag, positive, whole
 from .rows import BLOCK
@@ -189,8 +188,8 @@ def make_plan(
         reason = "solver as asked" if solver == "basis" else reason
         plan = _basis_plan(n, p, d, reason, limit, jobs, stream, count, low)
         return plan if low.spans is not None else replace(plan, again=again)
-    known = low is not None and low.spans is not None
-    if solver == "grid" or (solver == "auto" and known and not stream and n > EXACT_ROWS):
+    suits_a_grid = low is not None and low.spans is not None and low.smoothness >= ROUGHEST
+    if solver == "grid" or (solver == "auto" and suits_a_grid and not stream and n > EXACT_ROWS):
         assert low is not None
         short = "solver as asked" if solver == "grid" else "length scales too short for a basis: interpolation on a grid"
         try:
@@ -259,7 +258,7 @@ def _grid_plan(
         within(needed, limit, "the grid solver's search on a subset")
         reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
         return replace(Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons), subset=subset, count=count)
-    shares = [1.0, 0.8, GRID_COARSEST] if count is None else [1.0]
+    shares = [share for share in (1.0, 0.8, GRID_COARSEST) if low.resolved(share)] if count is None else [1.0]
     ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank == "auto" and r >= SMALLEST_RANK)]
     for share, rank_used in ((a, b) for b in ranks for a in shares):
         points = low.points(share) if count is None else np.full(p, count)
@@ -268,7 +267,7 @@ def _grid_plan(
             break
     shape = " x ".join(map(str, points))
     within(needed, limit, f"a grid of {shape} points for each of {d} weights", "a smaller n_basis, or fewer rows")
-    how = f"{share * per_length(low.sharp):.0f} points a length scale" if count is None else "as asked"
+    how = f"{low.per_length(share):.0f} points a length scale" if count is None else "as asked"
     reasons += [f"a grid of {shape} points, {how}", f"preconditioner of rank {rank_used} at most"]
     plan = Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, "grid", rank_used)
     return replace(plan, subset=subset, count=count, share=share, shared=min(shared, 4 * rank_used))
