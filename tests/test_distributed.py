@@ -170,16 +170,6 @@ def test_rows_are_added_where_they_are(client):
         named.explain(frame)
 
 
-def test_partitions_that_change_between_passes_are_seen(client):
-    def made():
-        return np.random.RandomState(int.from_bytes(os.urandom(4), "little")).randn(100, 3)
-
-    rows = [da.from_delayed(dask.delayed(made, pure=False)(), (100, 3), float) for _ in range(3)]
-    A = da.concatenate(rows)
-    with pytest.raises(InputError, match="differs from the first pass"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(A, A[:, 0])
-
-
 def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
     monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
     with (

@@ -1,18 +1,17 @@
 """Rows on a Dask cluster: partitions stay on their workers, sums of them come back by a tree of additions.
 
 The driver has a sample of the rows and m x m numbers; the search, the points and the posterior are those of `GPXRegressor`.
-A partition that is lost with its worker is made again from where Dask had it, and so is what was being computed with it.
+A fit reads every partition once: the worker that read it holds it until all partitions are surveyed and it can be scaled. A
+partition that its worker has no room for is read a second time. A partition that is lost with its worker is made again from
+where Dask had it, and so is what was being computed with it.
 """
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,29 @@ from sklearn.utils.validation import check_is_fitted
 
 from .errors import GPXError, InputError
 from .estimator import GPXRegressor
-from .inputs import Door, Gate, Inputs, take, unpack
-from .rows import MemoryRows, Tell, nobody
-from .runtime import Executor, threads
-from .stream import Chunk, Print, Survey, SurveyedRows, is_empty, named, through
+from .inputs import Gate, Inputs, unpack
+from .partition_tasks import (
+    Sample,
+    add_together,
+    has_room,
+    head_of,
+    itself,
+    rows_of_inputs,
+    rows_of_survey,
+    scale_partition,
+    sum_over,
+    survey_partition,
+    triple_of,
+    triple_of_blocks,
+    triple_of_future,
+)
+from .rows import Tell, least, nobody
+from .runtime import Executor
+from .stream import Print, Survey, SurveyedRows
 
 try:
     import dask
+    import dask.array
     import distributed
 except ImportError:  # pragma: no cover - said where it is needed
     raise ImportError("gpx_scale.distributed needs Dask: pip install 'gpx-scale[dask]'") from None
@@ -36,6 +51,7 @@ __all__ = ["DaskGPXRegressor"]
 
 FAN_IN = 4  # sums that are added at once
 WAIT, POLL = 10.0, 2.0  # seconds for a worker to come, and between looks
+HELD_POLL = 0.2  # seconds between looks for workers that are full, in which few disks read as much as a gigabyte
 PATIENCE = 60.0  # seconds without any worker before a running fit gives up
 LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}  # m x m numbers go with every pass, and are meant to
 
@@ -93,17 +109,26 @@ class DaskGPXRegressor(GPXRegressor):
             return super()._more(X, y, Z, task, executor)
         client, door = client_of(self.client), self._door
         parts = partitions_of(X, y, Z)
+
+        def scaled(k: int, start: int | None = None) -> Any:
+            return dask.delayed(scale_partition)(parts[k], door, name_of_partition(k), start, True)
+
         with dask.config.set(LARGE):
-            heads = client.compute([dask.delayed(_head)(part) for part in parts])
-            start, sums = 0, []
-            for k, part in enumerate(parts):
-                rows, head = result_of(client, heads[k])
+            count, data = len(parts), [scaled(k) for k in range(len(parts))]
+            heads, counts = map(dask.delayed(head_of), parts), map(dask.delayed(rows_of_inputs), data)
+            sums = [dask.delayed(sum_over)(task, one) for one in data]
+            futures = client.compute([*heads, *counts, *sums])  # one graph, in which all share what is read
+            total = tree(client, futures[2 * count :])
+            del futures[2 * count :]  # A sum of one partition is not kept after it is added to the others.
+            for head in futures[:count]:
+                rows, first = result_of(client, head)
                 if rows:
-                    self._compare_columns(head)
-                data = dask.delayed(_inputs)(part, door, f"partition {k + 1}", start, True)
-                sums.append(dask.delayed(_add_up)(task, data))
-                start += rows
-            return result_of(client, tree(client, client.compute(sums)))
+                    self._compare_columns(first)
+            try:
+                return result_of(client, total)
+            except InputError:
+                raise_with_row(client, futures[count:], scaled)
+                raise
 
     def _query(self, X: Any, Z: Any) -> Any:
         if _is_remote(X):
@@ -160,105 +185,65 @@ def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
     if _are_futures(X):
         if y is not None or Z is not None:
             raise InputError("futures are of whole (X, y) or (X, y, Z) partitions: give fit(futures) alone")
-        return [dask.delayed(_triple)(future) for future in X]
+        return [dask.delayed(triple_of_future)(future) for future in X]
     if y is None:
         raise InputError("the target y is missing: give y, or the name of its column")
     if isinstance(y, str):
         if y not in getattr(X, "columns", ()):
             raise InputError(f"there is no column {y!r}, only {', '.join(map(str, getattr(X, 'columns', ()))) or 'numbers'}")
         X, y = X.drop(columns=y), X[y]
-    parts = [_rows_of(A, X, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
-    if len({len(part) for part in parts}) > 1:
-        raise InputError(f"X, y and Z differ in partitions: {', '.join(str(len(part)) for part in parts)}")
-    return [dask.delayed(_triple)(row) for row in zip(*parts, strict=True)]
+    tables = [_cut_as(X, A, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
+    counts = [A.numblocks[0] if hasattr(A, "chunks") else A.npartitions for A in tables]
+    if len(set(counts)) > 1:
+        raise InputError(f"X, y and Z differ in partitions: {', '.join(map(str, counts))}")
+    return _side_by_side(tables)
 
 
-def _rows_of(A: Any, X: Any, name: str) -> list[Any]:
-    """Partitions of one collection; an array is cut as X is."""
+def _cut_as(X: Any, A: Any, name: str) -> Any:
+    """Return an array with one block of columns and the rows cut as those of X; a dataframe as it is."""
     if not dask.is_dask_collection(A):
         raise InputError(f"{name} is not a Dask collection, as X is: give dask.array.from_array({name}, ...)")
-    if hasattr(A, "chunks"):
-        rows = X.chunks[0] if hasattr(X, "chunks") else A.chunks[0]
-        known = not any(np.isnan(size) for size in (*rows, *A.chunks[0]))
-        if known and sum(rows) != sum(A.chunks[0]):
-            raise InputError(f"{name} has {sum(A.chunks[0])} rows, X has {sum(rows)}")
-        A = A.rechunk({0: rows if known else A.chunks[0], **({1: -1} if A.ndim > 1 else {})})
-    return list(np.ravel(A.to_delayed()))
+    if not hasattr(A, "chunks"):
+        return A
+    rows = X.chunks[0] if hasattr(X, "chunks") else A.chunks[0]
+    known = not any(np.isnan(size) for size in (*rows, *A.chunks[0]))
+    if known and sum(rows) != sum(A.chunks[0]):
+        raise InputError(f"{name} has {sum(A.chunks[0])} rows, X has {sum(rows)}")
+    return A.rechunk({0: rows if known else A.chunks[0], **dict.fromkeys(range(1, A.ndim), -1)})
 
 
-# Where partitions are.
+def _side_by_side(tables: list[Any]) -> list[Any]:
+    """Return the partitions of X, y and, if given, Z, not yet computed; those of the same rows are a triple.
+
+    Arrays, and dataframes, are made one collection first, which Dask optimizes as a whole. If X and y are columns of one
+    source, a partition of the source is then read once for both. A mixture of arrays and dataframes is read table by table.
+    """
+    arrays = [hasattr(A, "chunks") for A in tables]
+    if all(arrays):
+        axes = [("rows", *(f"{k}-{axis}" for axis in range(1, A.ndim))) for k, A in enumerate(tables)]
+        pairs = [item for pair in zip(tables, axes, strict=True) for item in pair]
+        how = {"concatenate": False, "align_arrays": False, "dtype": object, "meta": np.empty(0, object)}
+        return list(dask.array.blockwise(triple_of_blocks, ("rows",), *pairs, **how).to_delayed())
+    if not any(arrays):
+        X, *others = tables
+        how = {"align_dataframes": False, "enforce_metadata": False, "meta": X._meta}
+        return list(X.map_partitions(triple_of, *others, **how).to_delayed())
+    columns = [np.ravel(A.to_delayed()) for A in tables]
+    return [dask.delayed(triple_of)(*row) for row in zip(*columns, strict=True)]
 
 
-def _triple(parts: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
-        raise InputError(f"a partition is (X, y) or (X, y, Z), got {type(parts).__name__}")
-    return parts[0], parts[1], parts[2] if len(parts) == 3 else None
-
-
-def _head(parts: Any) -> tuple[int, Any]:
-    """How many rows, and one of them, to know columns by."""
-    return len(parts[1]), take(parts[0], slice(0, 1))
-
-
-def _survey(parts: Any, gate: Gate, name: str, start: int, keep: int, seed: int) -> Survey | None:
-    chunk = Chunk(name, *parts)
-    return None if is_empty(chunk) else Survey.of(name, through(gate, chunk, start), start, keep, seed)
-
-
-def _inputs(
-    parts: Any, door: Door, name: str, start: int, standardize: bool, before: dict[str, Print] | None = None
-) -> Inputs | None:
-    """Behind the door; the same rows as the survey saw, where it did."""
-    chunk = Chunk(name, *parts)
-    if is_empty(chunk):
-        return None
-    raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
-    if before is not None:
-        Print.of(name, raw).must_be(before[name])
-    with named(chunk):
-        door.must_match(raw.x, raw.Z, raw.separate)
-        return door.training(raw.x, raw.Z, raw.y, standardize)
-
-
-@lru_cache(maxsize=1)
-def _keep_freed_memory() -> None:
-    """Dask's nannies have malloc give back what is freed at once, and every block of rows then waits for the same pages again:
-    1.7 times the time. This process keeps them from now on."""
-    with suppress(OSError, AttributeError):  # not glibc
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, the most there is
-        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
-
-
-def _add_up(task: Callable[[Inputs], Any], data: Inputs | None) -> Any:
-    if data is None:
-        return None
-    _keep_freed_memory()
-    with threads(1), Executor(1) as executor:
-        return MemoryRows(data).add_up(task, executor)
-
-
-def _sum(parts: list[Any]) -> Any:
-    found = [part for part in parts if part is not None]
-    if not found:
-        return None
-    total = copy.deepcopy(found[0])  # a result that Dask keeps is not to be written to
-    for part in found[1:]:
-        total += part
-    return total
-
-
-def _itself(task: Any) -> Any:
-    return task
+def name_of_partition(k: int) -> str:
+    return f"partition {k + 1}"
 
 
 @dataclass(frozen=True)
 class DaskRows(SurveyedRows):
-    """Rows behind the door, on the workers that made them."""
+    """Rows behind the door, on the workers that made them; `drawn` is the sample that is here."""
 
     client: Any
     inputs: list[Any]
     homes: list[str]
+    drawn: Sample
 
     @classmethod
     def open(
@@ -274,61 +259,135 @@ class DaskRows(SurveyedRows):
         tell: Tell = nobody,
     ) -> DaskRows:
         """After one pass that surveys all partitions; another brings them behind the door, where they stay."""
-        heads = client.compute([dask.delayed(_head)(part) for part in partitions])
-        counts = [result_of(client, head)[0] for head in heads]
-        starts = [int(start) for start in np.cumsum([0, *counts[:-1]])]
-        names = [f"partition {k + 1}" for k in range(len(partitions))]
+        workers = workers_of(client)
+        homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
         with dask.config.set(LARGE):
-            surveys = client.compute(
-                [
-                    dask.delayed(_survey)(part, gate, name, start, keep, seed)
-                    for part, name, start in zip(partitions, names, starts, strict=True)
-                ]
-            )
-            survey = result_of(client, tree(client, surveys))
-            if survey is None:
-                raise InputError("the partitions have no rows")
+            survey, parts = surveyed(client, partitions, homes, gate)
             tell(survey.rows, survey.rows)
             door = survey.door(gate, standardize, fit_intercept)
             prints = {one.name: one for one in survey.prints}
-            workers = workers_of(client)
-            homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
-            inputs = [
-                client.compute(
-                    dask.delayed(_inputs)(part, door, name, start, standardize, prints), workers=home, allow_other_workers=True
-                )
-                for part, name, start, home in zip(partitions, names, starts, homes, strict=True)
+            before = [prints.get(name, Print.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
+            starts = [int(start) for start in np.cumsum([0, *(one.rows for one in before[:-1])])]
+            sent = client.submit(itself, door, pure=False)
+            scaled = [
+                dask.delayed(scale_partition)(part, sent, one.name, start, standardize, one)
+                for part, one, start in zip(parts, before, starts, strict=True)
             ]
-        return cls(survey, door, standardize, client, inputs, homes)
+            # Partitions that are held take the first turn, so that they are released before others are read again.
+            turns = [0 if isinstance(part, distributed.Future) else 1 for part in parts]
+            inputs = compute_at(client, scaled, homes, turns)
+            del parts, scaled  # Dask releases a held partition when its scaled rows are there.
+            samples = [
+                client.submit(Sample.of, data, start, keep, seed, pure=False)
+                for data, start in zip(inputs, starts, strict=True)
+            ]
+            drawn = result_of(client, tree(client, samples))
+        return cls(survey, door, standardize, client, inputs, homes, drawn)
+
+    def sample(self, count: int) -> Inputs:
+        return self.drawn.data[least(self.drawn.keys, count)]
 
     def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
         with dask.config.set(LARGE):
-            sent = self.client.submit(_itself, task, pure=False)
-            parts = [
-                self.client.submit(_add_up, sent, data, workers=home, allow_other_workers=True, pure=False)
+            sent = self.client.submit(itself, task, pure=False)
+            sums = [
+                self.client.submit(sum_over, sent, data, workers=home, allow_other_workers=True, pure=False)
                 for data, home in zip(self.inputs, self.homes, strict=True)
             ]
-            found = result_of(self.client, tree(self.client, parts))
+            total = tree(self.client, sums)
+            del sums  # A sum of one partition is not kept after it is added to the others.
+            found = result_of(self.client, total)
         tell(len(self), len(self))
         return found
+
+
+def surveyed(client: Any, partitions: list[Any], homes: list[str], gate: Gate) -> tuple[Survey, list[Any]]:
+    """Return the survey of all partitions, and each partition: a future where its worker holds it, else not yet computed."""
+    count, sent = len(partitions), client.submit(itself, gate, pure=False)
+
+    def survey_of(k: int, part: Any, start: int | None = None) -> Any:
+        return dask.delayed(survey_partition)(part, sent, name_of_partition(k), start)
+
+    tasks = [*partitions, *map(survey_of, range(count), partitions), *map(dask.delayed(has_room), partitions)]
+    futures = compute_at(client, tasks, 3 * homes)
+    parts, surveys, rooms = futures[:count], futures[count : 2 * count], futures[2 * count :]
+    del futures
+    waiting = set(range(count))
+
+    def release() -> None:
+        for k in [k for k in waiting if rooms[k].done()]:
+            waiting.remove(k)
+            if rooms[k].status == "finished" and not result_of(client, rooms[k]):
+                parts[k] = partitions[k]
+
+    try:
+        survey = result_of(client, tree(client, surveys), HELD_POLL, release)
+    except InputError:
+        counts = [client.submit(rows_of_survey, one, pure=False) for one in surveys]
+        raise_with_row(client, counts, lambda k, start: survey_of(k, parts[k], start))
+        raise
+    if survey is None:
+        raise InputError("the partitions have no rows")
+    held = result_of(client, client.submit(itself, rooms, pure=False))
+    return survey, [part if room else again for part, again, room in zip(parts, partitions, held, strict=True)]
+
+
+def compute_at(client: Any, tasks: list[Any], homes: list[str], turns: list[int] | None = None) -> list[Any]:
+    """Start every task at its home and return the futures; tasks of one turn and home, which are one graph, go in their turn.
+
+    Dask orders the tasks of a graph so that few partitions are in memory unsurveyed. It takes graphs in the order in which
+    they come only if they count as apart, for which their `fifo_timeout` must be zero.
+    """
+    futures: dict[int, Any] = {}
+    groups = list(zip(turns or [0] * len(tasks), homes, strict=True))
+    for group in sorted(set(groups)):
+        some = [k for k in range(len(tasks)) if groups[k] == group]
+        how = {"workers": group[1], "allow_other_workers": True, "fifo_timeout": "0s"}
+        futures.update(zip(some, client.compute([tasks[k] for k in some], **how), strict=True))
+    return [futures[k] for k in range(len(tasks))]
+
+
+def raise_with_row(client: Any, counts: list[Any], again: Callable[[int, int], Any]) -> None:
+    """Raise the error of the first partition that has one, once more: now the number of rows before it is known.
+
+    `counts` are futures of the rows per partition, which fail where the partition did; `again` is the task that failed.
+    """
+    start = 0
+    for k, count in enumerate(counts):
+        try:
+            start += result_of(client, count)
+        except InputError:
+            try:
+                result_of(client, client.compute(again(k, start)))
+            except InputError as error:
+                raise error from None
+            return
 
 
 def tree(client: Any, parts: list[Any]) -> Any:
     """A future of the sum, added FAN_IN at a time where the parts are."""
     while len(parts) > 1:
-        parts = [client.submit(_sum, parts[k : k + FAN_IN], pure=False) for k in range(0, len(parts), FAN_IN)]
+        groups = [parts[k : k + FAN_IN] for k in range(0, len(parts), FAN_IN)]
+        # Additions go before other tasks. Of 64 partitions, 11 to 22 sums are then in memory at once, in place of 51.
+        parts = [client.submit(add_together, group, pure=False, priority=1) for group in groups]
     return parts[0]
 
 
-def result_of(client: Any, future: Any) -> Any:
-    """Its result; a cluster that has lost all workers for good is an error, not a wait without end."""
+def result_of(client: Any, future: Any, poll: float = POLL, meanwhile: Callable[[], None] | None = None) -> Any:
+    """Its result; a cluster that has lost all workers for good is an error, not a wait without end.
+
+    `meanwhile` is called every `poll` seconds until the result is there.
+    """
     alone = None
     while True:
         try:
-            return future.result(timeout=POLL)
+            # A result that is there may still take longer than `poll` to arrive.
+            return future.result(timeout=PATIENCE if future.done() else poll)
         except TimeoutError:
-            if future.done():  # the task's own
-                raise
+            if future.status == "error":
+                return future.result()  # This raises the error of the task, which may be a TimeoutError of its own.
+            if meanwhile is not None:
+                meanwhile()
             if client.nthreads():
                 alone = None
             elif alone is None:
