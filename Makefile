@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MACHINE := $(shell uname -m)
 
-.PHONY: run test test-all soak fuzz browser pictures bench bench-full bench-scaling bench-peers bench-large bench-text bench-inducing bench-varying bench-doors paper paper-quick tables check docs clean
+.PHONY: run test test-all test-unfriendly soak fuzz browser pictures bench bench-full bench-scaling bench-peers bench-large bench-text bench-inducing bench-varying bench-doors paper paper-quick tables check docs clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +20,27 @@ run: $(VENV)/.installed-cli
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not slow and not soak"
 
+# The same suite where everything is as unlike a developer's machine as one machine can make it. Each setting has failed a test
+# somewhere, or stands for machines that people have:
+# - SIGINT is ignored under nohup and in many CI systems. Python then installs no handler for Ctrl-C.
+# - OPENBLAS_CORETYPE takes the oldest BLAS kernels of the architecture, which round unlike those of this processor.
+# - NUMBA_CPU_NAME does the same to the compiled loops: no vector instructions or fused multiply-add beyond the baseline.
+# - One thread is what a machine with one core has, and what many CI systems set.
+# - workqueue is numba's threading layer where TBB and OpenMP are absent. It ends the process if two threads enter it.
+# - Neither numba nor anything that asks for a home folder can store a file, as with a read-only install in a container.
+# Because SIGINT is ignored, Ctrl-C does not end this run, but Ctrl-\ does.
+UNFRIENDLY := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 NUMBA_THREADING_LAYER=workqueue \
+	NUMBA_CPU_NAME=generic NUMBA_CACHE_LOCATOR_CLASSES=UserProvidedCacheLocator NUMBA_CACHE_DIR=/dev/null/none \
+	HOME=/dev/null XDG_CACHE_HOME=/dev/null/none XDG_CONFIG_HOME=/dev/null/none
+ifneq ($(filter x86_64 amd64,$(MACHINE)),)
+UNFRIENDLY += OPENBLAS_CORETYPE=Prescott
+else ifneq ($(filter aarch64 arm64,$(MACHINE)),)
+UNFRIENDLY += OPENBLAS_CORETYPE=ARMV8
+endif
+
+test-unfriendly: $(VENV)/.installed-test
+	trap '' INT; env $(UNFRIENDLY) $(BIN)/python -m pytest -m "not slow and not soak"
+
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not soak"
 
@@ -26,8 +48,10 @@ test-all: $(VENV)/.installed-test
 soak: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/test_soak.py
 
+# Hostile input, then 1,000 damaged files of every kind with numba's bounds checks, compiled into a cache of their own.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/fuzz -m fuzz
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 $(BIN)/python -m pytest tests/test_damaged_files.py
 
 # For the tests of reports in a browser: Debian's Chromium where it can be installed, else playwright's own.
 browser: $(VENV)/.installed-browser

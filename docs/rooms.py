@@ -11,7 +11,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from test_rooms import FILES, ORDER, imports_of, room_of  # noqa: E402
 
-WIDTH, STEP, TALL, MARGIN, GAP = 720, 42, 20, 8, 7
+WIDTH, STEP, TALL, MARGIN, GAP = 740, 42, 20, 8, 7
 LINES = ("#0072b2", "#b34a00", "#00795a", "#8f3f71", "#555555", "#7a6400", "#3b4cc0", "#a3123a")  # 4.5 to 1 on white or more
 
 

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from .answers import Answers
+from .checkpoint import checked_path
 from .errors import InputError, SolverUnavailable
 from .evidence import Optimum
 from .features import Features, SparseFeatures
@@ -21,7 +22,7 @@ from .inputs import Door, Inputs, Places, name_of, open_door, remember_columns
 from .kernels import as_kernel
 from .lowdim import Low
 from .params import Params, flag, moderate, one_of, whole
-from .persistence import must_be_model, read_state
+from .persistence import check_model, read_state
 from .placing import Choice, count_of
 from .plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows
 from .posterior import Posterior
@@ -230,12 +231,12 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             more = self._more(X, y, Z, parts.task, executor)
             if more is None:
                 raise InputError("there are no rows to add")
-            parts = parts.with_more(more)
+            parts = parts.with_more(more, executor)
             self._rows, self.solver_ = None, self._plan.solver
             self._plan = replace(self._plan, n=parts.rows)
             self.posterior_ = Posterior(parts, self._params)
             self.log_marginal_likelihood_value_ = parts.evidence - parts.rows * np.log(self._door.scaling.y_scale)
-            self.fit_report_ = self.fit_report_.after_more_rows(self.solver_, self.log_marginal_likelihood_value_, parts)
+            self.fit_report_ = self.fit_report_.after_more_rows(self._plan, self.log_marginal_likelihood_value_, parts)
         return self
 
     def _points_of(self, parts: Any, executor: Executor) -> Any:
@@ -341,8 +342,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         if not isinstance(data, Rows):
             data = replace(data, x=kernel.training(x))
         start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-        search = self._search(random)
-        origin = search.origin(data, start, choice, journal)
+        search, points = self._search(random), count_of(self.inducing_points, self.n_inducing)
+        origin = search.origin(data, start, choice, journal, most_points=min(plan.n, points))
         if plan.provisional:
             origin, plan, data = search.pilot(origin, plan, data, start, executor, journal)
             choice = self._choice(plan, door, kernel)
@@ -394,6 +395,8 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         moderate(self.tol, "tol", zero=True)
         whole(self.max_iter, "max_iter", least=1)
         whole(self.n_restarts, "n_restarts", least=0)
+        if self.checkpoint is not None:
+            checked_path(self.checkpoint)
 
     def _search(self, random: np.random.RandomState) -> Search:
         known = getattr(self, "_found", None) if self.warm_start else None
@@ -435,7 +438,7 @@ def load(path: Any) -> GPXRegressor:
     """A model that `GPXRegressor.save` wrote. Nothing in the file is run: it names classes of gpx_scale and of scikit-learn's
     transformers, and brings numbers for them. A file of a later format, or a damaged one, is refused."""
     model, state = GPXRegressor(), read_state(path)
-    must_be_model(state, set(model.get_params(deep=False)), path)
+    check_model(state, set(model.get_params(deep=False)), path)
     model.__dict__.update(state)
     return model
 

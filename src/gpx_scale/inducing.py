@@ -132,7 +132,7 @@ class InducingParts(Parts):
     def rows(self) -> int:
         return self.statistics.rows
 
-    def with_more(self, statistics: Statistics) -> InducingParts:
+    def with_more(self, statistics: Statistics, executor: Executor) -> InducingParts:
         """The same after more rows, of which these are the sums."""
         total = self.statistics.copy()
         total += statistics
