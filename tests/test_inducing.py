@@ -19,7 +19,7 @@ from gpx_scale.inputs import Places
 from gpx_scale.placing import Choice
 from gpx_scale.progress import Journal
 from gpx_scale.rows import MemoryRows
-from gpx_scale.runtime import Executor
+from gpx_scale.runtime import Executor, threads
 from problems import make_problem, problems
 
 KERNELS = {
@@ -302,6 +302,18 @@ def test_one_and_two_threads_find_the_same():
     for a, b in zip(*(m.log_marginal_likelihood(m.theta_, eval_gradient=True) for m in (one, two)), strict=True):
         assert_allclose(a, b, rtol=1e-12)
     assert_allclose(one.predict(X[:50]), two.predict(X[:50]), rtol=1e-11, atol=1e-12)
+
+
+def test_what_other_threads_ask_of_blas_does_not_change_a_search():
+    problem = make_problem(n=500, p=3, seed=500)
+
+    def found():
+        model = GPXRegressor(solver="inducing", n_inducing=30, max_iter=2, n_jobs=2, random_state=0)
+        return model.fit(problem.X, problem.y, problem.Z).theta_
+
+    alone = found()
+    with threads(1):  # BLAS threads belong to the process: another thread's scope would have the same effect
+        assert_array_equal(found(), alone)
 
 
 def test_the_search_ends_where_the_bound_is_flat():

@@ -17,6 +17,7 @@ from scipy.linalg import solve_triangular
 
 from .bound import Bound, Collect, Frame, Slopes, Statistics
 from .errors import JitterWarning
+from .factoring import worthwhile_threads
 from .features import Features
 from .inputs import Places
 from .params import Params
@@ -42,7 +43,7 @@ class InducingSolver:
 
     def place(self, rows: Rows, params: Params) -> Places:
         """Choose the points at these parameters, from now on."""
-        with self._journal.phase("inducing points"):
+        with self._journal.phase("inducing points"), worthwhile_threads(self.choice.count):
             self.places = self.choice.of(rows, params, self._executor)
         return self.places
 
@@ -50,13 +51,20 @@ class InducingSolver:
         return Frame.of(self.places if self.places is not None else self.place(rows, params), params)
 
     def bound(self, rows: Rows, params: Params) -> Bound:
-        frame = self._frame(rows, params)
-        return Bound.of(frame, rows.add_up(Collect(frame), self._executor, self._journal.passed))
+        """Return the bound of all rows.
+
+        A few points are worked on by one BLAS thread: a search that moves them multiplies rounding a thousandfold, and the
+        number of BLAS threads depends on what else the process does.
+        """
+        with worthwhile_threads(self.choice.count if self.places is None else len(self.places)):
+            frame = self._frame(rows, params)
+            return Bound.of(frame, rows.add_up(Collect(frame), self._executor, self._journal.passed))
 
     def slopes(self, rows: Rows, bound: Bound, by_points: bool = False) -> Slopes:
-        """Of the bound, by a second pass."""
-        slopes = rows.add_up(bound.differentiate(by_points), self._executor, self._journal.passed)
-        slopes += bound.own_slopes(by_points)
+        """Return the derivatives of the bound, by a second pass."""
+        with worthwhile_threads(len(bound.frame)):
+            slopes = rows.add_up(bound.differentiate(by_points), self._executor, self._journal.passed)
+            slopes += bound.own_slopes(by_points)
         return slopes
 
     def evaluate(self, rows: Rows, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
