@@ -41,7 +41,7 @@ def saved():
 
 def report():
     """Digits: 360 samples of 64 pixels, explained and written."""
-    from gpx_scale import demos
+    from gpx_scale.cli import demos
     from gpx_scale.report import write_report
 
     section = demos.digits().section
@@ -83,7 +83,7 @@ def expected():
     """Fits beside the time that `gpx-scale plan` would have said: seconds of each, solver by solver."""
     from gpx_scale import GPXRegressor
     from gpx_scale.datasets import synth2, synth10
-    from gpx_scale.timing import expected_seconds
+    from gpx_scale.fitting.expected_time import expected_seconds
 
     found = {}
     for name, n, given in (

@@ -52,10 +52,10 @@ def evaluation():
     """Bound and gradient, n = 50,000, m = 500: ours and SGPR's in turn. Ours by the parameters (as in every pass of the last
     search), and by the points too; SGPR's is by both."""
     from gpx_scale import GPXRegressor
-    from gpx_scale.inducing import InducingSolver
-    from gpx_scale.placing import Choice
-    from gpx_scale.progress import Journal
-    from gpx_scale.runtime import Executor, threads
+    from gpx_scale.runtime.journal import Journal
+    from gpx_scale.runtime.parallel import Executor, threads
+    from gpx_scale.solvers.inducing.point_selection import Choice
+    from gpx_scale.solvers.inducing.solver import InducingSolver
 
     X, y, _, _ = synth(50_000)
     _compile()

@@ -120,8 +120,8 @@ def optimum_8k():
 def exact_20k():
     """The mixed-precision exact solver at parameters near the optimum: an evaluation with gradient, and the predictions."""
     from gpx_scale import GPXRegressor
-    from gpx_scale.exact import ExactSolver
-    from gpx_scale.runtime import Executor, threads
+    from gpx_scale.runtime.parallel import Executor, threads
+    from gpx_scale.solvers.exact.solver import ExactSolver
 
     X, y, Xq, yq = synth(20_000)
     compiled()

@@ -20,23 +20,20 @@ import numpy as np
 import scipy
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from gpx_scale import (
-    basis,
-    bound,
-    covariance,
-    exact,
-    features,
-    grid,
-    inducing,
-    local,
-    pairs,
-    preconditioner,
-    runtime,
-    sums,
-    whitened,
-)
+from gpx_scale.data import features
 from gpx_scale.kernels.stationary import Stationary
-from gpx_scale.runtime import Executor, effective_jobs, slices, threads
+from gpx_scale.linalg import covariance, preconditioner
+from gpx_scale.linalg import sparse_covariance as pairs
+from gpx_scale.runtime import parallel as runtime
+from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
+from gpx_scale.solvers import neighborhood as local
+from gpx_scale.solvers.basis import marginal_likelihood as whitened
+from gpx_scale.solvers.basis import solver as basis
+from gpx_scale.solvers.basis import sufficient_statistics as sums
+from gpx_scale.solvers.exact import solver as exact
+from gpx_scale.solvers.grid import solver as grid
+from gpx_scale.solvers.inducing import collapsed_bound as bound
+from gpx_scale.solvers.inducing import solver as inducing
 from measure import seconds
 
 THREADS = (1, 2)

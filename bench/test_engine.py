@@ -16,13 +16,15 @@ import pytest
 from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
-from gpx_scale import GPXRegressor, datasets, jit, kernels
-from gpx_scale.covariance import Covariance
-from gpx_scale.exact import ExactSolver
-from gpx_scale.features import DenseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.params import Params
-from gpx_scale.runtime import FASTMATH, Executor, effective_jobs, slices, threads
+from gpx_scale import GPXRegressor, datasets, kernels
+from gpx_scale.compiled import FASTMATH
+from gpx_scale.compiled import dense as dense_loops
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Inputs
+from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
+from gpx_scale.solvers.exact.solver import ExactSolver
 from measure import in_turn, peak_bytes, report, seconds, steady
 
 ROWS: list[tuple] = []
@@ -104,15 +106,17 @@ def test_exponential(benchmark, dtype):
 
     def ours():
         for _ in range(20):
-            jit.times_profile(jit.RBF, dtype(1), dtype(1), E, out)
+            dense_loops.times_profile(dense_loops.RBF, dtype(1), dtype(1), E, out)
 
     def theirs():
         for _ in range(20):
             np.exp(E, out=scratch)
             np.multiply(scratch, out, out=scratch)
 
-    fresh = numba.njit(fastmath=FASTMATH, nogil=True)(jit.times_profile.py_func)  # no cache: what a new install compiles
-    compiling = seconds(lambda: fresh(jit.RBF, dtype(1), dtype(1), E, out))
+    fresh = numba.njit(fastmath=FASTMATH, nogil=True)(
+        dense_loops.times_profile.py_func
+    )  # no cache: what a new install compiles
+    compiling = seconds(lambda: fresh(dense_loops.RBF, dtype(1), dtype(1), E, out))
     _, steady_seconds = steady(ours)
     _, _, ratio = in_turn(ours, theirs, rounds=15)
     benchmark.pedantic(ours, rounds=5)
@@ -132,7 +136,7 @@ def test_exponential(benchmark, dtype):
 def _prange_epilogue(E, inner, theta1):
     for i in numba.prange(E.shape[0]):
         for j in range(E.shape[1]):
-            inner[i, j] *= theta1 * jit.exp_negative(E[i, j])
+            inner[i, j] *= theta1 * dense_loops.exp_negative(E[i, j])
 
 
 def test_workers_beside_numba_s_own_threads(benchmark):
@@ -142,7 +146,9 @@ def test_workers_beside_numba_s_own_threads(benchmark):
     with threads(jobs), Executor(jobs) as executor:
 
         def ours():
-            executor.map(lambda rows: jit.times_profile(jit.RBF, 1.0, 1.0, E[rows], inner[rows]), slices(2048, 256))
+            executor.map(
+                lambda rows: dense_loops.times_profile(dense_loops.RBF, 1.0, 1.0, E[rows], inner[rows]), slices(2048, 256)
+            )
 
         def theirs():
             _prange_epilogue(E, inner, 1.0)

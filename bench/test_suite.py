@@ -21,25 +21,27 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from gpx_scale import GPXRegressor, datasets, jit
-from gpx_scale.basis import BasisSolver
-from gpx_scale.box import Extent
-from gpx_scale.cg import CgSolver
-from gpx_scale.covariance import Covariance, Stored
-from gpx_scale.exact import ExactSolver
-from gpx_scale.features import DenseFeatures, SparseFeatures
-from gpx_scale.grid import Grid, GridCovariance, GridSolver, Interpolated
-from gpx_scale.inducing import InducingSolver
-from gpx_scale.inputs import Inputs
+from gpx_scale import GPXRegressor, datasets
+from gpx_scale.compiled import dense as dense_loops
+from gpx_scale.data.features import DenseFeatures, SparseFeatures
+from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels import RBF
-from gpx_scale.lowdim import BASIS_MOST
-from gpx_scale.pairs import Pairs, SparseCovariance
-from gpx_scale.params import Params
-from gpx_scale.placing import Choice
+from gpx_scale.linalg.covariance import Covariance, Stored
+from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
+from gpx_scale.model.hyperparameters import Params
 from gpx_scale.plan import usual_rank
-from gpx_scale.progress import Journal
-from gpx_scale.rows import MemoryRows
-from gpx_scale.runtime import Executor, threads
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.runtime.parallel import Executor, threads
+from gpx_scale.solvers.basis.laplacian_basis import BASIS_MOST
+from gpx_scale.solvers.basis.solver import BasisSolver
+from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
+from gpx_scale.solvers.grid.solver import GridSolver
+from gpx_scale.solvers.inducing.point_selection import Choice
+from gpx_scale.solvers.inducing.solver import InducingSolver
+from gpx_scale.solvers.low_dimensional import Extent
 from machine import counted, epilogue
 from measure import peak_bytes, seconds
 
@@ -202,7 +204,7 @@ def exp(case, executor):
 
     def run():
         for _ in range(20):
-            jit.times_profile(jit.RBF, dtype(1), dtype(1), E, out)
+            dense_loops.times_profile(dense_loops.RBF, dtype(1), dtype(1), E, out)
 
     return Job(run, epilogue(20 * E.size, dtype))
 

@@ -190,11 +190,11 @@ def paper():
 def products():
     """16 vectors times C on pairs, beside a copy of as many bytes as a product reads."""
     from gpx_scale import datasets, kernels
-    from gpx_scale.features import SparseFeatures
-    from gpx_scale.inputs import Inputs
-    from gpx_scale.pairs import Pairs, SparseCovariance
-    from gpx_scale.params import Params
-    from gpx_scale.runtime import Executor, threads
+    from gpx_scale.data.features import SparseFeatures
+    from gpx_scale.data.inputs import Inputs
+    from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
+    from gpx_scale.model.hyperparameters import Params
+    from gpx_scale.runtime.parallel import Executor, threads
 
     found = {}
     for name, more in (("vader", {"max_df": 0.05}), ("imdb", {"max_df": 0.02, "min_df": 5})):

@@ -126,17 +126,17 @@ def remainder():
     from dataclasses import replace
 
     from gpx_scale import GPXRegressor, kernels
-    from gpx_scale.basis import BasisSolver
-    from gpx_scale.box import Extent
-    from gpx_scale.covariance import Covariance
-    from gpx_scale.exact import ExactSolver
-    from gpx_scale.features import DenseFeatures
-    from gpx_scale.grid import PER_LENGTH, Grid, GridCovariance, Interpolated
-    from gpx_scale.inputs import Inputs
-    from gpx_scale.params import Params
-    from gpx_scale.progress import Journal
-    from gpx_scale.rows import MemoryRows
-    from gpx_scale.runtime import Executor
+    from gpx_scale.data.features import DenseFeatures
+    from gpx_scale.data.inputs import Inputs
+    from gpx_scale.data.row_source import MemoryRows
+    from gpx_scale.linalg.covariance import Covariance
+    from gpx_scale.model.hyperparameters import Params
+    from gpx_scale.runtime.journal import Journal
+    from gpx_scale.runtime.parallel import Executor
+    from gpx_scale.solvers.basis.solver import BasisSolver
+    from gpx_scale.solvers.exact.solver import ExactSolver
+    from gpx_scale.solvers.grid.interpolation import PER_LENGTH, Grid, GridCovariance, Interpolated
+    from gpx_scale.solvers.low_dimensional import Extent
 
     def drawn(n, params):
         """Rows that the model itself has drawn."""

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import oracle
 from gpx_scale import GPXRegressor, kernels
-from gpx_scale.features import DenseFeatures, SparseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.params import Params
+from gpx_scale.data.features import DenseFeatures, SparseFeatures
+from gpx_scale.data.inputs import Inputs
+from gpx_scale.model.hyperparameters import Params
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from gpx_scale import XZ, GPXRegressor, InputError, MemoryLimitError, checks, kernels, make_plan
+from gpx_scale import XZ, GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
+from gpx_scale.data import checks
 from gpx_scale.errors import JitterWarning, SolverUnavailable
 from problems import make_problem
 
@@ -252,7 +253,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
     for stop, error in ((fail, RuntimeError), (None, KeyboardInterrupt)):
         if stop is None:  # Ctrl-C before the first evaluation is done, or twice
             monkeypatch.setattr(
-                "gpx_scale.exact.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+                "gpx_scale.solvers.exact.solver.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
             )
         model.set_params(callbacks=stop)
         with pytest.raises(error):

@@ -12,20 +12,20 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import oracle
 from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
-from gpx_scale.basis import BasisSolver
-from gpx_scale.box import Box, Extent
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.data.stream import StreamRows
 from gpx_scale.datasets import synth2
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.features import DenseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.lowdim import Low
-from gpx_scale.params import Params
-from gpx_scale.progress import Journal
-from gpx_scale.rows import MemoryRows
-from gpx_scale.runtime import Executor
-from gpx_scale.stream import StreamRows
-from gpx_scale.sums import AddUp, Nodes
-from gpx_scale.whitened import gram
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.solvers.basis.laplacian_basis import Box
+from gpx_scale.solvers.basis.marginal_likelihood import gram
+from gpx_scale.solvers.basis.solver import BasisSolver
+from gpx_scale.solvers.basis.sufficient_statistics import AddUp, Nodes
+from gpx_scale.solvers.low_dimensional import Extent, Low
 
 NOISE = 0.2, 0.3  # sigma_w, sigma_y
 

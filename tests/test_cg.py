@@ -8,20 +8,21 @@ import pytest
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import GPXRegressor, cg, datasets, kernels
-from gpx_scale.cg import CgSolver
-from gpx_scale.covariance import Covariance, Stored
+from gpx_scale import GPXRegressor, datasets, kernels
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Inputs
 from gpx_scale.errors import InputError, MemoryLimitError, NotConverged, SolverUnavailable
-from gpx_scale.exact import ExactSolver
-from gpx_scale.features import DenseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.krylov import log_quadrature, solve
-from gpx_scale.local import Neighbourhood
-from gpx_scale.params import Params
-from gpx_scale.paths import PriorPath, inflation
-from gpx_scale.preconditioner import LowRank, choose_pivots
-from gpx_scale.progress import Journal
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg.conjugate_gradients import log_quadrature, solve
+from gpx_scale.linalg.covariance import Covariance, Stored
+from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.solvers.cg import solver as cg
+from gpx_scale.solvers.cg.pathwise_sampling import PriorPath, inflation
+from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.neighborhood import Neighbourhood
 from problems import make_problem
 
 
@@ -69,7 +70,7 @@ def test_a_start_at_the_solution_costs_no_iteration(executor):
 
 
 def test_what_does_not_converge_is_an_error_with_a_remedy(executor, monkeypatch):
-    monkeypatch.setattr("gpx_scale.krylov.ITERATIONS", 3)
+    monkeypatch.setattr("gpx_scale.linalg.conjugate_gradients.ITERATIONS", 3)
     problem, C, P, _ = system(executor, rank=2, sigma_y=0.01, sigma_w=0.0)
     with pytest.raises(NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"):
         solve(C, P, problem.y[:, None], np.array([1e-8]))

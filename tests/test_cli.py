@@ -18,8 +18,9 @@ from sklearn.datasets import load_diabetes
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
-from gpx_scale import datasets, recipes, tables
-from gpx_scale.cli import main
+from gpx_scale import datasets
+from gpx_scale.cli import column_roles as recipes
+from gpx_scale.cli import main, tables
 
 DIABETES = load_diabetes(as_frame=True, scaled=False).frame.assign(
     sex=lambda frame: np.where(frame["sex"] > 1.5, "woman", "man"), target=lambda frame: frame["target"]

@@ -13,8 +13,8 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from gpx_scale import GPXRegressor, InputError, compare, datasets
-from gpx_scale.compare import graph
-from gpx_scale.compare.graph import Fusion, fused_weights, weber_points
+from gpx_scale.compare import network_lasso as graph
+from gpx_scale.compare.network_lasso import Fusion, fused_weights, weber_points
 from gpx_scale.errors import NotConverged
 
 foreign = pytest.mark.filterwarnings("ignore")  # of shap and lime, about other packages

@@ -6,10 +6,10 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.covariance import STRIP, Covariance, Stored
-from gpx_scale.pairs import Pairs, SparseCovariance
-from gpx_scale.params import Params
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg.covariance import STRIP, Covariance, Stored
+from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.parallel import Executor
 from problems import make_problem
 
 

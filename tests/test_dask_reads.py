@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpx_scale import GPXRegressor, InputError
+from gpx_scale.data.inputs import Gate
+from gpx_scale.data.stream import Print, StreamRows, source_of
 from gpx_scale.datasets import synth10
-from gpx_scale.inputs import Gate
-from gpx_scale.stream import Print, StreamRows, source_of
 
 dask = pytest.importorskip("dask", reason="needs the [dask] extra")
 dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
@@ -25,8 +25,8 @@ da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
 import gpx_scale.distributed  # noqa: E402
-from gpx_scale import partition_tasks  # noqa: E402
-from gpx_scale.distributed import DaskGPXRegressor, DaskRows, partitions_of, result_of  # noqa: E402
+from gpx_scale.distributed import DaskGPXRegressor, partition_tasks  # noqa: E402
+from gpx_scale.distributed.regressor import DaskRows, partitions_of, result_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # Dask warns of files and sockets that it closes later.
 PARTITIONS, ROWS = 4, 300
@@ -53,13 +53,13 @@ def local():
 @pytest.fixture
 def room(monkeypatch):
     """Decide for which partitions the workers have room, which otherwise depends on the machine."""
-    return lambda decide: monkeypatch.setattr(gpx_scale.distributed, "has_room", decide, raising=False)
+    return lambda decide: monkeypatch.setattr(gpx_scale.distributed.regressor, "has_room", decide, raising=False)
 
 
 @pytest.fixture
 def forget(monkeypatch):
     """Wait after the survey until Dask has forgotten what is not held, which otherwise may come too late for a second read."""
-    survey = gpx_scale.distributed.surveyed
+    survey = gpx_scale.distributed.regressor.surveyed
 
     def survey_and_wait(client, *arguments):
         found, parts = survey(client, *arguments)
@@ -67,7 +67,7 @@ def forget(monkeypatch):
         assert wait_until(lambda: keys.isdisjoint(str(key) for key, workers in client.who_has().items() if workers))
         return found, parts
 
-    monkeypatch.setattr(gpx_scale.distributed, "surveyed", survey_and_wait)
+    monkeypatch.setattr(gpx_scale.distributed.regressor, "surveyed", survey_and_wait)
 
 
 def wait_until(condition, seconds=20.0):
@@ -304,14 +304,14 @@ def test_worker_processes_hold_what_they_read(processes, local, tmp_path):
 
 def test_partitions_that_are_lost_while_they_are_held_are_read_again(processes, local, monkeypatch, tmp_path):
     source = Source(tmp_path)
-    survey = gpx_scale.distributed.surveyed
+    survey = gpx_scale.distributed.regressor.surveyed
 
     def survey_and_kill(client, *arguments):
         found = survey(client, *arguments)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         return found
 
-    monkeypatch.setattr(gpx_scale.distributed, "surveyed", survey_and_kill)
+    monkeypatch.setattr(gpx_scale.distributed.regressor, "surveyed", survey_and_kill)
     model = DaskGPXRegressor(processes, **ARGUMENTS).fit(*mapped_dataframe(source))
     assert max(source.reads()) == 2
     must_agree(model, local)
@@ -324,7 +324,7 @@ def test_the_sample_is_that_of_the_same_rows_in_a_stream(client, sparse):
         tables = [(sp.csr_array(np.where(A > 4.0, A, 0.0)), b) for A, b in tables]
     tables.insert(2, (tables[0][0][:0], y[:0]))
     gate = Gate("vectors", None, None)
-    stream = StreamRows.open(source_of(lambda: iter(tables), None, None, "inducing"), gate, **HOW)
+    stream = StreamRows.open(source_of(lambda: iter(tables), None, None), gate, **HOW)
     rows = DaskRows.open(client, partitions_of(client.scatter(tables), None, None), gate, **HOW)
     for count in (1, 40, 100):
         here, there = stream.sample(count), rows.sample(count)

@@ -8,7 +8,7 @@ from sklearn.utils import Bunch
 
 from gpx_scale import InputError, datasets
 from gpx_scale.datasets import download, sources, tabular
-from gpx_scale.datasets.table import content_digest, read_table, write_table
+from gpx_scale.datasets.csv_table import content_digest, read_table, write_table
 
 
 def test_bundled_and_generated_sets():

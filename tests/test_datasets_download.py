@@ -18,8 +18,8 @@ import pytest
 
 from gpx_scale import InputError
 from gpx_scale.datasets import download, formats, sources
+from gpx_scale.datasets.csv_table import content_digest
 from gpx_scale.datasets.sources import DataUnavailable, Source, load_table
-from gpx_scale.datasets.table import content_digest
 
 TOY = {name: (str(k), str(k + 0.5)) for k, name in enumerate(formats.FISH)}
 TOY_PATH = "/static/toy.zip"

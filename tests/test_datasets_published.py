@@ -10,8 +10,8 @@ import pytest
 
 from gpx_scale import datasets
 from gpx_scale.datasets import formats, sources
+from gpx_scale.datasets.csv_table import content_digest, read_table
 from gpx_scale.datasets.sources import DataUnavailable
-from gpx_scale.datasets.table import content_digest, read_table
 from test_datasets_download import fish_zip, lines_of, rows_of, serving, zipped
 
 

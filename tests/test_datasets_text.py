@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 from gpx_scale import GPXRegressor, GPXWarning, InputError, datasets
-from gpx_scale.datasets import vectors
+from gpx_scale.datasets import text_encoders as vectors
 
 TEXTS = [
     "a warm and honest film",

@@ -18,7 +18,8 @@ dd = pytest.importorskip("dask.dataframe", reason="needs the [dask] extra")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
-from gpx_scale.distributed import DaskGPXRegressor, result_of, workers_of  # noqa: E402
+from gpx_scale.distributed import DaskGPXRegressor  # noqa: E402
+from gpx_scale.distributed.regressor import result_of, workers_of  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("default")]  # Dask's own, of files and sockets that close later
 ARGUMENTS = {"n_inducing": 25, "random_state": 0}
@@ -171,7 +172,7 @@ def test_rows_are_added_where_they_are(client):
 
 
 def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
-    monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
+    monkeypatch.setattr("gpx_scale.distributed.regressor.WAIT", 0.5)
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
@@ -186,13 +187,13 @@ def test_a_copy_of_the_scheduler_that_lists_no_workers_is_not_asked(client, monk
 
 
 def test_workers_that_have_all_gone_are_waited_for(monkeypatch):
-    monkeypatch.setattr("gpx_scale.distributed.WAIT", 0.5)
+    monkeypatch.setattr("gpx_scale.distributed.regressor.WAIT", 0.5)
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         with pytest.raises(GPXError, match="no workers"):
             workers_of(client)
-        monkeypatch.setattr("gpx_scale.distributed.WAIT", 30.0)
+        monkeypatch.setattr("gpx_scale.distributed.regressor.WAIT", 30.0)
         cluster.scale(1)
         assert len(workers_of(client)) == 1

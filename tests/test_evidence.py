@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpx_scale import GPXRegressor, datasets, evidence
-from gpx_scale.params import Prior
+from gpx_scale import GPXRegressor, datasets
+from gpx_scale.model.hyperparameters import Prior
+from gpx_scale.optimize import search as evidence
 from problems import make_problem
 
 

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import factoring
-from gpx_scale.covariance import TILE, Covariance
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Inputs
 from gpx_scale.errors import NotPositiveDefinite
-from gpx_scale.exact import ExactSolver
-from gpx_scale.features import DenseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.params import Params
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg.covariance import TILE, Covariance
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime import parallel as factoring
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import make_problem, problems
 from test_kernels import KERNELS, plain
 

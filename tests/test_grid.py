@@ -9,14 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import oracle
 from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
-from gpx_scale.box import Extent
-from gpx_scale.covariance import Covariance
 from gpx_scale.datasets import Varying, synth2
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.grid import Grid, GridCovariance, Interpolated
-from gpx_scale.lowdim import Low
-from gpx_scale.params import Params
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
+from gpx_scale.solvers.low_dimensional import Extent, Low
 from test_basis import NOISE, fitted, rows_of, varying
 
 KERNELS = {

@@ -19,7 +19,7 @@ from gpx_scale import (
     make_plan,
     metrics,
 )
-from gpx_scale.compare.graph import weber_points
+from gpx_scale.compare.network_lasso import weber_points
 from gpx_scale.errors import NotConverged, NotPositiveDefinite
 from problems import make_problem
 

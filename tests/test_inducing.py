@@ -11,15 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import oracle
 from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, MemoryLimitError, kernels, make_plan
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Places
+from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets import synth10
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.features import DenseFeatures
-from gpx_scale.inducing import InducingSolver
-from gpx_scale.inputs import Places
-from gpx_scale.placing import Choice
-from gpx_scale.progress import Journal
-from gpx_scale.rows import MemoryRows
-from gpx_scale.runtime import Executor, threads
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.runtime.parallel import Executor, threads
+from gpx_scale.solvers.inducing.point_selection import Choice
+from gpx_scale.solvers.inducing.solver import InducingSolver
 from problems import make_problem, problems
 
 KERNELS = {

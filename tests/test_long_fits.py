@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from gpx_scale import GPXRegressor, InputError, datasets, kernels
 from gpx_scale.errors import GPXWarning
-from gpx_scale.progress import Bar, Journal
+from gpx_scale.runtime.journal import Bar, Journal
 
 data = datasets.synth10(700)
 
@@ -38,7 +38,7 @@ def test_silent_by_default_and_logged(small_subset, capsys, caplog):
 def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     clock = iter(np.arange(0.0, 1000.0, 0.5))
-    monkeypatch.setattr("gpx_scale.progress.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("gpx_scale.runtime.journal.time.perf_counter", lambda: next(clock))
     journal = Journal(verbose=1)
     with journal.phase("hyperparameters, all rows"):
         for k in range(1, 9):
@@ -151,7 +151,7 @@ def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how,
     x = np.ascontiguousarray(data.X[:, :1])
     asked, given = solver, (x, data.y)
     if solver == "inducing":  # which a stream takes once its length scales turn out too short for a basis
-        monkeypatch.setattr("gpx_scale.lowdim.BASIS_MOST", 5)
+        monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.BASIS_MOST", 5)
         asked, given = "auto", (lambda: iter([(x, data.y)]),)
     told = []
 

@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
 from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
-from gpx_scale.persistence import KINDS, OURS, TREE, read_state, write_state
+from gpx_scale.persistence.model_file import KINDS, OURS, TREE, read_state, write_state
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.normal(size=(120, 2))
@@ -216,7 +216,7 @@ def with_state(**nodes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tree: tree | {"version": 2}, "format version 2.*update gpx_scale"),
+        (lambda tree: tree | {"version": 3}, "format version 3.*update gpx_scale"),
         (lambda tree: tree | {"format": "other"}, "damaged"),
         (lambda tree: {"format": tree["format"]}, "damaged"),
         (with_state(kernel={"is": "os.system", "of": {"command": "true"}}), "not among what a model may hold"),
@@ -314,7 +314,7 @@ def print_nothing(_):
 
 
 def test_a_dask_model_is_loaded_as_a_local_one(tmp_path):
-    distributed = pytest.importorskip("gpx_scale.distributed")
+    distributed = pytest.importorskip("gpx_scale.distributed.regressor")
     local = GPXRegressor(solver="inducing", n_inducing=20).fit(X, Y)
     model = distributed.DaskGPXRegressor(solver="inducing", n_inducing=20)
     model.__dict__.update({name: value for name, value in vars(local).items() if name != "_rows"})

@@ -16,8 +16,8 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gpx_scale import XZ, GPXRegressor, InputError, plots, text
 from gpx_scale.explanation import Explanation, Reason
-from gpx_scale.plots import drawing, overview
-from gpx_scale.plots.drawing import BLUE, GREY, PALE, RED, number_of
+from gpx_scale.plots import overview, style
+from gpx_scale.plots.style import BLUE, GREY, PALE, RED, number_of
 from problems import make_problem
 
 
@@ -93,7 +93,7 @@ def lines_of(ax):
 def test_without_matplotlib_plots_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"gpx-scale\[plot\]"):
-        plots.drawing.pyplot()
+        style.pyplot()
 
 
 # bars
@@ -156,7 +156,7 @@ def test_names_are_drawn_as_they_are():
     ax = plots.plot_contributions(explanation)
     shown = [label.removesuffix(" = 1") for label in labels_of(ax)]
     assert shown[:2] == [r"\$5 and \$6", "<b>x_1^2</b>"]
-    assert len(shown[2]) == drawing.LONGEST
+    assert len(shown[2]) == style.LONGEST
     assert "…" in shown[2]
     assert shown[3] == "two lines"
     assert plots.plot_summary(explanation).get_yticklabels()[0].get_text() == r"\$5 and \$6"
@@ -323,7 +323,7 @@ def test_a_pair_is_unpacked_and_constants_have_room(fitted):
     constant = np.column_stack([np.full(20, 3.0), np.linspace(0.0, 1.0, 20)])
     ax = plots.plot_dependence(GPXRegressor(optimizer=None).fit(constant, np.arange(20.0)), constant, 1, 0, points=5)
     assert ax.get_xlim() == (2.5, 3.5)
-    assert drawing.range_of(np.array([0.0] * 999 + [1.0])) == (0.0, 1.0)  # rare, and yet not constant
+    assert style.range_of(np.array([0.0] * 999 + [1.0])) == (0.0, 1.0)  # rare, and yet not constant
 
 
 def test_columns_that_cannot_be_walked_along_are_named(fitted):
@@ -383,7 +383,7 @@ def test_a_coefficient_of_one_sign_has_its_own_range():
     explanation = made(5.0 + random.rand(20, 1))
     drawn = points_of(plots.plot_map(explanation, 0, random.rand(20, 2)).axes[0])[1]
     assert drawn.get_clim() == (explanation.weights.min(), explanation.weights.max())
-    assert drawn.get_cmap().name == drawing.SIZES
+    assert drawn.get_cmap().name == style.SIZES
     large = points_of(plots.plot_map(made(np.ones((20_000, 1))), 0, random.rand(20_000, 2)).axes[0])[1]
     assert large.get_sizes()[0] < drawn.get_sizes()[0]
 

@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import datasets
+from gpx_scale.data.features import DenseFeatures
 from gpx_scale.errors import MemoryLimitError
-from gpx_scale.features import DenseFeatures
-from gpx_scale.runtime import Executor
+from gpx_scale.runtime.parallel import Executor
 from problems import make_problem, problems
 
 

@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale.covariance import Covariance
-from gpx_scale.preconditioner import LowRank, choose_pivots
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
+from gpx_scale.runtime.parallel import Executor
 from problems import make_problem
 
 

@@ -19,19 +19,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import gpx_scale.parts
+import gpx_scale.solvers.posterior
 from gpx_scale import InputError, load
-from gpx_scale.runtime import (
-    Executor,
-    _blas_libraries,
-    available_memory,
-    effective_jobs,
-    format_bytes,
-    lower_tiles,
-    parse_memory,
-    slices,
-    threads,
-)
+from gpx_scale.runtime.memory import available_memory, format_bytes, parse_memory
+from gpx_scale.runtime.parallel import Executor, _blas_libraries, effective_jobs, lower_tiles, slices, threads
 from problems import make_problem
 
 
@@ -332,7 +323,7 @@ def test_an_error_in_a_sum_ends_it_and_leaves_the_workers_usable():
 FORK_WHILE_BUSY = """
 import os, signal, sys, threading, time
 import numba
-from gpx_scale.runtime import _blas_libraries, _counts, threads
+from gpx_scale.runtime.parallel import _blas_libraries, _counts, threads
 
 def counts():
     return [library.get_num_threads() for library, _ in _blas_libraries()], numba.get_num_threads()
@@ -424,9 +415,9 @@ def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver
     """OpenBLAS's threaded Cholesky does so from 16,000 rows on; here, from 30."""
     problem = make_problem(n=40, m=6)
     model = problem.fitted(solver=solver, n_jobs=2)
-    monkeypatch.setattr("gpx_scale.factoring.THREADS_FROM", 0)
-    monkeypatch.setattr("gpx_scale.factoring.THREADS_UP_TO", {8: 30, 4: 30})
-    seen, lapack = [], gpx_scale.parts.get_lapack_funcs
+    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_FROM", 0)
+    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_UP_TO", {8: 30, 4: 30})
+    seen, lapack = [], gpx_scale.solvers.posterior.get_lapack_funcs
 
     def noted(names, arrays):
         (potrf,) = lapack(names, arrays)
@@ -437,7 +428,7 @@ def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver
 
         return (factorise,)
 
-    monkeypatch.setattr("gpx_scale.parts.get_lapack_funcs", noted)
+    monkeypatch.setattr("gpx_scale.solvers.posterior.get_lapack_funcs", noted)
     model.sample_y(problem.X_query, problem.Z_query)
     model.sample_weights(problem.X_query, problem.Z_query)
     assert set(seen) == {1}

@@ -9,18 +9,20 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 
 import oracle
 from conftest import SHARED
-from gpx_scale import XZ, GPXRegressor, cg, kernels, make_plan, pairs
-from gpx_scale.cg import CgSolver
-from gpx_scale.covariance import Covariance
+from gpx_scale import XZ, GPXRegressor, kernels, make_plan
+from gpx_scale.data.features import SAMPLED_ROWS, SparseFeatures
+from gpx_scale.data.inputs import Inputs
 from gpx_scale.errors import InputError, MemoryLimitError, SolverUnavailable
-from gpx_scale.exact import ExactSolver
-from gpx_scale.features import SAMPLED_ROWS, SparseFeatures
-from gpx_scale.inputs import Inputs
-from gpx_scale.pairs import Pairs, SparseCovariance
-from gpx_scale.params import Params
-from gpx_scale.preconditioner import LowRank, choose_pivots
-from gpx_scale.progress import Journal
-from gpx_scale.runtime import Executor
+from gpx_scale.linalg import sparse_covariance as pairs
+from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
+from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
+from gpx_scale.model.hyperparameters import Params
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.solvers.cg import solver as cg
+from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import make_problem, problems
 
 CSR = sp.csr_array
@@ -477,7 +479,7 @@ def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatc
     X, y, Z, _, _ = text_problem(n=2000)
     model = GPXRegressor(solver="cg", memory_limit="100MB", n_jobs=2, **GIVEN)
     monkeypatch.setattr(SparseFeatures, "density", 1e-6)
-    monkeypatch.setattr("gpx_scale.solvers.PAIR_BYTES", 10_000)
+    monkeypatch.setattr("gpx_scale.fitting.searches.PAIR_BYTES", 10_000)
     with pytest.raises(MemoryLimitError, match="pairs"):
         model.fit(X, y, CSR(Z))
 
@@ -665,7 +667,7 @@ def test_far_queries_of_a_float32_factor():
 
 
 def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypatch):
-    monkeypatch.setattr("gpx_scale.words.WORD_ROWS", 100)  # some words are in more rows than that
+    monkeypatch.setattr("gpx_scale.solvers.sparse_weights.WORD_ROWS", 100)  # some words are in more rows than that
     X, y, Z, Xq, Zq = text_problem(n=400, m=30)
     found = [
         GPXRegressor(solver="cg", random_state=0, n_jobs=jobs, **GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq))

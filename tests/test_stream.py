@@ -8,12 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, kernels, stream
+from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, kernels
+from gpx_scale.data import stream
+from gpx_scale.data.row_source import blocks_of, keys, least
+from gpx_scale.data.scaling import Columns
 from gpx_scale.datasets import synth10
-from gpx_scale.progress import Bar
-from gpx_scale.rows import blocks_of, keys, least
-from gpx_scale.runtime import slices
-from gpx_scale.scaling import Columns
+from gpx_scale.runtime.journal import Bar
+from gpx_scale.runtime.parallel import slices
 from problems import make_problem
 
 ARGUMENTS = {"solver": "inducing", "n_inducing": 25, "random_state": 0}

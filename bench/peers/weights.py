@@ -76,7 +76,7 @@ class OursAsked:
         self.model = GPXRegressor(optimizer=None, standardize=False, n_jobs=THREADS, **GIVEN).fit(rows.X, rows.y)
 
     def answer(self, rows: Rows) -> np.ndarray:
-        from gpx_scale.runtime import Executor, threads
+        from gpx_scale.runtime.parallel import Executor, threads
 
         x, posterior = self.model._query(rows.Xq, None)[0], self.model.posterior_
         with threads(THREADS), Executor(THREADS) as executor:

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from gpx_scale import GPXRegressor
-from gpx_scale.demos import docstrings
+from gpx_scale.cli.demos import docstrings
 from gpx_scale.plots import plot_summary, plot_text
 
 documents, y = docstrings()

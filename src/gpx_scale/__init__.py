@@ -1,10 +1,10 @@
 """gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
 
 from . import blocks, compare, datasets, kernels, metrics, plots, report, text
+from .data.inputs import XZ
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
-from .estimator import GPXRegressor, load
+from .estimator.regressor import GPXRegressor, load
 from .explanation import Explanation
-from .inputs import XZ
 from .plan import make_plan
 
 __version__ = "0.1.0"

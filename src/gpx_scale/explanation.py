@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 
 from .errors import InputError
-from .files import needed, written_whole
-from .params import probability, real_array, whole
-from .progress import FitReport
+from .runtime.arguments import probability, real_array, whole
+from .runtime.files import needed, written_whole
+from .runtime.journal import FitReport
 
 
 class Reason(NamedTuple):
@@ -259,7 +259,7 @@ class Explanation:
         y : the true values (m,), for the error and the coverage of the intervals. Options are those of
         `gpx_scale.report.Section`. Needs the extra [report]; returns the path.
         """
-        from .report import Section, write_report
+        from .report.page import Section, write_report
 
         title = title or (f"Predictions of {self.target_name}" if self.target_name else "Predictions and their reasons")
         return write_report(path, [Section(title, self, y=y, **options)], title=title)

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from .errors import InputError
 from .explanation import between
-from .params import positive, real_array, whole
+from .runtime.arguments import positive, real_array, whole
 
 __all__ = ["Accuracy", "Stability", "faithfulness", "mean_squared_error", "stability", "sufficiency"]
 

@@ -8,16 +8,32 @@ from typing import Any
 
 import numpy as np
 
-from .box import Extent, functions_in
-from .cg import LESS
-from .covariance import COLUMNS, GROUPS, STRIP, TILE, WIDE
+from .data.row_source import BLOCK
 from .errors import InputError, MemoryLimitError, SolverUnavailable
-from .local import SHARED
-from .lowdim import BASIS_MOST, ROUGHEST, Low, basis_bytes, grid_bytes, must_suit, suits_a_basis
-from .pairs import PAIR_BYTES
-from .params import flag, positive, whole
-from .rows import BLOCK
-from .runtime import counted, effective_jobs, format_bytes, parse_memory
+from .linalg.covariance import COLUMNS, GROUPS, STRIP, WIDE
+from .linalg.sparse_covariance import PAIR_BYTES
+from .runtime.arguments import flag, positive, whole
+from .runtime.memory import counted, format_bytes, parse_memory, within
+from .runtime.parallel import TILE, effective_jobs
+from .solvers.basis.laplacian_basis import (
+    BASIS_MOST,
+    basis_bytes,
+    counts_of,
+    functions_in,
+    must_have_density,
+    suits_a_basis,
+)
+from .solvers.cg.solver import LESS
+from .solvers.grid.interpolation import (
+    ROUGHEST,
+    grid_bytes,
+    must_be_smooth,
+    points_of,
+    points_per_length,
+    resolved,
+)
+from .solvers.low_dimensional import Extent, Low, must_be_low
+from .solvers.neighborhood import SHARED
 
 INDUCING = ("inducing", "nystrom")  # two names for one
 BY_PASSES = ("inducing", "basis", "grid")  # rows may be elsewhere, or length scales are to be found on a sample of them
@@ -35,6 +51,13 @@ GRID_RANK, GRID_COARSEST = 1_000, 0.6  # of the preconditioner at most; share of
 BASIS_SUBSET = 1_000  # of the exact search that length scales come from
 ANY = Low()  # a smooth kernel of vectors
 PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
+
+
+def streamed_from(solver: str) -> float:
+    """Return the number of rows above which a memory map is streamed to this solver, and not loaded."""
+    if solver in (*INDUCING, "basis"):
+        return 0
+    return CG_ROWS if solver == "auto" else float("inf")
 
 
 @dataclass(frozen=True)
@@ -83,11 +106,6 @@ class Plan:
             f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
         )
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
-
-
-def chunk_bytes(memory_limit: int) -> int:
-    """Working memory for one chunk of queries: large enough for BLAS, small beside the limit."""
-    return max(2**20, min(2**28, memory_limit // 8))
 
 
 def exact_bytes(n: int, p: int, d: int, itemsize: int, n_jobs: int, gram: bool = False) -> int:
@@ -181,7 +199,9 @@ def make_plan(
             f"solver={solver!r} needs all rows in memory: fit a stream with solver='inducing', or 'basis' if X has few columns"
         )
     if solver in ("basis", "grid"):
-        must_suit(p, solver, low, asked)
+        must_be_low(p, low, asked, solver)
+        assert low is not None
+        must_have_density(low) if solver == "basis" else must_be_smooth(low)
     if solver == "basis" or (solver == "auto" and suits_a_basis(n, p, d, low, stream, count, EXACT_ROWS)):
         assert low is not None
         reason = f"X of {counted(p, 'column')}: functions on a box, one pass over the rows"
@@ -230,7 +250,7 @@ def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stre
     search = exact_bytes(subset, p, d, 8, jobs) + 8 * (p + 2 * d + 4) * (0 if stream else n)
     counts = np.full(p, count) if count is not None else None
     if low.spans is not None and counts is None:
-        counts = low.counts(BASIS_MOST // d)
+        counts = counts_of(low, BASIS_MOST // d)
     if counts is None:
         needed = search
         reasons.append(f"as many as the length scales ask for, which are found on {subset} rows, exactly")
@@ -258,16 +278,16 @@ def _grid_plan(
         within(needed, limit, "the grid solver's search on a subset")
         reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
         return replace(Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons), subset=subset, count=count)
-    shares = [share for share in (1.0, 0.8, GRID_COARSEST) if low.resolved(share)] if count is None else [1.0]
+    shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolved(low, share)] if count is None else [1.0]
     ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank == "auto" and r >= SMALLEST_RANK)]
     for share, rank_used in ((a, b) for b in ranks for a in shares):
-        points = low.points(share) if count is None else np.full(p, count)
+        points = points_of(low, share) if count is None else np.full(p, count)
         needed = grid_bytes(n, p, d, points, rank_used, min(shared, 4 * rank_used), jobs)
         if needed <= limit:
             break
     shape = " x ".join(map(str, points))
     within(needed, limit, f"a grid of {shape} points for each of {d} weights", "a smaller n_basis, or fewer rows")
-    how = f"{low.per_length(share):.0f} points a length scale" if count is None else "as asked"
+    how = f"{points_per_length(low, share):.0f} points a length scale" if count is None else "as asked"
     reasons += [f"a grid of {shape} points, {how}", f"preconditioner of rank {rank_used} at most"]
     plan = Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, "grid", rank_used)
     return replace(plan, subset=subset, count=count, share=share, shared=min(shared, 4 * rank_used))
@@ -394,14 +414,6 @@ def pair_bytes(n: int, density: float, n_jobs: int) -> int:
     """The pairs of a sparse Z: what is kept of each, pointers to them, and what a worker needs to list those of a tile."""
     pairs = 0.5 * density * n * n
     return int(pairs * PAIR_BYTES + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
-
-
-def within(needed: int, limit: int, what: str, instead: str = "fewer rows") -> None:
-    """Refuse before allocating."""
-    if needed > limit:
-        raise MemoryLimitError(
-            f"{what} needs {format_bytes(needed)}, memory_limit is {format_bytes(limit)}: raise memory_limit, or use {instead}"
-        )
 
 
 def _dtype_name(dtype: Any) -> str:

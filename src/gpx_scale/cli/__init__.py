@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import GPXError
-from . import answering, learning, showing  # noqa: F401 (they add their commands to the app)
+from . import demo_command, fit_commands, predict_commands  # noqa: F401 (they add their commands to the app)
 from .app import app
 
 __all__ = ["main"]

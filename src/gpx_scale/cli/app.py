@@ -7,9 +7,9 @@ import sys
 from typing import Annotated
 
 from .. import __version__
-from ..estimator import GPXRegressor
-from ..recipes import Wish
-from ..table_files import PLAIN, Way
+from ..data.table_files import PLAIN, Way
+from ..estimator.regressor import GPXRegressor
+from .column_roles import Wish
 from .options import typer
 
 UTF8 = PLAIN.encoding

@@ -8,11 +8,11 @@
 ((142, 10), True)
 """
 
-from .agnostic import LIME, SHAP
-from .divergence import KL
-from .gaussian import ARD, GPR, GPX
-from .graph import LocalizedLasso, NetworkLasso
+from .gaussian_process import ARD, GPR, GPX
+from .kl import KL
 from .linear import Lasso, Ridge
 from .method import Method
+from .model_agnostic import LIME, SHAP
+from .network_lasso import LocalizedLasso, NetworkLasso
 
 __all__ = ["ARD", "GPR", "GPX", "KL", "LIME", "SHAP", "Lasso", "LocalizedLasso", "Method", "NetworkLasso", "Ridge"]

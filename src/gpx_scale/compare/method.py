@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError
-from ..params import real_array
+from ..runtime.arguments import real_array
 
 
 class Method(RegressorMixin, BaseEstimator):

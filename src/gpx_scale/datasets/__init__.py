@@ -15,8 +15,8 @@ by default it is shown on a terminal. GPX_SCALE_MIRROR, where it is set, stands 
 ((442, 10), ['age', 'sex', 'bmi'])
 """
 
-from .generated import synth2, synth10
 from .sources import DataUnavailable
+from .synthetic import synth2, synth10
 from .tabular import (
     Dataset,
     digit_classes,
@@ -30,9 +30,9 @@ from .tabular import (
     load_protein,
     load_wine,
 )
+from .text_encoders import LSA, SentenceEncoder, bag_of_words, sentence_vectors
 from .texts import TextDataset, load_drug, load_imdb, load_paper, load_vader
-from .varying import Varying, load_berlin, load_bike, load_georgia, load_king_county
-from .vectors import LSA, SentenceEncoder, bag_of_words, sentence_vectors
+from .varying_coefficients import Varying, load_berlin, load_bike, load_georgia, load_king_county
 
 __all__ = [
     "LSA",

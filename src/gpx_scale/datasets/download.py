@@ -22,8 +22,8 @@ from urllib.request import (
 )
 
 from ..errors import InputError
-from ..progress import Bar, logger
-from ..runtime import format_bytes
+from ..runtime.journal import Bar, logger
+from ..runtime.memory import format_bytes
 
 TRIES = 3
 PAUSE = 0.5  # seconds before the second try, doubled before the third

@@ -9,8 +9,8 @@ import zipfile
 from pathlib import PurePosixPath
 from typing import IO
 
+from .csv_table import Table, table_of
 from .download import LIMIT
-from .table import Table, table_of
 
 ABALONE = (
     *("sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight"),

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
-from ..files import writable, written_whole
+from ..runtime.files import writable, written_whole
 from . import formats
+from .csv_table import Table, content_digest, read_table, write_table
 from .download import at_mirror, fetch, reason
-from .table import Table, content_digest, read_table, write_table
 
 UCI = "https://archive.ics.uci.edu/static/public"
 WINE = (

@@ -10,9 +10,9 @@ from sklearn.datasets import load_diabetes as _sklearn_diabetes
 from sklearn.datasets import load_digits as _sklearn_digits
 
 from ..errors import InputError
+from .csv_table import numbers
 from .download import reason
 from .sources import in_folder, load_table, unavailable
-from .table import numbers
 
 CALIFORNIA = "california_housing.csv.gz"
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from .csv_table import Table, column, numbers, read_table
 from .sources import DataUnavailable, data_folder, load_table
-from .table import Table, column, numbers, read_table
 
 DRUG_FILES = ("drugLibTrain_raw.tsv", "drugLibTest_raw.tsv")
 DRUG_HOME = "https://archive.ics.uci.edu/dataset/461"

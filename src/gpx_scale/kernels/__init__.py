@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InputError
-from .algebra import Kernel, Product, Sum
-from .given import Function, Precomputed
+from .kernel import Kernel, Product, Sum
+from .precomputed import Function, Precomputed
 from .stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
 
 __all__ = [

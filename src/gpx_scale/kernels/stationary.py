@@ -10,12 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 
-from .. import jit, jit_sparse
-from ..checks import LARGEST_NUMBER
+from ..compiled import dense as dense_loops
+from ..compiled import sparse as sparse_loops
+from ..data.checks import LARGEST_NUMBER
+from ..data.features import SparseFeatures
 from ..errors import InputError
-from ..features import SparseFeatures
-from ..params import LARGEST_SQUARE, moderate
-from .algebra import Kernel
+from ..runtime.arguments import LARGEST_SQUARE, moderate
+from .kernel import Kernel
 from .spectral import density
 
 FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
@@ -66,7 +67,7 @@ class VectorPoints:
 
     def refine(self, other: VectorPoints, near: float, E: np.ndarray) -> None:
         """Recompute, by differences, the entries of E = -s with s < near."""
-        jit.refine_close_pairs(self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E)
+        dense_loops.refine_close_pairs(self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class SparsePoints:
 
     def refine(self, other: SparsePoints, near: float, E: np.ndarray) -> None:
         a, b = self.rows, other.rows
-        jit_sparse.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
+        sparse_loops.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Stationary(Kernel):
     def single(self, x: Any) -> bool:
         # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
         squared = x.squared() / self.scales if isinstance(x, SparseFeatures) else (x**2 / self.scales).sum(axis=1)
-        return self.family != jit.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
+        return self.family != dense_loops.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
 
     def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
@@ -188,9 +189,9 @@ class Stationary(Kernel):
 
     def _mixing(self, count: int, random: np.random.RandomState) -> np.ndarray:
         """Factors tau with f(s) = E exp(-tau s);  (count,)."""
-        if self.family == jit.RBF:
+        if self.family == dense_loops.RBF:
             return np.ones(count)
-        if self.family == jit.RQ:
+        if self.family == dense_loops.RQ:
             return random.standard_gamma(self._shape, count) / self._shape
         return self.smoothness / random.standard_gamma(self.smoothness, count)
 
@@ -208,7 +209,7 @@ class Stationary(Kernel):
 
     @property
     def has_density(self) -> bool:
-        return self.family != jit.RQ
+        return self.family != dense_loops.RQ
 
     def diagonal(self, points: Any) -> np.ndarray:
         return np.full(len(points), self.theta1)
@@ -223,16 +224,16 @@ class Stationary(Kernel):
         # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
         E = a.minus_s(b)
         size = max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0))
-        if size > FAR or self.family == jit.MATERN12:
+        if size > FAR or self.family == dense_loops.MATERN12:
             a.refine(b, max(1e-6 * size, FAR if size > FAR else 0.0), E)
         return E
 
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
-        jit.times_profile(self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out)
+        dense_loops.times_profile(self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out)
 
     def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
-        jit.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
+        dense_loops.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
         along = sums[1:2].T
         if self.scales.size > 1:
             # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, all columns by one GEMM each.
@@ -243,7 +244,9 @@ class Stationary(Kernel):
     def pull(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         if isinstance(a, SparsePoints):
             return super().pull(a, b, G)
-        jit.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, np.empty((3, len(a)), G.dtype))
+        dense_loops.contract_profile(
+            self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, np.empty((3, len(a)), G.dtype)
+        )
         apart = a.directions * G.sum(axis=1)[:, None] - G @ b.directions  # sum_j G_ij (x_i - x_j), by G = -G f'
         return -self.theta1 * np.sqrt(2.0 / self.scales) * apart
 
@@ -253,16 +256,16 @@ class Stationary(Kernel):
 
     def at(self, squared: np.ndarray, out: np.ndarray) -> None:
         real, E = out.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False)
-        jit.times_profile(self.family, real(self._shape), real(self.theta1), E[None], out[None])
+        dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], out[None])
 
     def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         real, E = G.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False)
         values, weighed = G.copy(), G.copy()
-        jit.times_profile(self.family, real(self._shape), real(self.theta1), E[None], values[None])
-        jit.contract_profile(self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype))
+        dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], values[None])
+        dense_loops.contract_profile(self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype))
         weighed *= E  # contract_profile leaves h and s
         weighed *= real(self.theta1)
-        if self.family != jit.RQ:
+        if self.family != dense_loops.RQ:
             return np.vstack([values, weighed])
         return np.vstack([values, weighed, weighed - values * real(self._shape) * np.log1p(E / real(self._shape))])
 
@@ -271,14 +274,14 @@ class Stationary(Kernel):
 class RBF(Stationary):
     """``theta1 exp(-|x - x'|^2 / theta2)``, as in the paper."""
 
-    family: ClassVar[int] = jit.RBF
+    family: ClassVar[int] = dense_loops.RBF
 
 
 @dataclass(frozen=True)
 class Matern12(Stationary):
     """theta1 exp(-r / l), l^2 = theta2 / 2."""
 
-    family: ClassVar[int] = jit.MATERN12
+    family: ClassVar[int] = dense_loops.MATERN12
     smoothness: ClassVar[float] = 0.5
 
 
@@ -286,7 +289,7 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """theta1 (1 + b) exp(-b), b = sqrt(3) r / l, l^2 = theta2 / 2."""
 
-    family: ClassVar[int] = jit.MATERN32
+    family: ClassVar[int] = dense_loops.MATERN32
     smoothness: ClassVar[float] = 1.5
 
 
@@ -294,7 +297,7 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """theta1 (1 + b + b^2/3) exp(-b), b = sqrt(5) r / l, l^2 = theta2 / 2."""
 
-    family: ClassVar[int] = jit.MATERN52
+    family: ClassVar[int] = dense_loops.MATERN52
     smoothness: ClassVar[float] = 2.5
 
 
@@ -304,7 +307,7 @@ class RationalQuadratic(Stationary):
 
     shape: float = 1.0
 
-    family: ClassVar[int] = jit.RQ
+    family: ClassVar[int] = dense_loops.RQ
 
     def __post_init__(self) -> None:
         super().__post_init__()

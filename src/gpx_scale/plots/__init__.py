@@ -1,8 +1,8 @@
 """Pictures of explanations (extra [plot], matplotlib): red adds to the prediction, blue takes away, and how sure that is."""
 
-from .document import plot_text
 from .overview import plot_dependence, plot_map, plot_summary
 from .sample import plot_contributions, plot_image, plot_images
+from .text import plot_text
 
 __all__ = [
     "plot_contributions",

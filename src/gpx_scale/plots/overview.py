@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..data.inputs import take, unpack
 from ..errors import InputError
 from ..explanation import Explanation
-from ..inputs import take, unpack
-from ..runtime import counted
+from ..runtime.memory import counted
 from ..text import SURE
-from .drawing import (
+from .style import (
     BLUE,
     GREY,
     SIGNED,

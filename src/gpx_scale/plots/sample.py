@@ -10,8 +10,8 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation, dense
-from ..runtime import counted
-from .drawing import (
+from ..runtime.memory import counted
+from .style import (
     BLUE,
     PALE,
     RED,

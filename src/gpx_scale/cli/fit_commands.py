@@ -1,0 +1,180 @@
+"""From a table to a model: fit, evaluate, plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import InputError
+from ..fitting.expected_time import FACTOR, expected_seconds, in_words
+from ..metrics import Accuracy
+from ..report.page import Section, write_report
+from ..validation import cross_validate
+from .app import UTF8, app, model_of, remark, way_of, wish_of
+from .column_roles import Recipe
+from .options import (
+    Ard,
+    Data,
+    Drop,
+    Encoding,
+    Intercept,
+    Jobs,
+    Kernel,
+    Level,
+    Memory,
+    Points,
+    Seed,
+    Separator,
+    Solver,
+    Target,
+    Text,
+    X,
+    Z,
+    typer,
+)
+from .tables import apart
+
+
+@app.command()
+def fit(
+    data: Data,
+    target: Target,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
+    x: X = "",
+    z: Z = "",
+    text: Text = None,
+    drop: Drop = "",
+    kernel: Kernel = "rbf",
+    ard: Ard = False,
+    solver: Solver = "auto",
+    intercept: Intercept = False,
+    n_inducing: Points = 1000,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file that a fit which is cut off goes on from.", show_default=False)
+    ] = None,
+    memory_limit: Memory = None,
+    n_jobs: Jobs = None,
+    seed: Seed = 0,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """Learn a model from a table, and write it to a file.
+
+    Columns of numbers are used as they are, a category becomes a column of 0 and 1 for each of its values. Missing values are
+    refused, by row and column. Tables of more than 100,000 rows are read in chunks and never are in memory as a whole.
+
+    Example: `gpx-scale fit houses.csv --target price --x lon,lat --z size,age --out houses.gpx`
+    """
+    apart(out, data)
+    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed).set_params(checkpoint=checkpoint)
+    X, y, transformers = recipe.data()
+    model.set_params(**transformers).fit(X, y)
+    model.target_name_ = recipe.target
+    model.save(out)
+    remark(str(model.fit_report_))
+    print(f"model: {out}")
+
+
+@app.command()
+def evaluate(
+    data: Data,
+    target: Target,
+    folds: Annotated[int, typer.Option(help="Parts, each of which is predicted from the others.", min=2)] = 5,
+    x: X = "",
+    z: Z = "",
+    text: Text = None,
+    drop: Drop = "",
+    kernel: Kernel = "rbf",
+    ard: Ard = False,
+    solver: Solver = "auto",
+    intercept: Intercept = False,
+    n_inducing: Points = 1000,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="An HTML file: every row explained by a model that had not seen it.", show_default=False),
+    ] = None,
+    level: Level = 0.95,
+    memory_limit: Memory = None,
+    n_jobs: Jobs = None,
+    seed: Seed = 0,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """How well a model of this table predicts: cross-validation, with the share of true values within their intervals.
+
+    Example: `gpx-scale evaluate houses.csv --target price --folds 10`
+    """
+    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize)
+    if recipe.table.rows < 2 * folds:
+        raise InputError(f"{recipe.table.rows} rows are too few for {folds} folds: two rows a fold, at least")
+    X, y, transformers = recipe.data()
+    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed).set_params(**transformers)
+    if report is not None:
+        apart(report, data)
+    found = cross_validate(model, X, y, folds=folds, level=level, seed=seed, explain=report is not None)
+    grid = Table("fold", "rows", "RMSE", "R²", f"within {100 * level:g}%", title=f"{data.name}: {target}, {folds} folds")
+    for k, (rows, accuracy) in enumerate(found.folds):
+        grid.add_row(str(k + 1), str(rows), *measured(accuracy))
+    grid.add_section()
+    grid.add_row("mean", str(len(y)), *measured(found.mean()))
+    grid.add_row("deviation", "", *measured(found.deviation()))
+    Console().print(grid)
+    if report is not None and found.explanation is not None:
+        about = f"Every row of {data.name} by a model of the other {folds - 1} of {folds} parts; the model is the last part's."
+        names = [f"row {i + 1}" for i in range(len(y))]
+        section = Section(
+            f"{target} of {data.name}",
+            found.explanation,
+            y.to_numpy(),
+            about,
+            seen=0,
+            documents=None if text is None else X[recipe.features[0]].tolist(),
+            sample_names=names,
+            level=level,
+        )
+        print(f"report: {write_report(report, [section], title=section.title)}")
+
+
+def measured(accuracy: Accuracy) -> list[str]:
+    r2 = f"{accuracy.r2:.4f}" if np.isfinite(accuracy.r2) else "-"
+    return [f"{accuracy.rmse:.4g}", r2, f"{accuracy.within:.1%}"]
+
+
+@app.command()
+def plan(
+    data: Data,
+    target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.", show_default=False)] = None,
+    x: X = "",
+    z: Z = "",
+    text: Text = None,
+    drop: Drop = "",
+    kernel: Kernel = "rbf",
+    ard: Ard = False,
+    solver: Solver = "auto",
+    intercept: Intercept = False,
+    n_inducing: Points = 1000,
+    memory_limit: Memory = None,
+    n_jobs: Jobs = None,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """What `fit` would do with a table, before anything is fitted: which solver and why, memory, expected time.
+
+    Example: `gpx-scale plan houses.csv --target price`
+    """
+    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    X, y, transformers = recipe.data()
+    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0).set_params(verbose=0, **transformers)
+    found = model.plan(X, y)
+    for column in recipe.table.columns.values():
+        levels = f" of {len(column.levels)} values" if column.kind == "category" else ""
+        print(f"{'target' if column.name == recipe.target else 'column'} {column.name}: {column.kind}{levels}")
+    print(found)
+    seconds = expected_seconds(found)
+    print(f"  expected: {in_words(seconds)}" + (f" (to a factor of {FACTOR:.0f})" if seconds is not None else ""))

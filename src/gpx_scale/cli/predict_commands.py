@@ -1,0 +1,163 @@
+"""From a model and a table to answers: predict, explain, report."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..estimator.regressor import GPXRegressor, load
+from ..explanation import Explanation, between
+from ..report.page import Section, write_report
+from ..runtime.files import needed
+from .app import UTF8, app, way_of
+from .column_roles import count_seen, table_for, text_column
+from .options import Data, Encoding, Level, Model, Separator, typer
+from .tables import apart, writable_table, write_csv, write_table
+
+
+@app.command()
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen.")
+    ] = None,
+    level: Level = 0.95,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """Predict the target of every row, with its deviation and interval.
+
+    Example: `gpx-scale predict houses.gpx new.csv --out predictions.csv`
+    """
+    writable_table(out, model, data)
+    pandas, fitted = needed("pandas", "cli"), loaded(model)
+    pieces = []
+    for frame in table_for(fitted, data, way_of(sep, encoding)).chunks():
+        mean, std = fitted.predict(frame[list(fitted.feature_names_in_)], return_std=True)
+        pieces.append(np.column_stack([mean, std]))
+    mean, std = np.concatenate(pieces).T
+    lower, upper = between(mean, std, level)
+    columns = {"row": np.arange(1, len(mean) + 1), "prediction": mean, "prediction_std": std, "lower": lower, "upper": upper}
+    write(pandas.DataFrame(columns), out)
+
+
+@app.command()
+def explain(
+    model: Model,
+    data: Data,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen.")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="The largest contributions of each row alone.", show_default=False, min=1)
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="One line a row, its contributions side by side.")] = False,
+    baseline: Annotated[str, typer.Option(help="What contributions are relative to: mean or zero.")] = "mean",
+    level: Level = 0.95,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """Say why: the weight and the contribution of every feature to every row's prediction, with their uncertainty.
+
+    Contributions of a row add up to its prediction less its base value. `--out reasons.json` keeps all of it, with all digits.
+
+    Example: `gpx-scale explain houses.gpx new.csv --top 5`
+    """
+    writable_table(out, model, data)
+    if wide and top is not None:
+        raise typer.BadParameter("--wide has all contributions: leave out --top, or --wide")
+    fitted = loaded(model)
+    table = table_for(fitted, data, way_of(sep, encoding))
+    found = _explained(fitted, table.chunks(), baseline)
+    if out is not None and out.suffix.lower() == ".json":
+        if table.held is None or top is not None or wide:
+            raise InputError("JSON has every reason, of tables that fit in memory: for --top, --wide or more rows give a .csv")
+        next(found).to_json(out, level=level)
+        print(f"explanations: {out}")
+        return
+    pandas, frames, start = needed("pandas", "cli"), [], 1
+    for explanation in found:
+        frame = explanation.to_frame(wide=wide, level=level)
+        if wide:
+            frame = _one_line_each(frame, start)
+        else:
+            frame.insert(0, "row", frame.pop("sample") + start)
+            frame = frame if top is None else _largest(frame, top)
+        frames.append(frame)
+        start += len(explanation)
+    write(pandas.concat(frames, ignore_index=True), out)
+
+
+def _explained(model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean") -> Iterator[Explanation]:
+    names = list(model.feature_names_in_)
+    return (model.explain(frame[names], baseline=baseline) for frame in frames)
+
+
+def _one_line_each(frame: Any, start: int) -> Any:
+    frame.insert(0, "row", np.arange(start, start + len(frame)), allow_duplicates=True)
+    if twice := frame.columns[frame.columns.duplicated()].tolist():
+        raise InputError(f"a feature is named {twice[0]!r}, as a column of the result: explain without --wide")
+    return frame.apply(lambda column: column.sparse.to_dense() if hasattr(column.dtype, "fill_value") else column)
+
+
+def _largest(frame: Any, k: int) -> Any:
+    order = np.lexsort((-frame["contribution"].abs(), frame["row"]))
+    return frame.iloc[order].groupby("row", sort=False).head(k)
+
+
+@app.command()
+def report(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    samples: Annotated[int, typer.Option(help="Rows that are explained, evenly spread.", min=1)] = 2000,
+    title: Annotated[str | None, typer.Option(help="Of the report.", show_default=False)] = None,
+    level: Level = 0.95,
+    sep: Separator = None,
+    encoding: Encoding = UTF8,
+) -> None:
+    """Explain a table in one HTML file that opens with no network: the model, what matters overall, every row's reasons.
+
+    Where the table has the target, the report compares: error, and how many true values the intervals hold.
+
+    Example: `gpx-scale report houses.gpx new.csv --out report.html`
+    """
+    apart(out, model, data)
+    fitted = loaded(model)
+    table = table_for(fitted, data, way_of(sep, encoding), also=fitted.target_name_)
+    rows = table.evenly(samples)
+    frame = table.taken(rows)
+    (explanation,) = _explained(fitted, iter([frame]))
+    document = text_column(fitted)
+    known = fitted.target_name_ in table.columns
+    section = Section(
+        title or f"{fitted.target_name_ or 'Predictions'} of {data.name}",
+        explanation,
+        y=frame[fitted.target_name_].to_numpy() if known else None,
+        about=f"{len(rows):,} of {table.rows:,} rows of {data.name}, by {model.name}.",
+        seen=count_seen(fitted, frame[list(fitted.feature_names_in_)]),
+        documents=None if document is None else frame[document].tolist(),
+        sample_names=[f"row {i + 1}" for i in rows],
+        level=level,
+    )
+    print(f"report: {write_report(out, [section], title=section.title)}")
+
+
+def loaded(path: Path) -> GPXRegressor:
+    if not path.is_file():
+        raise InputError(f"there is no model {str(path)!r}")
+    return load(path)
+
+
+def write(frame: Any, out: Path | None) -> None:
+    if out is None:
+        write_csv(frame, sys.stdout)
+    else:
+        write_table(frame, out)
+        print(f"{len(frame)} lines: {out}")

@@ -1,0 +1,1 @@
+"""Checked rows in standardised units, made of what a user gives."""

@@ -1,0 +1,260 @@
+"""Z as the engine sees it, dense or sparse: products, norms and slices of rows, and nothing that would make a sparse Z dense
+beyond what is asked for.
+
+    DenseFeatures      an (n, d) array
+    SparseFeatures     rows as (pointers, indices, values): float64, sorted, without duplicates or stored zeros
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..compiled import sparse as sparse_loops
+from ..runtime.parallel import Executor, slices
+
+SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
+
+
+class Features(abc.ABC):
+    """What both forms answer. Rows are taken by a slice or an array of indices."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    @abc.abstractmethod
+    def arrays(self) -> list[np.ndarray]:
+        """The numbers that make it up."""
+
+    @abc.abstractmethod
+    def __getitem__(self, rows: slice | np.ndarray) -> Any: ...
+
+    @abc.abstractmethod
+    def astype(self, dtype: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def squared(self) -> np.ndarray:
+        """|z_i|^2;  (n,)."""
+
+    @abc.abstractmethod
+    def inner(self, other: Any) -> np.ndarray:
+        """<z_i, z'_j> with rows of the same form;  (n, m) dense."""
+
+    @abc.abstractmethod
+    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+        """K Z;  (m, n) -> (m, d)."""
+
+    @abc.abstractmethod
+    def times(self, A: np.ndarray) -> np.ndarray:
+        """Z A;  (d, c) -> (n, c)."""
+
+    @abc.abstractmethod
+    def scaled(self, a: np.ndarray) -> Any:
+        """diag(a) Z;  (n,) -> (n, d)."""
+
+    @abc.abstractmethod
+    def row_dot(self, W: np.ndarray) -> np.ndarray:
+        """w_i . z_i;  (n, d) -> (n,)."""
+
+    @abc.abstractmethod
+    def spread(self, K: np.ndarray) -> np.ndarray:
+        """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Numbers that a row takes: d, or the mean of the entries of sparse rows;  what memory is planned by."""
+        return self.shape[1]
+
+
+@dataclass(frozen=True)
+class DenseFeatures(Features):
+    """An array;  `inner` 2 n m d flops."""
+
+    array: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.array.shape
+
+    def __getitem__(self, rows: slice | np.ndarray) -> DenseFeatures:
+        return DenseFeatures(self.array[rows])
+
+    def astype(self, dtype: Any) -> DenseFeatures:
+        return DenseFeatures(self.array.astype(dtype, copy=False))
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [self.array]
+
+    def squared(self) -> np.ndarray:
+        return np.einsum("ij,ij->i", self.array, self.array)
+
+    def inner(self, other: DenseFeatures) -> np.ndarray:
+        return self.array @ other.array.T
+
+    def columns(self, which: slice) -> np.ndarray:
+        return self.array[:, which]
+
+    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+        return executor.matmul(K, self.array)
+
+    def times(self, A: np.ndarray) -> np.ndarray:
+        return self.array @ A
+
+    def scaled(self, a: np.ndarray) -> DenseFeatures:
+        return DenseFeatures(self.array * a[:, None])
+
+    def row_dot(self, W: np.ndarray) -> np.ndarray:
+        return (W * self.array).sum(axis=1)
+
+    def spread(self, K: np.ndarray) -> np.ndarray:
+        return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
+
+
+@dataclass(frozen=True)
+class SparseFeatures(Features):
+    """Row i has entries pointers[i] .. pointers[i + 1]; a slice of rows shares `indices` and `values` with the whole."""
+
+    pointers: np.ndarray
+    indices: np.ndarray
+    values: np.ndarray
+    d: int
+
+    @classmethod
+    def of(cls, matrix: Any) -> SparseFeatures:
+        """From any scipy.sparse matrix of finite numbers, which is left as it is."""
+        rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pointers.size - 1, self.d
+
+    @property
+    def span(self) -> slice:
+        """Where this one's entries are in `indices` and `values`."""
+        return slice(int(self.pointers[0]), int(self.pointers[-1]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")}  # not what can be computed again
+
+    @property
+    def width(self) -> int:
+        return int(self.counts.mean()) + 1
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Entries of each row;  (n,)."""
+        return np.diff(self.pointers)
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The same as scipy knows it; a slice's numbers are copied."""
+        return self.with_values(self.values[self.span])
+
+    def with_values(self, values: np.ndarray) -> sp.csr_array:
+        """A csr_array of this pattern;  (entries,)."""
+        pointers = self.pointers - self.pointers[0]
+        kind = np.int32 if values.size < 2**31 else np.int64
+        return sp.csr_array((values, self.indices[self.span].astype(kind), pointers.astype(kind)), shape=self.shape)
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        return [self.pointers, self.indices[self.span], self.values[self.span]]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> SparseFeatures:
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(len(self))
+            return SparseFeatures(self.pointers[start : max(start, stop) + 1], self.indices, self.values, self.d)
+        index = np.arange(len(self))[rows]
+        counts = self.counts[index]
+        pointers = np.concatenate([[0], np.cumsum(counts)])
+        entries = np.arange(pointers[-1]) + np.repeat(self.pointers[index] - pointers[:-1], counts)
+        return SparseFeatures(pointers, self.indices[entries], self.values[entries], self.d)
+
+    def astype(self, dtype: Any) -> SparseFeatures:
+        return SparseFeatures(self.pointers, self.indices, self.values.astype(dtype, copy=False), self.d)
+
+    def squared(self) -> np.ndarray:
+        return np.asarray(self.with_values(self.values[self.span] ** 2).sum(axis=1), dtype=float).ravel()
+
+    @cached_property
+    def by_feature(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Entries in the order of their features: starts (d + 1,), the rows they are in, their values."""
+        size = self.span.stop - self.span.start
+        starts, rows, values = np.zeros(self.d + 1, np.int64), np.empty(size, np.int32), np.empty(size, self.values.dtype)
+        sparse_loops.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
+        return starts, rows, values
+
+    def inner(self, other: SparseFeatures) -> np.ndarray:
+        """An addition for every feature that two rows share."""
+        out = np.empty((len(self), len(other)), self.values.dtype)
+        sparse_loops.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
+        return out
+
+    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+        Z = self.matrix
+        return np.concatenate(executor.map(lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // executor.n_jobs)))))
+
+    def times(self, A: np.ndarray) -> np.ndarray:
+        return self.matrix @ A
+
+    def scaled(self, a: np.ndarray) -> SparseFeatures:
+        each = np.repeat(a, self.counts)
+        return SparseFeatures(self.pointers - self.pointers[0], self.indices[self.span], self.values[self.span] * each, self.d)
+
+    def row_dot(self, W: np.ndarray) -> np.ndarray:
+        """w_i . z_i, W dense (n, d) or the values at this very pattern (entries,);  -> (n,)."""
+        at_pattern = W if W.ndim == 1 else W[self.entry_rows, self.indices[self.span]]
+        return np.bincount(self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self))
+
+    @property
+    def entry_rows(self) -> np.ndarray:
+        """The row that each entry is in;  (entries,)."""
+        return np.repeat(np.arange(len(self)), self.counts)
+
+    def spread(self, K: np.ndarray) -> np.ndarray:
+        return K[:, None, :] * self.matrix.T.toarray()
+
+    @cached_property
+    def density(self) -> float:
+        """Share of the pairs of rows that share a feature, predicted: 1 - prod_l (1 - p_l^2), p_l the share of rows with l;
+        confirmed on SAMPLED_ROWS rows (and two standard errors), as uneven lengths make it less;  in [0, 1]."""
+        shares = np.diff(self.by_feature[0]) / len(self)
+        if (shares == 1.0).any():
+            return 1.0
+        predicted = -np.expm1(np.log1p(-(shares**2)).sum())
+        sample = self[np.unique(np.linspace(0, len(self) - 1, min(len(self), SAMPLED_ROWS)).astype(int))]
+        sample, whole = (replace(some, values=np.abs(some.values)) for some in (sample, self))  # a product may cancel
+        met = sum(np.count_nonzero(sample.inner(whole[rows]), axis=1) for rows in slices(len(self), 4096)) / len(self)
+        if len(sample) == len(self):
+            return float(np.mean(met))
+        return float(min(predicted, np.mean(met) + 2.0 * np.std(met) / np.sqrt(len(sample))))
+
+
+def repeated(row: np.ndarray, like: Features) -> Features:
+    """One z, (d,), for every row of `like`, in its form."""
+    if isinstance(like, DenseFeatures):
+        return DenseFeatures(np.broadcast_to(row, like.shape))
+    where = np.flatnonzero(row)
+    pointers = where.size * np.arange(len(like) + 1)
+    indices, values = np.tile(where.astype(np.int32), len(like)), np.tile(row[where], len(like))
+    return SparseFeatures(pointers, indices, values, like.shape[1])
+
+
+def full_pattern(shape: tuple[int, int]) -> SparseFeatures:
+    """All d features of m rows."""
+    m, d = shape
+    return SparseFeatures(d * np.arange(m + 1), np.tile(np.arange(d, dtype=np.int32), m), np.ones(m * d), d)

@@ -1,0 +1,5 @@
+"""Fits on a Dask cluster."""
+
+from .regressor import DaskGPXRegressor
+
+__all__ = ["DaskGPXRegressor"]

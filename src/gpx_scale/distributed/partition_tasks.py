@@ -1,0 +1,151 @@
+"""Tasks that a Dask worker runs on one partition of the rows: read it, survey it, scale it, add up over it.
+
+A partition is a triple (X, y, Z) as the user gave it; Z may be None. Errors name the partition.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..data.inputs import Door, Gate, Inputs, take
+from ..data.row_source import MemoryRows, joined, keys, least
+from ..data.stream import Chunk, Print, Survey, is_empty, named, through
+from ..errors import InputError
+from ..runtime.memory import available_memory
+from ..runtime.parallel import Executor, threads
+
+# A worker holds partitions as long as it uses at most this share of its memory. Scaled rows can be larger than the partitions
+# that they replace, and Dask pauses a worker at 80%: with a share of 0.6, one of three tight fits had a worker restarted.
+HELD_SHARE = 0.5
+
+
+def triple_of(X: Any, y: Any, Z: Any = None) -> tuple[Any, Any, Any]:
+    return X, y, Z
+
+
+def triple_of_blocks(*blocks: Any) -> tuple[Any, Any, Any]:
+    """Return the only block of each array; Dask passes that of a table inside a list for each axis but the rows."""
+    found = []
+    for block in blocks:
+        while isinstance(block, list):
+            (block,) = block
+        found.append(block)
+    return triple_of(*found)
+
+
+def triple_of_future(parts: Any) -> tuple[Any, Any, Any]:
+    if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
+        raise InputError(f"a partition is (X, y) or (X, y, Z), got {type(parts).__name__}")
+    return triple_of(*parts)
+
+
+def head_of(parts: Any) -> tuple[int, Any]:
+    """Return the number of rows, and a copy of the first row of X. A view of it would keep all rows in memory."""
+    return len(parts[1]), copy.deepcopy(take(parts[0], slice(0, 1)))
+
+
+def has_room(parts: Any) -> bool:
+    """Return whether this worker can hold the partition that it has just read, next to those that it holds already.
+
+    A worker without a limit has the memory of its machine. Memory that other processes use is not there for it.
+    """
+    import distributed
+
+    worker = distributed.get_worker()
+    limit = worker.memory_manager.memory_limit or distributed.system.MEMORY_LIMIT
+    left = min(limit - worker.monitor.get_process_memory(), available_memory())
+    return bool(left >= (1.0 - HELD_SHARE) * limit)
+
+
+def survey_partition(parts: Any, gate: Gate, name: str, start: int | None = None) -> Survey | None:
+    """Return the survey of a partition without a sample, because its rows depend on the number of rows before them."""
+    chunk = Chunk(name, *parts)
+    return None if is_empty(chunk) else Survey.of(name, through(gate, chunk, start), 0, 0, 0)
+
+
+def rows_of_survey(survey: Survey | None) -> int:
+    return 0 if survey is None else survey.rows
+
+
+def scale_partition(
+    parts: Any, door: Door, name: str, start: int | None, standardize: bool, before: Print | None = None
+) -> Inputs | None:
+    """Return the rows behind the door; they must be those that the survey saw `before`, if there was one."""
+    chunk = Chunk(name, *parts)
+    if is_empty(chunk):
+        if before is not None:
+            Print.of_nothing(name).must_be(before)
+        return None
+    raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
+    if before is not None:
+        Print.of(name, raw).must_be(before)
+    with named(chunk):
+        door.must_match(raw.x, raw.Z, raw.separate)
+        return door.training(raw.x, raw.Z, raw.y, standardize)
+
+
+def rows_of_inputs(data: Inputs | None) -> int:
+    return 0 if data is None else len(data)
+
+
+@dataclass
+class Sample:
+    """The rows with the smallest keys, behind the door; samples of partitions add up to a sample of all rows."""
+
+    keys: np.ndarray
+    data: Inputs
+    keep: int
+
+    @classmethod
+    def of(cls, data: Inputs | None, start: int, keep: int, seed: int) -> Sample | None:
+        if data is None:
+            return None
+        row_keys = keys(start, len(data), seed)
+        at = least(row_keys, keep)
+        return cls(row_keys[at], data[at], keep)
+
+    def __iadd__(self, other: Sample) -> Sample:
+        both = np.concatenate([self.keys, other.keys])
+        at = least(both, self.keep)
+        self.keys, self.data = both[at], joined([self.data, other.data])[at]
+        return self
+
+
+@lru_cache(maxsize=1)
+def _keep_freed_memory() -> None:
+    """Dask's nannies have malloc give back what is freed at once, and every block of rows then waits for the same pages again:
+    1.7 times the time. This process keeps them from now on."""
+    with suppress(OSError, AttributeError):  # not glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, the most there is
+        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
+
+
+def sum_over(task: Callable[[Inputs], Any], data: Inputs | None) -> Any:
+    if data is None:
+        return None
+    _keep_freed_memory()
+    with threads(1), Executor(1) as executor:
+        return MemoryRows(data).add_up(task, executor)
+
+
+def add_together(parts: list[Any]) -> Any:
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    total = copy.deepcopy(found[0])  # a result that Dask keeps is not to be written to
+    for part in found[1:]:
+        total += part
+    return total
+
+
+def itself(value: Any) -> Any:
+    return value

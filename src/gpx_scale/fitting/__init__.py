@@ -1,0 +1,1 @@
+"""A fit from its options to a fitted model."""

@@ -1,0 +1,160 @@
+"""Preconditioned conjugate gradients for many right-hand sides at once, stopped in nats; Lanczos quadrature of the logarithm.
+
+For a right-hand side b and an approximate x with the true residual r = b - C x,
+
+    b.x - x.C x / 2  =  b.C^-1 b / 2  -  r.C^-1 r / 2,        0 <= r.C^-1 r <= r.P^-1 r        (P <= C)
+
+so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in every iteration. A P that is not below C has
+another bound to offer: `P.nats`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigh_tridiagonal
+
+from ..errors import NotConverged
+
+ITERATIONS = 1000  # of one solve
+RESTARTS = 12  # from a true residual
+REACH = 1e-7  # of the nats left, what a run on float32 tiles gains before its residual is no longer the true one
+
+Tell = Callable[[int, float, float], None]
+
+
+def solve(
+    C: Any,
+    P: Any,
+    B: np.ndarray,
+    nats: np.ndarray,
+    *,
+    start: np.ndarray | None = None,
+    precise: Any = None,
+    tell: Tell | None = None,
+) -> Solution:
+    """C^-1 B, each column to its own nats;  (n, c), (c,) -> Solution.
+
+    Iterates with the products of C, and restarts from the residual under `precise` (default: C) until that one is small
+    enough; with the products of `precise` where those of C do not get there. `start` (n, c): columns of zeros start cold.
+    `tell(iteration, nats, goal)` hears of the column furthest behind.
+    """
+    size = np.abs(B).max(axis=0, initial=0.0)
+    # float32 products hold numbers of moderate size only; squares of what is below 1e-140 are 0, and so is its solution
+    unit = np.where((size > 1e10) | ((size < 1e-10) & (size > 1e-140)), size, 1.0)
+    if (unit != 1.0).any():
+        start = None if start is None else start / unit
+        found = solve(C, P, B / unit, nats / unit**2, start=start, precise=precise, tell=tell)
+        scaled = {"X": found.X * unit, "nats": found.nats * unit**2, "quadratic": found.quadratic * unit**2}
+        return replace(found, **scaled)
+    precise = C if precise is None else precise
+    X, R = np.zeros_like(B), B.copy()
+    cold = np.ones(B.shape[1], bool)
+    if start is not None and (warm := start.any(axis=0)).any():
+        X, cold = start.copy(), np.logical_not(warm)
+        R[:, warm] -= precise.matmul(X[:, warm])
+    iterations = matvecs = 0
+    lanczos: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    before = np.full(B.shape[1], np.inf)
+    for turn in range(RESTARTS):
+        H = P.solve(R)
+        now = P.nats(R, H)
+        todo = np.flatnonzero(~(now <= nats))  # NaN too
+        if not todo.size:
+            quadratic = np.einsum("ij,ij->j", B + R, X)  # = 2 b.x - x.C x
+            return Solution(X, now, _relative(R, B), iterations, matvecs, quadratic, lanczos)
+        if iterations >= ITERATIONS:
+            break
+        if not (now[todo] < 0.9 * before[todo]).all():
+            if C is precise:
+                break
+            C = precise  # float32 has no more to give
+        goal = np.maximum(0.5 * nats, REACH * now)[todo]
+        step, steps, ratios = _iterate(C, P, R[:, todo], H[:, todo], goal, iterations, tell)
+        if turn == 0:
+            lanczos = {int(j): _tridiagonal(a, b) for j, a, b in zip(todo, steps, ratios, strict=True) if cold[j] and a}
+        iterations += max(map(len, steps))
+        matvecs += sum(map(len, steps))
+        before = now
+        X[:, todo] += step
+        R[:, todo] = B[:, todo] - precise.matmul(X[:, todo])
+    with np.errstate(over="ignore"):
+        worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
+    raise NotConverged(
+        f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed "
+        f"{nats[worst]:.1e} (residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, "
+        'drop duplicate rows, or use solver="exact"'
+    )
+
+
+def _relative(R: np.ndarray, B: np.ndarray) -> np.ndarray:
+    scale = np.linalg.norm(B, axis=0)
+    return np.linalg.norm(R, axis=0) / np.where(scale > 0, scale, 1.0)
+
+
+def _iterate(
+    C: Any, P: Any, R: np.ndarray, H: np.ndarray, goal: np.ndarray, done: int, tell: Tell | None
+) -> tuple[np.ndarray, list[list[float]], list[list[float]]]:
+    """CG from 0, columns side by side; one that is at its goal, or can go no further, leaves. X, and CG's coefficients."""
+    X, D = np.zeros_like(R), H.copy()
+    rho = np.einsum("ij,ij->j", R, H)
+    running = np.arange(R.shape[1])
+    steps: list[list[float]] = [[] for _ in running]
+    ratios: list[list[float]] = [[] for _ in running]
+    while running.size and done < ITERATIONS:
+        W = C.matmul(D)
+        curvature = np.einsum("ij,ij->j", D, W)
+        fine = (curvature > 0) & (rho > 0)  # where rounding makes C indefinite there is no step
+        step = np.divide(rho, curvature, out=np.zeros_like(rho), where=fine)
+        X[:, running] += step * D
+        W *= step
+        R = R - W
+        H = P.solve(R)
+        before, rho = rho, np.einsum("ij,ij->j", R, H)
+        left = P.nats(R, H)
+        ratio = np.divide(rho, before, out=np.zeros_like(rho), where=fine)
+        for j in np.flatnonzero(fine):
+            steps[running[j]].append(float(step[j]))
+            ratios[running[j]].append(float(ratio[j]))
+        done += 1
+        if tell is not None:
+            with np.errstate(over="ignore"):
+                worst = int(np.argmax(left / np.maximum(goal[running], 1e-300)))
+            tell(done, float(left[worst]), float(goal[running][worst]))
+        D *= ratio
+        D += H
+        going = fine & ~(left <= goal[running]) & np.isfinite(rho)
+        if not going.all():
+            running, rho, R, D = running[going], rho[going], R[:, going], D[:, going]
+    return X, steps, ratios
+
+
+def _tridiagonal(steps: list[float], ratios: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Diagonal and off-diagonal of Lanczos' T of P^-1/2 C P^-1/2, from the coefficients of CG."""
+    a, b = np.array(steps), np.array(ratios[:-1])
+    diagonal = 1.0 / a
+    diagonal[1:] += b / a[:-1]
+    return diagonal, np.sqrt(b) / a[:-1]
+
+
+def log_quadrature(diagonal: np.ndarray, off: np.ndarray) -> float:
+    """e_1^T log(T) e_1: Gauss quadrature of u.log(P^-1/2 C P^-1/2) u for the unit vector u that Lanczos started from."""
+    values, vectors = eigh_tridiagonal(diagonal, off)
+    return float(vectors[0] ** 2 @ np.log(np.maximum(values, np.finfo(float).tiny)))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """C X = B by iteration, and how well: of each column, the bound in nats on what b.C^-1 b / 2 still misses, and the
+    true relative residual |b - C x| / |b|. `lanczos` has T of each column that started from 0, in the order of the columns."""
+
+    X: np.ndarray
+    nats: np.ndarray
+    residuals: np.ndarray
+    iterations: int
+    matvecs: int
+    quadratic: np.ndarray
+    lanczos: dict[int, tuple[np.ndarray, np.ndarray]]

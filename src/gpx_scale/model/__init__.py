@@ -1,0 +1,1 @@
+"""The prior of the weights and the hyperparameters."""

@@ -1,0 +1,315 @@
+"""A report in one HTML file that needs no network: the model, what matters overall, and every sample's reasons.
+
+The page is `report.html`, a jinja2 template (extra [report]). What users name or write is escaped there; samples are JSON that
+its script shows as text. Its Content-Security-Policy allows that script and that style, by their hashes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtri
+
+from ..errors import InputError
+from ..explanation import Explanation, Reason
+from ..metrics import Accuracy
+from ..runtime.arguments import probability, whole
+from ..runtime.files import needed, written_whole
+from ..runtime.journal import FitReport
+from ..runtime.memory import counted, format_bytes
+from ..text import SURE, pieces_of, shade
+
+__all__ = ["Section", "write_report"]
+
+TEMPLATE = Path(__file__).with_name("report.html")
+FEATURES = 20  # of the global importance
+DEEPEST = 0.995  # the quantile of absolute values that has the deepest shade: an outlier does not pale the rest
+DIGITS = {"value": 7, "weight": 5, "weight_std": 4, "contribution": 6, "contribution_std": 4}  # of a reason
+MEANINGS = {
+    "theta1": "variance of a weight",
+    "theta2": "squared length scale, in x, over which weights change",
+    "shape": "how fast similarity fades with distance: the smaller, the slower",
+    "sigma_w": "spread of a sample's own weights around those of samples like it",
+    "sigma_y": "noise: the deviation of y that no feature explains",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Explanations of one set of samples, and how a report shows them.
+
+    y : the true values (m,), for the error and the coverage of the intervals.
+    seen : how many of the samples the model was fitted on; None where that is not known. Of those, errors are too small.
+    about : a sentence on the data.
+    image_shape : (rows, columns) where features are pixels: samples are drawn beside their weights and contributions.
+    documents : the texts (m,) whose words are the features: shown with these shaded.
+    sample_names : names (m,) to list and to search by.
+    k : reasons kept of each sample, the largest; the others are summed up.
+    samples : at most so many are listed, evenly spread; figures are of all.
+    level : the probability of intervals.
+    """
+
+    title: str
+    explanation: Explanation
+    y: Any = None
+    about: str = ""
+    seen: int | None = None
+    image_shape: tuple[int, int] | None = None
+    documents: Sequence[str] | None = None
+    sample_names: Sequence[str] | None = None
+    k: int = 30
+    samples: int = 2000
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        m, d = self.explanation.weights.shape
+        if m == 0:
+            raise InputError(f"section {self.title!r} has no samples")
+        for name in ("y", "documents", "sample_names"):
+            given = getattr(self, name)
+            if given is not None and len(given) != m:
+                raise InputError(f"{len(given)} {name} for {m} explanations")
+        if self.y is not None and not (np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()):
+            raise InputError(f"y: give {m} finite numbers")
+        if self.image_shape is not None and (len(self.image_shape) != 2 or math.prod(self.image_shape) != d):
+            raise InputError(f"image_shape={self.image_shape!r}: give (rows, columns) of {d} pixels")
+        probability(self.level, "level")
+        whole(self.k, "k", least=1)
+        whole(self.samples, "samples", least=1)
+
+
+def write_report(path: Any, sections: Sequence[Section] | Section, title: str = "GPX report") -> Path:
+    """Write a report of one or more sections, whole or not at all; returns the path. Needs the extra [report]."""
+    jinja2 = needed("jinja2", "report")
+    sections = [sections] if isinstance(sections, Section) else list(sections)
+    if not sections:
+        raise InputError("a report needs at least one section")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    with written_whole(path) as beside:
+        template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+        sources = {name: "".join(template.blocks[name](template.new_context())).encode() for name in ("style", "script")}
+        hashes = {name: f"sha256-{b64encode(sha256(source).digest()).decode()}" for name, source in sources.items()}
+        contents = [_content(section, name) for section, name in zip(sections, _identifiers(sections), strict=True)]
+        page = template.render(title=title, hashes=hashes, sections=contents)
+        beside.write_text(page, encoding="utf-8", errors="replace", newline="\n")
+    return Path(path)
+
+
+def _identifiers(sections: Sequence[Section]) -> list[str]:
+    """What sections are called in addresses: the words of their titles, no two the same."""
+    names = [re.sub(r"\W+", "-", section.title.lower()).strip("-") or "section" for section in sections]
+    return [f"{name}.{at}" if name in names[:at] else name for at, name in enumerate(names)]
+
+
+def _content(section: Section, identifier: str) -> dict[str, Any]:
+    """What the template shows of a section."""
+    explanation, fit = section.explanation, section.explanation.fit_report
+    m, d = explanation.weights.shape
+    kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
+    importance, features = explanation.importance(), counted(d, "feature")
+    spread = max(_deviation(explanation.prediction), float(importance.max()))
+    decimals = max(0, 2 - math.floor(math.log10(spread or 1.0)))  # three digits of what tells samples apart
+    return {
+        "id": identifier,
+        "given": section,
+        "fitted": "" if fit is None else f"{counted(fit.n_samples, 'sample')} fitted",
+        "explained": f"{counted(m, 'sample')} explained here, {features}",
+        "fit": None if fit is None else _card(fit),
+        "figures": [] if section.y is None else _figures(section),
+        "held_out": _held_out(section.seen, m),
+        "level": _percent(section.level),
+        "shown": f"the {FEATURES} largest of {features}" if d > FEATURES else features,
+        "importance": _importance(explanation, importance),
+        "with_std": explanation.contributions_std is not None,
+        "sparse": sp.issparse(explanation.weights),
+        "listed": (len(kept), m),
+        "samples": _json(_samples(section, kept) | {"id": identifier, "decimals": decimals}),
+    }
+
+
+def _card(fit: FitReport) -> dict[str, Any]:
+    """The fit in words: `hyperparameters` (name, value, meaning) and `lines` (term, sentences)."""
+    state = {True: "converged", False: "NOT converged", None: "no search"}[fit.converged]
+    counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
+    error = f" (standard error {_number(fit.evidence_deviation, 2)})" if fit.evidence_deviation else ""
+    lines = {
+        "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
+        "Evidence": [f"{_number(fit.evidence, 6)} nats{error}"],
+        "Leave-one-out": [f"RMSE {_number(fit.leave_one_out_rmse)}"] if math.isfinite(fit.leave_one_out_rmse) else [],
+        "Convergence": [f"{state}: {fit.message}" if fit.message else state, f"evaluations: {counts}" if counts else ""],
+        "At a bound": [", ".join(fit.at_bound)],
+        "Solution": [fit.solution or f"Cholesky, condition number at least {fit.condition:.1e}"],
+        "Variances": [fit.variances],
+        "Seconds": [", ".join(f"{phase} {value:.2f}" for phase, value in fit.seconds.items())],
+        "Memory": [f"{format_bytes(fit.memory_planned)} planned, {format_bytes(fit.memory_peak)} peak of the process"],
+    }
+    hyperparameters = []
+    for name, value in fit.hyperparameters.items():
+        least, most = _number(float(np.min(value))), _number(float(np.max(value)))
+        said = f"{np.size(value)} values, {least} to {most}" if np.ndim(value) else least
+        hyperparameters.append((name, said, MEANINGS.get(name.split(".")[-1], "")))
+    units = (
+        "In standardised units: y and dense features have mean 0 and deviation 1."
+        if fit.standardized
+        else "In units of the data."
+    )
+    shown = {term: said for term, said in lines.items() if any(said)}
+    return {"hyperparameters": hyperparameters, "units": units, "lines": shown}
+
+
+def _figures(section: Section) -> list[tuple[str, str]]:
+    """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
+    explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), _percent(section.level)
+    found = Accuracy.of(y, explanation.prediction, explanation.prediction_std, section.level)
+    figures = [(_number(found.rmse), "root mean squared error")]
+    if math.isfinite(found.r2):
+        figures.append((_number(found.r2, 3), f"R²; standardised mean squared error {_number(1 - found.r2, 3)}"))
+    if explanation.prediction_std is not None:
+        share = f"{found.within:.1%}"
+        chance = math.sqrt(section.level * (1 - section.level) / len(y))
+        held = f"{level} intervals hold {share} of {counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
+        others = [f"those of {_percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
+        figures.append((share, "; ".join([held, *others])))
+        lower, upper = explanation.prediction_interval(section.level)
+        figures.append((_number(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
+    return figures
+
+
+def _held_out(seen: int | None, m: int) -> str:
+    if seen is None:
+        return "Of the samples below. Those that the model was fitted on, if any, flatter it."
+    if seen:
+        return f"Of the samples below; {seen:,} of {m:,} are samples that the model was fitted on, which flatter it."
+    return "Of held-out samples, which the model has not seen."
+
+
+def _deviation(values: np.ndarray) -> float:
+    scale = float(np.abs(values).max()) or 1.0
+    return scale * float(np.std(values / scale))
+
+
+def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[str, Any]]:
+    """The most important features: mean absolute contribution, its parts that add and take away in % of the largest, and the
+    share of samples (of a sparse Z, of those that have the feature) in which the sign is sure."""
+    entries, most = explanation.entries(), float(importance.max()) or 1.0
+    contributions, d = entries["contribution"], len(importance)
+    added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(explanation)
+    sure = np.abs(contributions) > SURE * entries.get("contribution_std", np.inf)
+    having, surely = (np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure))
+    order = np.argsort(-importance, kind="stable")[:FEATURES].tolist()
+    return [
+        {
+            "name": explanation.feature_names[l],
+            "size": _number(float(importance[l])),
+            "parts": [f"{100 * part / most:.2f}%" for part in (added[l], max(importance[l] - added[l], 0.0))],
+            "having": f"{having[l]:,}",
+            "sure": f"{surely[l] / max(having[l], 1):.0%}",
+        }
+        for l in order
+        if importance[l] > 0 or l == order[0]
+    ]
+
+
+def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
+    """The kept samples for the page's script; a reason is [feature, value, weight, deviation, contribution, deviation]."""
+    explanation, names = section.explanation, section.explanation.feature_names
+    numbers = {
+        "base": explanation.base_values,
+        "base_sd": explanation.base_values_std,
+        "prediction": explanation.prediction,
+        "sd": explanation.prediction_std,
+        "y": None if section.y is None else np.asarray(section.y, dtype=float),
+    }
+    labels, documents = (None if texts is None else list(texts) for texts in (section.sample_names, section.documents))
+    ranges = {"value": (explanation.data.min(), explanation.data.max())}
+    ranges |= {name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")}
+    samples, places = [], dict[int, int]()
+    for i in kept.tolist():
+        entries = explanation[i].entries()
+        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
+        top, rest = order[: section.k], order[section.k :]
+        reasons: list[Any] = [[places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]]
+        for name, digits in DIGITS.items():
+            known = name in entries
+            reasons.append([_rounded(value, digits) for value in entries[name][top]] if known else [None] * len(top))
+        sample: dict[str, Any] = {name: _rounded(values[i], 10) for name, values in numbers.items() if values is not None}
+        others = [len(rest), _rounded(entries["contribution"][rest].sum(), 6)]
+        sample |= {"i": i, "reasons": list(zip(*reasons, strict=True)), "others": others}
+        if labels is not None:
+            sample["name"] = str(labels[i])
+        if section.image_shape is not None:
+            sample["image"] = [_picture(entries, name, *bounds, len(names)) for name, bounds in ranges.items()]
+        if documents is not None:
+            sample["text"] = _shaded(str(documents[i]), names, entries, ranges["contribution"][1])
+        samples.append(sample)
+    return {
+        "level": _percent(section.level),
+        "reach": float(ndtri(0.5 + 0.5 * section.level)),
+        "features": [names[l] for l in places],
+        "image": section.image_shape and {"shape": [int(side) for side in section.image_shape], "pixels": list(places)},
+        "ranges": {name: [_rounded(bound, 4) for bound in bounds] for name, bounds in ranges.items()},
+        "samples": samples,
+    }
+
+
+def _shaded(document: str, names: list[str], entries: dict[str, np.ndarray], deepest: float) -> list[Any]:
+    """The document as `text.highlight` shades it, in pieces: text, or [word, opacity (below 0: takes away), sure, title]."""
+    sd = entries.get("contribution_std", [None] * len(entries["feature"]))
+    columns = (entries[name] for name in ("feature", "value", "weight", "contribution"))
+    reasons = [Reason(names[l], *numbers) for l, *numbers in zip(*columns, sd, strict=True)]
+    shaded: list[Any] = []
+    for piece in pieces_of(document, reasons):
+        if piece.reasons:
+            strength = piece.contribution / (deepest or 1.0)
+            opacity = math.copysign(round(shade(strength)[3], 2), strength)
+            shaded.append([piece.text, opacity, int(piece.sure), piece.title])
+        elif piece.text:
+            shaded.append(piece.text)
+    return shaded
+
+
+def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float, size: int) -> str:
+    """A sample's pixels as base64 of bytes, 0 at `low` and 255 at `high`."""
+    row = np.zeros(size)
+    row[entries["feature"]] = entries[name]
+    share = np.clip((row - low) / ((high - low) or 1.0), 0.0, 1.0)
+    return b64encode(np.round(255 * share).astype(np.uint8).tobytes()).decode()
+
+
+def _deepest(A: Any) -> tuple[float, float]:
+    """Where the shades of weights or contributions end."""
+    sizes = np.abs(A.data if sp.issparse(A) else A)
+    most = float(np.quantile(sizes[sizes > 0], DEEPEST)) if sizes.any() else 1.0
+    return -most, most
+
+
+def _json(value: Any) -> str:
+    """JSON that may stand in a script element: no character of it means anything to HTML."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+def _rounded(value: float, digits: int) -> float | int:
+    number = float(f"{value:.{digits}g}")
+    return int(number) if abs(number) < 1e15 and number.is_integer() else number
+
+
+def _number(value: float, digits: int = 4) -> str:
+    """For people: 19,081, 0.02966, −1,907.68 (of 6 digits)."""
+    size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+    text = f"{value:,.{max(0, digits - 1 - size)}f}" if -5 < size < 12 else f"{value:.{digits - 1}e}"
+    return text.replace("-", "\u2212")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"

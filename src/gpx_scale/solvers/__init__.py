@@ -1,0 +1,1 @@
+"""From rows and hyperparameters to a log marginal likelihood and a posterior."""

@@ -1,0 +1,1 @@
+"""Functions on a box for inputs of one to three columns."""

@@ -1,0 +1,1 @@
+"""Conjugate gradients for more rows than a factor can have."""

@@ -1,0 +1,1 @@
+"""Interpolation on a grid for inputs of one to three columns."""

@@ -1,0 +1,1 @@
+"""Inducing points: a collapsed variational bound."""

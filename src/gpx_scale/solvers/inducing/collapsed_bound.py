@@ -1,0 +1,253 @@
+"""The collapsed variational bound on the evidence, from sums over rows: blocks are mapped to statistics, and these added.
+
+    S_uu = L L^T    F = S_nu L^-T    Psi = F^T D^-1 F    c = F^T D^-1 y    B = I + Psi    v = L^-T B^-1 c    E = I - B^-1
+    bound = log N(y; 0, F F^T + D) - 1/2 sum (s_ii - |F_i|^2) / D_i,    s_ii = k(x_i, x_i) |z_i|^2
+
+Inducing variables are u = z_u . g(x_u), with x_u and z_u of their own. Everything is in the coordinates of L^-1 u: Psi is a
+sum of squares there, so its digits do not depend on how nearly singular S_uu is. Jitter on S_uu is noise on u, and leaves a
+bound. A pass for the statistics takes 2 n m^2 flops, one for the slopes as many; S_nu is formed in blocks, and never kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+from ...data.features import DenseFeatures
+from ...data.inputs import Inputs, Places
+from ...errors import NotPositiveDefinite
+from ...linalg.preconditioner import right_solve
+from ...model.hyperparameters import Params
+from ...runtime.parallel import Executor, safe_threads
+
+SERIAL = Executor(1)  # a block is worked on by one thread
+JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
+NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The inducing variables at given parameters: their points, and S_uu + jitter diag(S_uu) = L L^T."""
+
+    places: Places
+    params: Params
+    points: Any
+    L: np.ndarray
+    jitter: float
+
+    @classmethod
+    def of(cls, places: Places, params: Params) -> Frame:
+        kernel = params.kernel
+        points = kernel.points(places.x)
+        S = places.Z.inner(places.Z)
+        kernel.multiply(points, points, S)
+        diagonal = kernel.diagonal(points) * places.Z.squared()
+        diagonal[diagonal == 0.0] = 1.0  # a point without z says nothing, whatever its variance
+        eps = np.finfo(float).eps
+        for jitter in (step * eps for step in JITTERS):
+            np.fill_diagonal(S, diagonal * (1.0 + jitter))
+            try:
+                with safe_threads(len(S)):
+                    L = cholesky(S, lower=True, check_finite=False)
+            except np.linalg.LinAlgError:
+                continue
+            if (np.square(L.diagonal()) > eps * diagonal).all():
+                return cls(places, params, points, L, float(jitter))
+        raise NotPositiveDefinite(
+            f"the covariance of {len(places)} inducing points has no Cholesky factor, even with jitter: is the kernel "
+            "positive definite? Give fewer inducing points"
+        )
+
+    def __len__(self) -> int:
+        return len(self.L)
+
+    def cross(self, block: Places, points: Any) -> np.ndarray:
+        """S_nu of a block of rows;  (b, m)."""
+        S = block.Z.inner(self.places.Z)
+        self.params.kernel.multiply(points, self.points, S)
+        return S
+
+    def down(self, A: np.ndarray) -> np.ndarray:
+        """L^-T A;  (m, ...) -> (m, ...)."""
+        return solve_triangular(self.L, A, lower=True, trans="T", check_finite=False)
+
+
+# statistics
+
+
+@dataclass
+class Statistics:
+    """What the bound and the posterior know of the rows: Psi (m, m), c (m,), and sums over rows of log D, y^2/D, s/D."""
+
+    rows: int
+    psi: np.ndarray
+    c: np.ndarray
+    log_noise: float
+    y_squared: float
+    prior: float
+
+    def __iadd__(self, other: Statistics) -> Statistics:
+        self.rows += other.rows
+        self.psi += other.psi
+        self.c += other.c
+        self.log_noise += other.log_noise
+        self.y_squared += other.y_squared
+        self.prior += other.prior
+        return self
+
+    def copy(self) -> Statistics:
+        return Statistics(self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior)
+
+
+@dataclass(frozen=True)
+class Collect:
+    """A block of rows -> its Statistics;  2 b m^2 flops."""
+
+    frame: Frame
+
+    def __call__(self, block: Inputs) -> Statistics:
+        frame, kernel = self.frame, self.frame.params.kernel
+        points, z_squared = kernel.points(block.x), block.Z.squared()
+        D = frame.params.noise(z_squared)
+        root = np.sqrt(D)
+        F = right_solve(frame.L, frame.cross(block, points), SERIAL)
+        F /= root[:, None]
+        y = block.y / root
+        prior = float((kernel.diagonal(points) * z_squared / D).sum())
+        return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), prior)
+
+
+# slopes
+
+
+@dataclass
+class Slopes:
+    """Derivatives of the bound by the logs of the parameters (t,) and, where asked for, by x_u (m, p) and z_u (m, d)."""
+
+    theta: np.ndarray
+    x: np.ndarray | None = None
+    z: np.ndarray | None = None
+
+    def __iadd__(self, other: Slopes) -> Slopes:
+        self.theta += other.theta
+        if self.x is not None:
+            self.x += other.x
+        if self.z is not None:
+            self.z += other.z
+        return self
+
+
+@dataclass(frozen=True)
+class Differentiate:
+    """A block of rows -> what its S_nu, D and s add to the Slopes;  2 b m^2 flops.
+
+    G_nu = beta v^T + D^-1 S_nu M     beta = (y - S_nu v) / D     M = L^-T E L^-1
+    g_D  = 1/2 (beta^2 - 1/D + (s - diag(S_nu M S_un)) / D^2)     g_s = -1/(2 D)
+    """
+
+    frame: Frame
+    M: np.ndarray
+    v: np.ndarray
+    by_points: bool = False
+
+    def __call__(self, block: Inputs) -> Slopes:
+        frame, params, kernel = self.frame, self.frame.params, self.frame.params.kernel
+        points, z_squared = kernel.points(block.x), block.Z.squared()
+        D, own = params.noise(z_squared), kernel.diagonal(points) * z_squared
+        inner = block.Z.inner(frame.places.Z)
+        S = inner.copy()
+        kernel.multiply(points, frame.points, S)
+        beta = (block.y - S @ self.v) / D
+        G = S @ self.M
+        known = np.einsum("ij,ij->i", G, S)
+        G /= D[:, None]
+        G += beta[:, None] * self.v
+        along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
+        along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
+        along_own = (-0.5 * z_squared / D) @ kernel.diagonal_slopes(points)
+        x = z = None
+        if self.by_points:
+            x, z = _pull(frame, block, points, np.ascontiguousarray((G * inner).T), G.T)
+        G *= inner
+        along_S = kernel.contract(points, frame.points, G).sum(axis=0)
+        return Slopes(np.concatenate([along_S + along_own, along_noise]), x, z)
+
+
+def _pull(frame: Frame, rows: Places, points: Any, weighed: np.ndarray, G: np.ndarray) -> tuple[np.ndarray, Any]:
+    """sum_i G_ui dS_ui by x_u, and by z_u of a dense Z;  weighed = G <z_u, z_i>, which is overwritten, and G (m, b)."""
+    kernel, z = frame.params.kernel, None
+    if isinstance(rows.Z, DenseFeatures):
+        K = np.array(G, order="C")
+        kernel.multiply(frame.points, points, K)
+        z = K @ rows.Z.array
+    return kernel.pull(frame.points, points, weighed), z
+
+
+# bound
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The bound of all rows from their Statistics: its value, and what posterior and slopes need."""
+
+    frame: Frame
+    statistics: Statistics
+    root: np.ndarray
+    v: np.ndarray
+    value: float
+
+    @classmethod
+    def of(cls, frame: Frame, statistics: Statistics) -> Bound:
+        """root: the lower Cholesky factor of B;  m^3/3 flops."""
+        found = statistics
+        if (lost := np.finfo(float).eps * found.prior) > NATS_LOST * found.rows:
+            raise NotPositiveDefinite(
+                f"the prior variance is {found.prior / found.rows:.0e} times the noise: rounding takes {lost:.0e} nats from "
+                "the bound; raise sigma_y, or use solver='exact'"
+            )
+        try:
+            with safe_threads(len(frame)):
+                root = cholesky(np.eye(len(frame)) + found.psi, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefinite("the sums over rows have no Cholesky factor: rows of other sizes than at fit?") from None
+        solved = cho_solve((root, True), found.c, check_finite=False)
+        value = -0.5 * (
+            found.rows * np.log(2.0 * np.pi)
+            + found.log_noise
+            + 2.0 * np.log(root.diagonal()).sum()
+            + (found.y_squared - found.c @ solved)
+            + (found.prior - np.trace(found.psi))
+        )
+        return cls(frame, found, root, frame.down(solved), float(value))
+
+    @cached_property
+    def E(self) -> np.ndarray:
+        """I - B^-1, which the data have taken off the prior of L^-1 u;  (m, m)."""
+        return np.eye(len(self.root)) - self._b_inverse()
+
+    def _b_inverse(self) -> np.ndarray:
+        half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
+        return half.T @ half
+
+    def differentiate(self, by_points: bool = False) -> Differentiate:
+        """The map of the second pass."""
+        return Differentiate(self.frame, self._sandwich(self.E), self.v, by_points)
+
+    def _sandwich(self, A: np.ndarray) -> np.ndarray:
+        """L^-T A L^-1 of a symmetric A;  (m, m)."""
+        return self.frame.down(self.frame.down(A).T)
+
+    def own_slopes(self, by_points: bool = False) -> Slopes:
+        """What S_uu adds: G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1."""
+        frame, kernel = self.frame, self.frame.params.kernel
+        G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
+        weighed = G * frame.places.Z.inner(frame.places.Z)
+        x = z = None
+        if by_points:  # u is on both sides of S_uu
+            x, z = _pull(frame, frame.places, frame.points, 2.0 * weighed, 2.0 * G)
+        theta = kernel.contract(frame.points, frame.points, weighed).sum(axis=0)
+        return Slopes(np.concatenate([theta, np.zeros(2)]), x, z)
