@@ -85,6 +85,8 @@ def ctrl_c_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
+# Ctrl-C between the opening of a file and the `with` that closes it leaves that to Python, which warns.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_at_any_moment_restores_the_threads(problem):
     """Real interrupts of the main thread, spread over fit and predict."""
