@@ -54,7 +54,7 @@ def evaluation():
     from gpx_scale import GPXRegressor
     from gpx_scale.runtime.journal import Journal
     from gpx_scale.runtime.parallel import Executor, threads
-    from gpx_scale.solvers.inducing.point_selection import Choice
+    from gpx_scale.solvers.inducing.point_selection import PointSelection
     from gpx_scale.solvers.inducing.solver import InducingSolver
 
     X, y, _, _ = synth(50_000)
@@ -63,7 +63,7 @@ def evaluation():
     closure = Sgpr(X, y, 500).loss
     rows, params = model._rows, model._params
     with threads(THREADS), Executor(THREADS) as executor:
-        solver = InducingSolver(Choice(500, "given", 0, model.posterior_.parts.data), executor, Journal())
+        solver = InducingSolver(PointSelection(500, "given", 0, model.posterior_.parts.data), executor, Journal())
 
         def with_points():
             solver.slopes(rows, solver.bound(rows, params), by_points=True)

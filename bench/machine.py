@@ -149,7 +149,7 @@ def _profile(kernel, a, b, out, *_):
 def _matmul(C, V):
     n, c = V.shape
     chunks = -(-c // covariance.COLUMNS)
-    kept = isinstance(C, covariance.Stored)
+    kept = isinstance(C, covariance.StoredCovariance)
     return _gemm(2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0)
 
 
@@ -195,23 +195,29 @@ FORMULAS = {
     (Stationary, "slopes_at"): lambda self, squared, G: epilogue(2 * G.size, G.dtype),
     (covariance.Covariance, "matmul"): _matmul,
     (covariance.Covariance, "contract_pairs"): lambda C, U, V: _gemm(2.0 * len(C) ** 2 * U.shape[1], C.dtype),
-    (pairs.SparseCovariance, "matmul"): _pair_matmul,
-    (pairs.SparseCovariance, "contract_pairs"): lambda C, U, V: _gemm(4.0 * len(C.pairs) * U.shape[1], C.dtype),
+    (pairs.PairCovariance, "matmul"): _pair_matmul,
+    (pairs.PairCovariance, "contract_pairs"): lambda C, U, V: _gemm(4.0 * len(C.pairs) * U.shape[1], C.dtype),
     (grid.GridCovariance, "matmul"): _grid_matmul,
     (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(len(data) ** 3 / 3, self._buffer.dtype),
-    (exact.Factor, "inverse_in_place"): lambda self: _potrf(2 * len(self.buffer) ** 3 / 3, self.buffer.dtype),
-    (exact.Factor, "_apply_inverse"): lambda self, B: _gemm(2.0 * len(self.buffer) ** 2 * B.shape[1], self.buffer.dtype),
-    (exact.Factor, "halves"): _halves,
+    (exact.CholeskyFactor, "inverse_in_place"): lambda self: _potrf(2 * len(self.buffer) ** 3 / 3, self.buffer.dtype),
+    (exact.CholeskyFactor, "_apply_inverse"): lambda self, B: _gemm(
+        2.0 * len(self.buffer) ** 2 * B.shape[1], self.buffer.dtype
+    ),
+    (exact.CholeskyFactor, "halves"): _halves,
     (preconditioner, "right_solve"): lambda L, B, executor: _gemm(1.0 * len(B) * len(L) ** 2, np.float64),
-    (preconditioner.LowRank, "log_determinant"): lambda P: _gemm(1.0 * len(P.F) * P.rank**2, np.float64),  # M, once a P
-    (preconditioner.LowRank, "solve"): lambda P, R: _gemm(4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank),
-    (preconditioner.LowRank, "trace_of_derivative"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
-    (local.Neighbourhood, "reductions"): _near,
-    (bound.Collect, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
-    (bound.Differentiate, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
+    (preconditioner.LowRankPreconditioner, "log_determinant"): lambda P: _gemm(
+        1.0 * len(P.F) * P.rank**2, np.float64
+    ),  # M, once a P
+    (preconditioner.LowRankPreconditioner, "solve"): lambda P, R: _gemm(
+        4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank
+    ),
+    (preconditioner.LowRankPreconditioner, "trace_of_derivative"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
+    (local.LocalVariance, "reductions"): _near,
+    (bound.BlockStatistics, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
+    (bound.BlockGradient, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
     (sums.AddUp, "__call__"): _basis_pass,
-    (whitened.Whitened, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
-    (whitened.Whitened, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
+    (whitened.BasisLikelihood, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
+    (whitened.BasisLikelihood, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
     (basis.BasisParts, "reductions"): lambda parts, K, *_, var=False, **__: _gemm(
         2.0 * parts.d * K.size * K.shape[1] * var, float
     ),

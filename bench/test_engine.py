@@ -20,9 +20,9 @@ from gpx_scale import GPXRegressor, datasets, kernels
 from gpx_scale.compiled import FASTMATH
 from gpx_scale.compiled import dense as dense_loops
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.linalg.covariance import Covariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
 from gpx_scale.solvers.exact.solver import ExactSolver
 from measure import in_turn, peak_bytes, report, seconds, steady
@@ -42,7 +42,7 @@ def table():
 def problem():
     random = np.random.RandomState(0)
     X = random.randn(N, P)
-    return Inputs(X, DenseFeatures(X), random.randn(N)), Params(kernels.RBF(1.0, THETA2), 0.1, 0.5)
+    return TrainingRows(X, DenseFeatures(X), random.randn(N)), Hyperparameters(kernels.RBF(1.0, THETA2), 0.1, 0.5)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])

@@ -24,24 +24,24 @@ import scipy.sparse as sp
 from gpx_scale import GPXRegressor, datasets
 from gpx_scale.compiled import dense as dense_loops
 from gpx_scale.data.features import DenseFeatures, SparseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels import RBF
-from gpx_scale.linalg.covariance import Covariance, Stored
-from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.linalg.covariance import Covariance, StoredCovariance
+from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.plan import usual_rank
 from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor, threads
 from gpx_scale.solvers.basis.laplacian_basis import BASIS_MOST
 from gpx_scale.solvers.basis.solver import BasisSolver
-from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.exact.solver import ExactSolver
 from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
 from gpx_scale.solvers.grid.solver import GridSolver
-from gpx_scale.solvers.inducing.point_selection import Choice
+from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
-from gpx_scale.solvers.low_dimensional import Extent
+from gpx_scale.solvers.low_dimensional import InputExtent
 from machine import counted, epilogue
 from measure import peak_bytes, seconds
 
@@ -50,10 +50,10 @@ WORDS = 2000  # columns of a sparse Z
 SECONDS, FEWEST, MOST, SLOW = 1.5, 5, 15, 3  # of a case in all, and its rounds; of one that takes longer
 FORMS = {"cg": "stored", "cg_recomputed": "recomputed", "cg_pairs": "pairs"}
 PARAMS = {
-    "dense": Params(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
-    "sparse": Params(RBF(1.0, 20.0), 0.1, 0.5),
-    "basis": Params(RBF(0.5, 0.15), 0.02, 0.3),  # synth2: coefficients that vary over half of its square
-    "grid": Params(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
+    "dense": Hyperparameters(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
+    "sparse": Hyperparameters(RBF(1.0, 20.0), 0.1, 0.5),
+    "basis": Hyperparameters(RBF(0.5, 0.15), 0.02, 0.3),  # synth2: coefficients that vary over half of its square
+    "grid": Hyperparameters(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
 }
 
 
@@ -180,11 +180,11 @@ def _params(case):
 def _inputs(case):
     X, y, Z = rows(case.solver, case.n, case.d, case.density)
     Z = Z[: case.n]
-    return Inputs(X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n])
+    return TrainingRows(X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n])
 
 
 def _extent(data, executor):
-    return MemoryRows(data).add_up(Extent.of, executor)
+    return MemoryRows(data).sum_over(InputExtent.of, executor)
 
 
 # --------------------------------------------------------------------------------------------------------------- jobs
@@ -224,9 +224,9 @@ def product(case, executor):
         grid = Grid.around(_extent(data, executor), _params(case).kernel)
         C = GridCovariance(*how, Interpolated.of(grid, data.x))
     elif case.density < 1:
-        C = SparseCovariance(*how, Pairs.of(data, executor))
+        C = PairCovariance(*how, Pairs.of(data, executor))
     else:
-        C = (Stored if case.solver == "cg" else Covariance)(*how)
+        C = (StoredCovariance if case.solver == "cg" else Covariance)(*how)
     V = np.random.RandomState(1).standard_normal((case.n, COLUMNS))
     return Job(lambda: C.matmul(V))
 
@@ -244,9 +244,9 @@ def _solver(case, data, params, executor):
     if case.solver == "exact":
         return ExactSolver(case.n, case.dtype, executor)
     if case.solver in FORMS:
-        return CgSolver(usual_rank(case.n), FORMS[case.solver], np.float32, executor, random, journal)
+        return CGSolver(usual_rank(case.n), FORMS[case.solver], np.float32, executor, random, journal)
     if case.solver == "inducing":
-        return InducingSolver(Choice(case.points, "rpcholesky", 10 * case.points), executor, journal)
+        return InducingSolver(PointSelection(case.points, "rpcholesky", 10 * case.points), executor, journal)
     if case.solver == "basis":
         found = BasisSolver(BASIS_MOST, None, executor, journal)
         found.prepare(data, params)

@@ -191,9 +191,9 @@ def products():
     """16 vectors times C on pairs, beside a copy of as many bytes as a product reads."""
     from gpx_scale import datasets, kernels
     from gpx_scale.data.features import SparseFeatures
-    from gpx_scale.data.inputs import Inputs
-    from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
-    from gpx_scale.model.hyperparameters import Params
+    from gpx_scale.data.inputs import TrainingRows
+    from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+    from gpx_scale.model.hyperparameters import Hyperparameters
     from gpx_scale.runtime.parallel import Executor, threads
 
     found = {}
@@ -201,12 +201,12 @@ def products():
         data = getattr(datasets, f"load_{name}")()
         Z, _ = words(data.texts, data.texts[:1], **more)
         n = Z.shape[0]
-        inputs = Inputs(np.random.RandomState(0).randn(n, 8), SparseFeatures.of(Z), data.y)
+        inputs = TrainingRows(np.random.RandomState(0).randn(n, 8), SparseFeatures.of(Z), data.y)
         V = np.random.RandomState(1).randn(n, 16)
         for jobs in (1, THREADS):
             with threads(jobs), Executor(jobs) as executor:
                 pairs, listing = timed(lambda executor=executor, inputs=inputs: Pairs.of(inputs, executor))
-                C = SparseCovariance(inputs, Params(kernels.RBF(1.0, 16.0), 0.1, 0.5), executor, np.float32, pairs)
+                C = PairCovariance(inputs, Hyperparameters(kernels.RBF(1.0, 16.0), 0.1, 0.5), executor, np.float32, pairs)
                 _, forming = timed(C._prepare)
                 read = sum(tile.at.nbytes + tile.columns.nbytes + 4 * tile.size for tile in pairs.tiles)
                 source, target = np.ones(read // 4, np.float32), np.empty(read // 4, np.float32)

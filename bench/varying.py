@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from measure import run_cases
-from peers.case import Rows
+from peers.case import RowSource
 from peers.coefficient import GPBoost, Gwr
 
 THREADS = 2
@@ -59,7 +59,7 @@ def ours(n, **arguments):
 def peer(model, n):
     """A peer of bench/peers: its fit, and the coefficients at new places."""
     rows, query, true = data(n)
-    case = Rows(rows.X, rows.y, query.X, query.y, rows.Z, query.Z, true)
+    case = RowSource(rows.X, rows.y, query.X, query.y, rows.Z, query.Z, true)
     start = time.perf_counter()
     model.fit(case)
     weights = model.answer(case)
@@ -127,37 +127,37 @@ def remainder():
 
     from gpx_scale import GPXRegressor, kernels
     from gpx_scale.data.features import DenseFeatures
-    from gpx_scale.data.inputs import Inputs
+    from gpx_scale.data.inputs import TrainingRows
     from gpx_scale.data.row_source import MemoryRows
     from gpx_scale.linalg.covariance import Covariance
-    from gpx_scale.model.hyperparameters import Params
+    from gpx_scale.model.hyperparameters import Hyperparameters
     from gpx_scale.runtime.journal import Journal
     from gpx_scale.runtime.parallel import Executor
     from gpx_scale.solvers.basis.solver import BasisSolver
     from gpx_scale.solvers.exact.solver import ExactSolver
     from gpx_scale.solvers.grid.interpolation import PER_LENGTH, Grid, GridCovariance, Interpolated
-    from gpx_scale.solvers.low_dimensional import Extent
+    from gpx_scale.solvers.low_dimensional import InputExtent
 
     def drawn(n, params):
         """Rows that the model itself has drawn."""
         random = np.random.RandomState(0)
         x, z = random.uniform(-1.7, 1.7, (n, 2)), np.column_stack([np.ones(n), random.standard_normal((n, 2))])
-        C = Covariance(Inputs(x, DenseFeatures(z), np.zeros(n)), params, Executor(1)).matmul(np.eye(n))
-        return Inputs(x, DenseFeatures(z), np.linalg.cholesky(C) @ random.standard_normal(n)), C
+        C = Covariance(TrainingRows(x, DenseFeatures(z), np.zeros(n)), params, Executor(1)).matmul(np.eye(n))
+        return TrainingRows(x, DenseFeatures(z), np.linalg.cholesky(C) @ random.standard_normal(n)), C
 
-    params = Params(kernels.Matern12(1.3, 3.0), 0.1, 0.3)
+    params = Hyperparameters(kernels.Matern12(1.3, 3.0), 0.1, 0.3)
     some, _ = drawn(300, params)
     exact = ExactSolver(300, np.float64, Executor(1)).evaluate(some, params, gradient=False).value
     engine, rows = BasisSolver(5_000, 32, Executor(1), Journal()), MemoryRows(some)
     space = engine.prepare(rows, params)
     found = {"nats": engine.evaluate(rows, params).value - exact, "functions": len(space.box)}
-    known = float(space.mean_square @ params.kernel.density(space.box.omega)[0])
+    known = float(space.mean_square @ params.kernel.spectral_density(space.box.omega)[0])
     engine.space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
     found["nats_without"] = engine.evaluate(rows, params).value - exact
 
-    params = Params(kernels.RBF(1.3, 0.5), 0.1, 0.3)
+    params = Hyperparameters(kernels.RBF(1.3, 0.5), 0.1, 0.3)
     some, C = drawn(800, params)
-    on = Interpolated.of(Grid.around(Extent.of(some), params.kernel, None, PER_LENGTH), some.x)
+    on = Interpolated.of(Grid.around(InputExtent.of(some), params.kernel, None, PER_LENGTH), some.x)
     G = GridCovariance(some, params, Executor(1), np.float64, on).matmul(np.eye(800))
     logs = [-0.5 * (some.y @ np.linalg.solve(A, some.y) + np.linalg.slogdet(A)[1]) for A in (0.5 * (G + G.T), C)]
     found["grid_nats"] = logs[0] - logs[1]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import oracle
 from gpx_scale import GPXRegressor, kernels
 from gpx_scale.data.features import DenseFeatures, SparseFeatures
-from gpx_scale.data.inputs import Inputs
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.model.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Problem:
 
     @property
     def inputs(self):
-        return Inputs(self.X, DenseFeatures(self.Z), self.y)
+        return TrainingRows(self.X, DenseFeatures(self.Z), self.y)
 
     @property
     def sparse_inputs(self):
-        return Inputs(self.X, SparseFeatures.of(sp.csr_array(self.Z)), self.y)
+        return TrainingRows(self.X, SparseFeatures.of(sp.csr_array(self.Z)), self.y)
 
     @property
     def params(self):
-        return Params(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
+        return Hyperparameters(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
 
     def model(self, **arguments):
         """A GPXRegressor at these very hyperparameters, in these very units."""

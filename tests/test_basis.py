@@ -13,19 +13,19 @@ from numpy.testing import assert_allclose, assert_array_equal
 import oracle
 from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, make_plan
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.data.stream import StreamRows
 from gpx_scale.datasets import synth2
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor
-from gpx_scale.solvers.basis.laplacian_basis import Box
+from gpx_scale.solvers.basis.laplacian_basis import LaplacianBasis
 from gpx_scale.solvers.basis.marginal_likelihood import gram
 from gpx_scale.solvers.basis.solver import BasisSolver
 from gpx_scale.solvers.basis.sufficient_statistics import AddUp, Nodes
-from gpx_scale.solvers.low_dimensional import Extent, Low
+from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
 
 NOISE = 0.2, 0.3  # sigma_w, sigma_y
 
@@ -39,7 +39,7 @@ def varying(n, p, d=3, seed=0):
 
 
 def rows_of(X, y, Z):
-    return MemoryRows(Inputs(X, DenseFeatures(Z), y))
+    return MemoryRows(TrainingRows(X, DenseFeatures(Z), y))
 
 
 def fitted(kernel, X, y, Z, noise=NOISE, **arguments):
@@ -65,7 +65,7 @@ def test_a_density_is_the_fourier_transform_of_its_kernel(kernel):
     k = kernel(lag, np.zeros((1, 1)))[:, 0]
     omega = np.array([0.0, 0.3, 1.0, 2.0])
     expected = [2.0 * np.trapezoid(k * np.cos(w * lag[:, 0]), lag[:, 0]) for w in omega]
-    assert_allclose(kernel.density(omega[:, None])[0], expected, rtol=1e-6)
+    assert_allclose(kernel.spectral_density(omega[:, None])[0], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
@@ -75,7 +75,7 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
     more = {"ard": kernels.RBF(1.3, per_column), "matern12 ard": kernels.Matern12(1.3, per_column)}
     kernel = (DENSITIES | more)[name]
     omega = np.random.RandomState(0).uniform(0, 3, (7, p))
-    _, slopes = kernel.density(omega)
+    _, slopes = kernel.spectral_density(omega)
     for t in range(kernel.theta.size):
         step = 1e-6 * (np.arange(kernel.theta.size) == t)
         up, down = (kernel.with_theta(kernel.theta + sign * step).density(omega)[0] for sign in (1, -1))
@@ -87,9 +87,9 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_functions_are_orthonormal_and_0_at_the_edge_and_beyond(p):
-    box = Box(np.full(p, 0.5), np.full(p, 2.0), np.full(p, 4), np.ones(p), np.ones(p))
+    box = LaplacianBasis(np.full(p, 0.5), np.full(p, 2.0), np.full(p, 4), np.ones(p), np.ones(p))
     each = (np.arange(400) + 0.5) / 100 - 1.5  # midpoints
-    one = Box(np.array([0.5]), np.array([2.0]), np.array([4]), np.ones(1), np.ones(1))
+    one = LaplacianBasis(np.array([0.5]), np.array([2.0]), np.array([4]), np.ones(1), np.ones(1))
     phi = one.functions(one.angles(each[:, None]))
     assert_allclose(phi.T @ phi / 100, np.eye(4), atol=1e-4)
     outside = np.full((3, p), 0.5)
@@ -102,10 +102,10 @@ def test_functions_are_orthonormal_and_0_at_the_edge_and_beyond(p):
 def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
     X, y, Z = varying(300, p)
     rows, kernel = rows_of(X, y, Z), kernels.RBF(1.0, 4.0)
-    extent = Extent.of(rows.data)
-    box = Box.around(extent, Params(kernel, *NOISE), 3, 1.2, 100)
+    extent = InputExtent.of(rows.data)
+    box = LaplacianBasis.around(extent, Hyperparameters(kernel, *NOISE), 3, 1.2, 100)
     nodes = Nodes.around(0.1, extent.z_squared, len(rows))
-    sums = rows.add_up(AddUp(box, nodes), Executor(2))
+    sums = rows.sum_over(AddUp(box, nodes), Executor(2))
     phi = box.functions(box.angles(X))
     for rho in (0.02, 0.1, 0.5):
         h = 1.0 / (1.0 + rho * np.square(Z).sum(axis=1))
@@ -292,11 +292,11 @@ def test_what_functions_leave_counts_as_noise():
     kernel = kernels.Matern12(1.3, 3.0)
     C = oracle.covariance(kernel, X, Z, 0.1, 0.3)
     y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(300)
-    rows, params, exact = rows_of(X, y, Z), Params(kernel, 0.1, 0.3), oracle.log_density(y, C)
+    rows, params, exact = rows_of(X, y, Z), Hyperparameters(kernel, 0.1, 0.3), oracle.log_density(y, C)
     engine = BasisSolver(5000, 16, Executor(1), Journal())
     space = engine.prepare(rows, params)
     found = engine.evaluate(rows, params).value
-    known = float(space.mean_square @ kernel.density(space.box.omega)[0])
+    known = float(space.mean_square @ kernel.spectral_density(space.box.omega)[0])
     engine.space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
     assert abs(found - exact) < 0.3 * abs(engine.evaluate(rows, params).value - exact)
 
@@ -306,7 +306,7 @@ def test_the_information_is_near_the_curvature():
     X, y, Z = varying(2000, 1, d=2)
     kernel = kernels.RBF(1.0, 1.0)
     y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, 0.3, 0.3)) @ y
-    rows, params = rows_of(X, y, Z), Params(kernel, 0.3, 0.3)
+    rows, params = rows_of(X, y, Z), Hyperparameters(kernel, 0.3, 0.3)
     engine = BasisSolver(5000, None, Executor(1), Journal())
     engine.prepare(rows, params)
     found = engine.evaluate(rows, params, information=True).information
@@ -355,10 +355,10 @@ def test_noise_that_leaves_its_nodes_is_evaluated_with_more_of_them():
     X, y, Z = varying(200, 1)
     engine, rows = BasisSolver(5000, None, Executor(1), Journal()), rows_of(X, y, Z)
     kernel = kernels.RBF(1.3, 2.0)
-    engine.prepare(rows, Params(kernel, 0.2, 0.3))
+    engine.prepare(rows, Hyperparameters(kernel, 0.2, 0.3))
     functions = engine.space.box
     for sigma_w, sigma_y in ((3.0, 0.3), (0.01, 2.0), (0.2, 0.05)):
-        found = engine.evaluate(rows, Params(kernel, sigma_w, sigma_y)).value
+        found = engine.evaluate(rows, Hyperparameters(kernel, sigma_w, sigma_y)).value
         assert_allclose(found, oracle.log_evidence(kernel, X, y, Z, sigma_w, sigma_y), atol=1e-3)
         assert engine.space.box is functions
 
@@ -605,13 +605,13 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
     ):
         assert make_plan(n, p, 5, memory_limit="16GiB").solver == solver
     assert make_plan(1_000_000, 2, 5, memory_limit="4GiB", stream=True).solver == "basis"
-    assert make_plan(8_000, 2, 5, memory_limit="4GiB", low=Low(smoothness=1.5)).solver == "exact"
+    assert make_plan(8_000, 2, 5, memory_limit="4GiB", low=InputResolution(smoothness=1.5)).solver == "exact"
     assert make_plan(50_000, 2, 5, memory_limit="16GiB", low=None).solver == "cg"
     assert make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"  # 2,000 weights of 64 functions each
     plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
     assert plan.provisional
     assert "length scales" in str(plan)
-    known = plan.again(Low(spans=(1.5, 1.5)))
+    known = plan.again(InputResolution(spans=(1.5, 1.5)))
     assert known.solver == "basis"
     assert not known.provisional
     assert "functions for each weight" in str(known)
@@ -619,12 +619,12 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
 
 def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
     plan = make_plan(50_000, 2, 5, memory_limit="16GiB", n_jobs=2)
-    short = plan.again(Low(spans=(40.0, 40.0)))
+    short = plan.again(InputResolution(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)
     assert "points a length scale" in str(short)
-    assert plan.again(Low(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
-    assert plan.again(Low(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
-    assert make_plan(50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=Low(spans=(400.0, 400.0))).solver != "grid"
-    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", n_jobs=2, stream=True).again(Low(spans=(40.0, 40.0)))
+    assert plan.again(InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
+    assert plan.again(InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
+    assert make_plan(50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=InputResolution(spans=(400.0, 400.0))).solver != "grid"
+    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", n_jobs=2, stream=True).again(InputResolution(spans=(40.0, 40.0)))
     assert stream.solver == "inducing"

@@ -10,19 +10,19 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale import GPXRegressor, datasets, kernels
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.errors import InputError, MemoryLimitError, NotConverged, SolverUnavailable
 from gpx_scale.linalg.conjugate_gradients import log_quadrature, solve
-from gpx_scale.linalg.covariance import Covariance, Stored
-from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.linalg.covariance import Covariance, StoredCovariance
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.cg import solver as cg
 from gpx_scale.solvers.cg.pathwise_sampling import PriorPath, inflation
-from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.exact.solver import ExactSolver
-from gpx_scale.solvers.neighborhood import Neighbourhood
+from gpx_scale.solvers.neighborhood import LocalVariance
 from problems import make_problem
 
 
@@ -32,10 +32,10 @@ def executor():
         yield executor
 
 
-def system(executor, n=700, rank=60, form=Stored, **given):
+def system(executor, n=700, rank=60, form=StoredCovariance, **given):
     problem = make_problem(n=n, **given)
-    C = form(problem.inputs, problem.params, executor, np.float32 if form is Stored else np.float64)
-    P = LowRank.of(C, choose_pivots(C, rank, np.random.RandomState(0)))
+    C = form(problem.inputs, problem.params, executor, np.float32 if form is StoredCovariance else np.float64)
+    P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)))
     dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     return problem, C, P, dense
 
@@ -43,7 +43,7 @@ def system(executor, n=700, rank=60, form=Stored, **given):
 # solves
 
 
-@pytest.mark.parametrize("form", [Stored, Covariance])
+@pytest.mark.parametrize("form", [StoredCovariance, Covariance])
 def test_every_column_reaches_its_own_nats_and_says_so(executor, form):
     problem, C, P, dense = system(executor, form=form)
     B = np.column_stack([problem.y, np.random.RandomState(1).randn(700, 3), np.zeros(700)])
@@ -100,7 +100,7 @@ def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(execut
     exact = ExactSolver(900, np.float64, executor).evaluate(problem.inputs, problem.params, information=True)
     values, losses = [], []
     for seed in range(4):
-        solver = CgSolver(300, form, np.float32, executor, np.random.RandomState(seed), Journal())
+        solver = CGSolver(300, form, np.float32, executor, np.random.RandomState(seed), Journal())
         found = solver.evaluate(problem.inputs, problem.params, information=True)
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
@@ -118,7 +118,7 @@ def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(executor):
         return solver.evaluate(problem.inputs, problem.params).gradient
 
     first, again, other = (
-        CgSolver(50, "stored", np.float32, executor, np.random.RandomState(s), Journal()) for s in (1, 1, 2)
+        CGSolver(50, "stored", np.float32, executor, np.random.RandomState(s), Journal()) for s in (1, 1, 2)
     )
     value = gradient(first)
     assert_allclose(gradient(first), value, rtol=0, atol=0)
@@ -160,7 +160,7 @@ def test_few_shared_rows_still_never_under_report(pair, executor):
     exact, iterative, Xq = pair
     parts = iterative.posterior_.parts
     for shared in (np.arange(0), np.arange(5), np.arange(0, 2000, 3)):
-        few = Neighbourhood.of(parts.data, parts.params, shared, executor)
+        few = LocalVariance.of(parts.data, parts.params, shared, executor)
         K = exact.posterior_.parts.cross(Xq[:5] * 1.0, executor)
         found = few.reductions(K, True, True, [DenseFeatures(Xq[:5])], executor)
         limit = exact.posterior_.parts.reductions(K, executor, var=True, cov=True, along=[DenseFeatures(Xq[:5])])
@@ -381,14 +381,14 @@ def test_distances_that_float32_cannot_hold_are_formed_in_float64():
     query[::2] += 1e5
     given = {"theta2": 2.5, "optimizer": None, "standardize": False, "random_state": 0}
     a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
-    assert not b.posterior_.parts.params.kernel.single(b.posterior_.parts.data.x)
+    assert not b.posterior_.parts.params.kernel.float32_is_safe(b.posterior_.parts.data.x)
     assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
 
 
 def test_a_kernel_without_float32_is_solved_in_float64(executor):
-    params = Params(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
+    params = Hyperparameters(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
     problem = make_problem(n=300)
-    solver = CgSolver(100, "stored", np.float32, executor, np.random.RandomState(0), Journal())
+    solver = CGSolver(100, "stored", np.float32, executor, np.random.RandomState(0), Journal())
     assert solver._covariance(problem.inputs, problem.params)[0].dtype == np.float32  # an RBF's tiles
     assert solver._covariance(problem.inputs, params)[0].dtype == np.float64
     exact = ExactSolver(300, np.float64, executor).condition(problem.inputs, params)
@@ -419,15 +419,15 @@ def test_local_variances_in_clusters_with_hardly_any_noise(kernel, executor):
     """float32 tiles would lose a quarter of the variance here: what is left of T is near the noise."""
     random = np.random.RandomState(0)
     X = 0.3 * random.randn(400, 2) + 3.0 * random.choice([-1.0, 1.0], (400, 1))
-    data = Inputs(X, DenseFeatures(np.ones((400, 1))), random.randn(400))
+    data = TrainingRows(X, DenseFeatures(np.ones((400, 1))), random.randn(400))
     for sigma_y in (0.0145, 0.03):
-        params = Params(kernel, 0.0, sigma_y)
+        params = Hyperparameters(kernel, 0.0, sigma_y)
         exact = ExactSolver(400, np.float64, executor).condition(data, params)
         x = 0.3 * random.randn(40, 2) + 3.0
         K, A = exact.cross(x, executor), np.ones((40, 1))
         truth = 1.0 - exact.reductions(K, executor, along=[DenseFeatures(A)]).along[0]
         for shared in (np.arange(0, 400, 9), np.arange(0, 400, 3)):
-            near = Neighbourhood.of(data, params, shared, executor)
+            near = LocalVariance.of(data, params, shared, executor)
             found = 1.0 - near.reductions(K, False, False, [DenseFeatures(A)], executor).along[0]
             assert (found >= truth * (1 - 1e-6)).all()
 
@@ -476,7 +476,7 @@ def test_samples_do_not_depend_on_what_was_asked_before(pair):
 def test_a_query_without_z_does_not_depend_on_its_company(pair, monkeypatch, executor):
     _, iterative, Xq = pair
     parts = iterative.posterior_.parts
-    near = Neighbourhood.of(parts.data, parts.params, np.arange(5), executor)
+    near = LocalVariance.of(parts.data, parts.params, np.arange(5), executor)
     K, A = parts.cross(Xq[:3], executor), Xq[:3].copy()
     A[1] = 0.0
     together = near.reductions(K, True, False, [DenseFeatures(A)], executor).var[1]
@@ -503,7 +503,7 @@ def test_ctrl_c_in_the_last_phase_leaves_parameters_for_a_warm_start(monkeypatch
     whole = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
     model = GPXRegressor(solver="cg", random_state=0, warm_start=True)
     with monkeypatch.context() as broken:
-        broken.setattr(CgSolver, "condition", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+        broken.setattr(CGSolver, "condition", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             model.fit(data.X, data.y)
     assert not hasattr(model, "theta_")

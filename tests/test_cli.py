@@ -747,9 +747,9 @@ def test_what_is_learned_from_many_columns_is_known_in_a_moment(tmp_path, monkey
     """The columns asked for are gathered once, and not once for every column."""
     frame = pd.DataFrame(np.arange(8000.0).reshape(2, 4000), columns=[f"c{k}" for k in range(4000)]).assign(y=[0.0, 1.0])
     frame.to_csv(tmp_path / "t.csv", index=False)
-    gather, calls = recipes.Wish.wanted.fget, []
-    monkeypatch.setattr(recipes.Wish, "wanted", property(lambda wish: calls.append(1) or gather(wish)))
-    assert len(recipes.Recipe.of(tmp_path / "t.csv", recipes.Wish("y")).features) == 4000
+    gather, calls = recipes.ColumnRoles.wanted.fget, []
+    monkeypatch.setattr(recipes.ColumnRoles, "wanted", property(lambda wish: calls.append(1) or gather(wish)))
+    assert len(recipes.TabularData.of(tmp_path / "t.csv", recipes.ColumnRoles("y")).features) == 4000
     assert len(calls) < 10
 
 

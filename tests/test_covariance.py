@@ -6,15 +6,15 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.linalg.covariance import STRIP, Covariance, Stored
-from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.linalg.covariance import STRIP, Covariance, StoredCovariance
+from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
 from problems import make_problem
 
 
 def on_pairs(data, params, executor, dtype):
-    return SparseCovariance(data, params, executor, dtype, Pairs.of(data, executor))
+    return PairCovariance(data, params, executor, dtype, Pairs.of(data, executor))
 
 
 SPARSE = ("pairs float64", "pairs float32", "tiles of sparse rows")
@@ -24,8 +24,8 @@ FORMS = {
     "tiles of sparse rows": (Covariance, np.float64),
     "recomputed float64": (Covariance, np.float64),
     "recomputed float32": (Covariance, np.float32),
-    "stored": (Stored, np.float32),
-    "stored, formed in float64": (Stored, np.float64),
+    "stored": (StoredCovariance, np.float32),
+    "stored, formed in float64": (StoredCovariance, np.float64),
 }
 SIZES = [1, 2, STRIP - 1, STRIP, 2 * STRIP + 17]
 
@@ -105,10 +105,10 @@ class TestEveryForm:
 )
 def test_kernels_that_need_float64_say_so(kernel, executor):
     problem = make_problem(n=60)
-    single = kernel.single(problem.X)
+    single = kernel.float32_is_safe(problem.X)
     assert single == (type(kernel) is not kernels.Matern12 and "0001" not in repr(kernel))
-    params = Params(kernel, 0.2, 0.3)
+    params = Hyperparameters(kernel, 0.2, 0.3)
     V = np.random.RandomState(0).randn(60, 2)
     exact = Covariance(problem.inputs, params, executor).matmul(V)
-    stored = Stored(problem.inputs, params, executor, np.float32 if single else np.float64).matmul(V)
+    stored = StoredCovariance(problem.inputs, params, executor, np.float32 if single else np.float64).matmul(V)
     assert_allclose(stored, exact, rtol=0, atol=1e-5 * np.abs(exact).max())

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpx_scale import GPXRegressor, InputError
-from gpx_scale.data.inputs import Gate
-from gpx_scale.data.stream import Print, StreamRows, source_of
+from gpx_scale.data.inputs import InputTransforms
+from gpx_scale.data.stream import ChunkChecksum, StreamRows, source_of
 from gpx_scale.datasets import synth10
 
 dask = pytest.importorskip("dask", reason="needs the [dask] extra")
@@ -245,7 +245,7 @@ def test_partitions_are_not_held_beside_their_scaled_rows(client, room, monkeypa
     monkeypatch.setattr(LastWaits, "tables", [])
     shape = ROWS, len(NAMES) + 1
     A = da.concatenate([da.from_delayed(dask.delayed(LastWaits.table)(k, 0.0), shape, float) for k in range(PARTITIONS)])
-    rows = DaskRows.open(client, partitions_of(A[:, :-1], A[:, -1], None), Gate("vectors", None, None), **HOW)
+    rows = DaskRows.open(client, partitions_of(A[:, :-1], A[:, -1], None), InputTransforms("vectors", None, None), **HOW)
     assert len(LastWaits.tables) == PARTITIONS
     assert wait_until(lambda: all(table() is None for table in LastWaits.tables))
     assert len(rows) == len(y)
@@ -323,11 +323,11 @@ def test_the_sample_is_that_of_the_same_rows_in_a_stream(client, sparse):
     if sparse:
         tables = [(sp.csr_array(np.where(A > 4.0, A, 0.0)), b) for A, b in tables]
     tables.insert(2, (tables[0][0][:0], y[:0]))
-    gate = Gate("vectors", None, None)
+    gate = InputTransforms("vectors", None, None)
     stream = StreamRows.open(source_of(lambda: iter(tables), None, None), gate, **HOW)
     rows = DaskRows.open(client, partitions_of(client.scatter(tables), None, None), gate, **HOW)
     for count in (1, 40, 100):
-        here, there = stream.sample(count), rows.sample(count)
+        here, there = stream.subset(count), rows.subset(count)
         assert_array_equal(there.y, here.y)
         for one, other in zip(here.Z.arrays, there.Z.arrays, strict=True):
             assert_array_equal(one, other)
@@ -380,20 +380,22 @@ def test_a_source_that_changes_but_is_read_once_gives_rows_that_belong_together(
     room(lambda parts: True)
     A = changing_array()
     model = DaskGPXRegressor(client, **ARGUMENTS).fit(A, A[:, 0] + 0.0)
-    sample = model._rows.sample(300)
+    sample = model._rows.subset(300)
     assert_allclose(sample.y, sample.Z.array[:, 0], atol=1e-10)  # X and y are of the same read.
 
 
 def test_a_partition_that_comes_back_without_rows_is_seen():
-    parts, gate = (X, y, None), Gate("vectors", None, None)
+    parts, gate = (X, y, None), InputTransforms("vectors", None, None)
     survey = partition_tasks.survey_partition(parts, gate, "partition 1")
     door = survey.door(gate, True, True)
     nothing = (X[:0], y[:0], None)
     with pytest.raises(InputError, match=r"partition 1 differs from the first pass \(0 rows, 1200 before\)"):
         partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, survey.prints[0])
     with pytest.raises(InputError, match=r"differs from the first pass \(1200 rows, 0 before\)"):
-        partition_tasks.scale_partition(parts, door, "partition 1", 0, True, Print.of_nothing("partition 1"))
-    assert partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, Print.of_nothing("partition 1")) is None
+        partition_tasks.scale_partition(parts, door, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
+    assert (
+        partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1")) is None
+    )
 
 
 def test_a_result_that_takes_long_to_arrive_is_not_an_error():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpx_scale import GPXRegressor, datasets
-from gpx_scale.model.hyperparameters import Prior
+from gpx_scale.model.hyperparameters import HyperparameterPrior
 from gpx_scale.optimize import search as evidence
 from problems import make_problem
 
@@ -45,7 +45,7 @@ def test_search_with_a_parameter_at_its_bound_converges():
 
 def test_prior_is_centred_at_the_start_and_holds_zero():
     params = make_problem(sigma_w=0.0).params
-    prior = Prior.around(params)
+    prior = HyperparameterPrior.around(params)
     value, slope = prior.value_and_gradient(params.theta)
     assert value == 0.0
     assert not slope.any()

@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.linalg.covariance import TILE, Covariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime import parallel as factoring
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.exact.solver import ExactSolver
@@ -51,7 +51,7 @@ def test_gradient_agrees_with_differences_of_the_oracle(problem):
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradient_of_every_kernel(name):
     problem = make_problem(n=30)
-    params = Params(KERNELS[name], 0.2, 0.3)
+    params = Hyperparameters(KERNELS[name], 0.2, 0.3)
     found = evaluate(problem.inputs, params)
     for k, h in enumerate(1e-5 * np.eye(params.theta.size)):
         moved = [params.with_theta(params.theta + e) for e in (h, -h)]
@@ -76,8 +76,8 @@ def test_tiles_fill_and_contract_like_the_whole(n):
         contracted = covariance.contract(alpha, np.tril(inverse))
     weights = np.outer(alpha, alpha) - inverse
     G = weights * (problem.Z @ problem.Z.T)
-    points = problem.params.kernel.points(problem.X)
-    along_kernel = problem.params.kernel.contract(points, points, G.copy()).sum(axis=0)
+    points = problem.params.kernel.prepare(problem.X)
+    along_kernel = problem.params.kernel.contract_gradient(points, points, G.copy()).sum(axis=0)
     along_noise = (
         2
         * weights.diagonal()
@@ -89,7 +89,7 @@ def test_tiles_fill_and_contract_like_the_whole(n):
 @pytest.mark.parametrize("name", ["rbf", "matern52 ard", "nested"])
 def test_information_is_average_information(name):
     problem = make_problem(n=30)
-    params = Params(KERNELS[name], 0.2, 0.3)
+    params = Hyperparameters(KERNELS[name], 0.2, 0.3)
     with Executor(1) as executor:
         found = ExactSolver(30, np.float64, executor).evaluate(problem.inputs, params, information=True)
 
@@ -153,7 +153,7 @@ def test_busy_cores_are_left_to_others(monkeypatch):
 
 def test_an_indefinite_kernel_is_refused():
     X = np.eye(4)
-    data = Inputs(X, DenseFeatures(np.ones((4, 1))), np.ones(4))
+    data = TrainingRows(X, DenseFeatures(np.ones((4, 1))), np.ones(4))
 
     class Indefinite(type(KERNELS["rbf"])):
         def multiply(self, a, b, out):
@@ -163,4 +163,4 @@ def test_an_indefinite_kernel_is_refused():
             return np.ones(len(points))
 
     with pytest.raises(NotPositiveDefinite, match="positive definite"):
-        evaluate(data, Params(Indefinite(1.0, 1.0), 0.0, 0.1))
+        evaluate(data, Hyperparameters(Indefinite(1.0, 1.0), 0.0, 0.1))

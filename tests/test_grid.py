@@ -12,10 +12,10 @@ from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
 from gpx_scale.datasets import Varying, synth2
 from gpx_scale.errors import SolverUnavailable
 from gpx_scale.linalg.covariance import Covariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
-from gpx_scale.solvers.low_dimensional import Extent, Low
+from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
 from test_basis import NOISE, fitted, rows_of, varying
 
 KERNELS = {
@@ -30,8 +30,8 @@ KERNELS = {
 
 def covariance_of(kernel, X, y, Z, per_length=4.0, noise=NOISE):
     data = rows_of(X, y, Z).data
-    grid = Grid.around(Extent.of(data), kernel, None, per_length)
-    return GridCovariance(data, Params(kernel, *noise), Executor(2), np.float64, Interpolated.of(grid, X))
+    grid = Grid.around(InputExtent.of(data), kernel, None, per_length)
+    return GridCovariance(data, Hyperparameters(kernel, *noise), Executor(2), np.float64, Interpolated.of(grid, X))
 
 
 def rough(n, seed=0):
@@ -287,5 +287,5 @@ def test_deviations_of_a_grid_are_not_called_bounds():
 
 def test_auto_takes_no_grid_for_a_rough_kernel():
     known = {"spans": (3000.0,), "spread": 1.0, "sharp": 1.0}
-    assert make_plan(12_000, 1, 1, low=Low(True, 1.5, **known), memory_limit="4GiB").solver == "grid"
-    assert make_plan(12_000, 1, 1, low=Low(True, 0.5, **known), memory_limit="4GiB").solver == "cg"
+    assert make_plan(12_000, 1, 1, low=InputResolution(True, 1.5, **known), memory_limit="4GiB").solver == "grid"
+    assert make_plan(12_000, 1, 1, low=InputResolution(True, 0.5, **known), memory_limit="4GiB").solver == "cg"

@@ -12,13 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 import oracle
 from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, MemoryLimitError, kernels, make_plan
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Places
+from gpx_scale.data.inputs import InputRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets import synth10
 from gpx_scale.errors import SolverUnavailable
 from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor, threads
-from gpx_scale.solvers.inducing.point_selection import Choice
+from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
 from problems import make_problem, problems
 
@@ -39,7 +39,7 @@ def some_points(problem, m):
 
 
 def solver_at(places):
-    return InducingSolver(Choice(len(places), "given", 0, places), Executor(1), Journal())
+    return InducingSolver(PointSelection(len(places), "given", 0, places), Executor(1), Journal())
 
 
 # bound
@@ -94,9 +94,9 @@ def test_slopes_by_the_points_are_those_of_finite_differences(kernel):
     rows = MemoryRows(problem.inputs)
 
     def bound(x, z):
-        return solver_at(Places(x, DenseFeatures(z))).bound(rows, params)
+        return solver_at(InputRows(x, DenseFeatures(z))).bound(rows, params)
 
-    solver = solver_at(Places(x, DenseFeatures(z)))
+    solver = solver_at(InputRows(x, DenseFeatures(z)))
     slopes = solver.slopes(rows, solver.bound(rows, params), by_points=True)
     for i, j in ((0, 0), (5, 2), (11, 1)):
         step = np.zeros_like(x)

@@ -63,7 +63,7 @@ def test_values_are_the_formulas(kernel):
     a, b = random.randn(30, 3), random.randn(20, 3)
     b[0] = a[0]  # an equal pair, where the GEMM rounds
     assert_allclose(kernel(a, b), plain(kernel, a, b), rtol=1e-12)
-    points = kernel.points(a)
+    points = kernel.prepare(a)
     assert_allclose(kernel.diagonal(points), plain(kernel, a, a).diagonal(), rtol=1e-15)
 
 
@@ -71,7 +71,7 @@ def test_contraction_is_the_derivative(kernel):
     random = np.random.RandomState(1)
     a, b, G = random.randn(15, 3), random.randn(12, 3), random.randn(15, 12)
     a[:2] = b[:2]
-    rows = kernel.contract(kernel.points(a), kernel.points(b), G.copy())
+    rows = kernel.contract_gradient(kernel.prepare(a), kernel.prepare(b), G.copy())
     for k, h in enumerate(1e-6 * np.eye(kernel.theta.size)):
         up, down = (plain(kernel.with_theta(kernel.theta + e), a, b) for e in (h, -h))
         assert_allclose(rows[:, k], (G * (up - down)).sum(axis=1) / 2e-6, rtol=1e-6, atol=1e-7)
@@ -80,7 +80,7 @@ def test_contraction_is_the_derivative(kernel):
 def test_theta_round_trip(kernel):
     assert kernel.with_theta(kernel.theta).as_dict().keys() == kernel.as_dict().keys()
     assert_allclose(kernel.with_theta(kernel.theta + 0.5).theta, kernel.theta + 0.5, rtol=1e-14)
-    assert len(kernel.labels) == kernel.theta.size
+    assert len(kernel.parameter_kinds) == kernel.theta.size
 
 
 @pytest.mark.parametrize(
@@ -131,14 +131,14 @@ def test_exponential_to_the_last_bits():
 def test_median_heuristic():
     X = np.random.RandomState(0).randn(300, 4)
     exact = np.median(cdist(X, X, "sqeuclidean")[np.triu_indices(300, 1)])
-    assert kernels.RBF().started(X).theta2 == pytest.approx(exact)
-    assert kernels.RBF().started(np.ones((5, 2))).theta2 == 1.0
-    assert kernels.RBF().started(X, ard=True).theta2 == (pytest.approx(exact),) * 4
+    assert kernels.RBF().resolved(X).theta2 == pytest.approx(exact)
+    assert kernels.RBF().resolved(np.ones((5, 2))).theta2 == 1.0
+    assert kernels.RBF().resolved(X, ard=True).theta2 == (pytest.approx(exact),) * 4
 
 
 def test_function_kernel_on_sets():
     kernel = kernels.Function(2.0, set_overlap)
-    training = kernel.training(SETS)
+    training = kernel.training_input(SETS)
     assert_allclose(kernel.tile(training[1:3], training[0:4]), 2.0 * np.array(set_overlap(SETS[1:3], SETS[:4])))
     picked = training[np.array([4, 0])]
     assert_allclose(kernel.tile(picked, picked), 2.0 * np.array(set_overlap([SETS[4], SETS[0]], [SETS[4], SETS[0]])))
@@ -159,7 +159,7 @@ def test_function_kernel_on_sets():
         (lambda: kernels.RBF() + 1.0, "only combine kernels"),
         (lambda: kernels.RBF() * kernels.Precomputed(), "takes vectors, .* takes gram"),
         (lambda: kernels.Function(1.0), "needs a callable"),
-        (lambda: kernels.RBF(1.0, (1.0, 2.0)).started(np.zeros((3, 5))), "2 entries, X has 5 columns"),
+        (lambda: kernels.RBF(1.0, (1.0, 2.0)).resolved(np.zeros((3, 5))), "2 entries, X has 5 columns"),
         (lambda: kernels.RBF()(np.zeros((2, 2))), '"median" is known only once data are seen'),
         (lambda: kernels.as_kernel("rbff"), "kernel='rbff'"),
         (lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training(SETS), r"list of shape \(1, 1\) for 5 and 5"),

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale.linalg.covariance import Covariance
-from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from gpx_scale.runtime.parallel import Executor
 from problems import make_problem
 
@@ -22,7 +22,7 @@ def case(request, executor):
     problem = make_problem(n=400)
     covariance = Covariance(problem.inputs, problem.params, executor)
     pivots = choose_pivots(covariance, request.param, np.random.RandomState(0))
-    return problem, covariance, LowRank.of(covariance, pivots)
+    return problem, covariance, LowRankPreconditioner.of(covariance, pivots)
 
 
 def dense(P):
@@ -60,7 +60,9 @@ def test_derivatives_agree_with_differences(case, executor):
     trace, pairs = P.trace_of_derivative(), P.contract_pairs(V)
     for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
         up, down = (
-            LowRank.of(Covariance(problem.inputs, problem.params.with_theta(problem.params.theta + e), executor), P.pivots)
+            LowRankPreconditioner.of(
+                Covariance(problem.inputs, problem.params.with_theta(problem.params.theta + e), executor), P.pivots
+            )
             for e in (h, -h)
         )
         assert trace[t] == pytest.approx((up.log_determinant() - down.log_determinant()) / 2e-4, rel=1e-4, abs=1e-4)
@@ -94,7 +96,7 @@ def test_rank_makes_it_closer(executor):
     covariance = Covariance(problem.inputs, problem.params, executor)
     conditions = []
     for rank in (10, 50, 150):
-        P = LowRank.of(covariance, choose_pivots(covariance, rank, np.random.RandomState(0)))
+        P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, rank, np.random.RandomState(0)))
         conditions.append(np.linalg.cond(P.solve(C)))
     assert conditions[0] > 2 * conditions[1] > 4 * conditions[2]
 
@@ -109,7 +111,7 @@ def test_rows_without_z_leave_only_the_noise(executor):
     problem = make_problem(n=30)
     data = type(problem.inputs)(problem.X, type(problem.inputs.Z)(0.0 * problem.Z), problem.y)
     covariance = Covariance(data, problem.params, executor)
-    P = LowRank.of(covariance, choose_pivots(covariance, 10, np.random.RandomState(0)))
+    P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, 10, np.random.RandomState(0)))
     V = np.ones((30, 2))
     assert P.rank == 0
     assert_allclose(P.solve(V), V / covariance.noise[:, None])

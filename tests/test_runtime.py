@@ -306,8 +306,8 @@ def test_sums_are_in_the_order_of_the_items_and_take_few_at_a_time(jobs):
         return Told(work(k)) if k == 0 else work(k)
 
     with Executor(jobs) as executor:
-        assert executor.add_up(first, items()) == list(range(40))
-        assert executor.add_up(work, []) is None
+        assert executor.sum_over(first, items()) == list(range(40))
+        assert executor.sum_over(work, []) is None
 
 
 def test_an_error_in_a_sum_ends_it_and_leaves_the_workers_usable():
@@ -318,8 +318,8 @@ def test_an_error_in_a_sum_ends_it_and_leaves_the_workers_usable():
 
     with Executor(2) as executor:
         with pytest.raises(ValueError, match="three"):
-            executor.add_up(fail, range(10))
-        assert executor.add_up(lambda k: k, range(10)) == 45
+            executor.sum_over(fail, range(10))
+        assert executor.sum_over(lambda k: k, range(10)) == 45
 
 
 FORK_WHILE_BUSY = """

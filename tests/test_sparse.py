@@ -11,17 +11,17 @@ import oracle
 from conftest import SHARED
 from gpx_scale import XZ, GPXRegressor, kernels, make_plan
 from gpx_scale.data.features import SAMPLED_ROWS, SparseFeatures
-from gpx_scale.data.inputs import Inputs
+from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.errors import InputError, MemoryLimitError, SolverUnavailable
 from gpx_scale.linalg import sparse_covariance as pairs
 from gpx_scale.linalg.covariance import Covariance
-from gpx_scale.linalg.preconditioner import LowRank, choose_pivots
-from gpx_scale.linalg.sparse_covariance import Pairs, SparseCovariance
-from gpx_scale.model.hyperparameters import Params
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
+from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.cg import solver as cg
-from gpx_scale.solvers.cg.solver import CgSolver
+from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import make_problem, problems
 
@@ -267,7 +267,7 @@ def test_every_way_to_exact_deviations(dtype, m):
 def test_the_pairs_are_those_that_share_a_feature(executor):
     for n in (1, 2, 300, 1500):
         Z = CSR(bag_of_words(n))
-        data = Inputs(np.random.RandomState(0).randn(n, 3), SparseFeatures.of(Z), np.zeros(n))
+        data = TrainingRows(np.random.RandomState(0).randn(n, 3), SparseFeatures.of(Z), np.zeros(n))
         listed = Pairs.of(data, executor)
         expected = sp.tril(CSR(Z @ Z.T), -1)
         assert len(listed) == expected.nnz
@@ -299,7 +299,7 @@ def test_strips_and_blocks_do_not_matter(executor, monkeypatch, strips):
     monkeypatch.setattr(pairs, "STRIPS", strips)
     monkeypatch.setattr(pairs, "FEWEST_PAIRS", 100)
     data = problem.sparse_inputs
-    found = SparseCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
+    found = PairCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
     assert len(found.pairs.rounds) == 16
     assert_allclose(found.matmul(V), expected, rtol=1e-11, atol=1e-11)
 
@@ -308,9 +308,9 @@ def test_strips_and_blocks_do_not_matter(executor, monkeypatch, strips):
 def test_density_is_predicted(words):
     Z = SparseFeatures.of(CSR(bag_of_words(3 * SAMPLED_ROWS, d=400, words=words)))
     true = np.count_nonzero((Z.matrix @ Z.matrix.T).toarray()) / len(Z) ** 2
-    assert true * 0.9 < Z.density < true * 1.3
+    assert true * 0.9 < Z.pair_density < true * 1.3
     with_ones = SparseFeatures.of(sp.hstack([Z.matrix, np.ones((len(Z), 1))]))
-    assert with_ones.density == 1.0
+    assert with_ones.pair_density == 1.0
 
 
 def test_rows_of_sparse_features():
@@ -319,10 +319,11 @@ def test_rows_of_sparse_features():
     for some in (slice(3, 9), slice(0, 0), np.array([7, 7, 2]), np.arange(50) % 3 == 0):
         part = rows[some]
         assert_array_equal(part.matrix.toarray(), Z[some])
-        assert_allclose(part.squared(), (Z[some] ** 2).sum(axis=1))
-        assert_allclose(part.inner(rows[some]), Z[some] @ Z[some].T)
+        assert_allclose(part.squared_norms(), (Z[some] ** 2).sum(axis=1))
+        assert_allclose(part.inner_products(rows[some]), Z[some] @ Z[some].T)
         assert_allclose(
-            part[1:3].scaled(np.arange(len(part[1:3]))).matrix.toarray(), Z[some][1:3] * np.arange(len(Z[some][1:3]))[:, None]
+            part[1:3].scale_rows(np.arange(len(part[1:3]))).matrix.toarray(),
+            Z[some][1:3] * np.arange(len(Z[some][1:3]))[:, None],
         )
 
 
@@ -366,14 +367,14 @@ def test_the_excess_is_stated_and_is_the_true_one(pair):
 
 def test_evidence_and_gradient_of_pairs_within_the_probes_noise(executor):
     X, _, Z, _, _ = text_problem(n=900)
-    params = Params(kernels.RBF(0.8, 6.0), 0.1, 0.4)
+    params = Hyperparameters(kernels.RBF(0.8, 6.0), 0.1, 0.4)
     C = oracle.covariance(oracle.rbf(0.8, 6.0), X, Z, 0.1, 0.4)
     y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
-    data = Inputs(X, SparseFeatures.of(CSR(Z)), y)
+    data = TrainingRows(X, SparseFeatures.of(CSR(Z)), y)
     exact = ExactSolver(900, np.float64, executor).evaluate(data, params, information=True)
     values, losses = [], []
     for seed in range(4):
-        solver = CgSolver(60, "pairs", np.float32, executor, np.random.RandomState(seed), Journal(), try_jacobi=seed % 2 == 0)
+        solver = CGSolver(60, "pairs", np.float32, executor, np.random.RandomState(seed), Journal(), try_jacobi=seed % 2 == 0)
         found = solver.evaluate(data, params, information=True)
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
@@ -397,11 +398,11 @@ def test_jacobi_or_pivots_whichever_is_faster(executor):
     """120 words whose weights hardly vary, and hardly any noise: as many eigenvalues of all sizes, which pivots take away."""
     n = 1500
     random, Z = np.random.RandomState(0), SparseFeatures.of(CSR(bag_of_words(n)))
-    hard = Inputs(1e-3 * random.randn(n, 1), Z, random.randn(n)), Params(kernels.RBF(1.0, 1.0), 1e-3, 0.1)
-    easy = Inputs(random.randn(n, 3), Z, random.randn(n)), Params(kernels.RBF(1.0, 6.0), 0.5, 0.5)
+    hard = TrainingRows(1e-3 * random.randn(n, 1), Z, random.randn(n)), Hyperparameters(kernels.RBF(1.0, 1.0), 1e-3, 0.1)
+    easy = TrainingRows(random.randn(n, 3), Z, random.randn(n)), Hyperparameters(kernels.RBF(1.0, 6.0), 0.5, 0.5)
     ranks = []
     for data, params in (hard, easy):
-        solver = CgSolver(600, "pairs", np.float32, executor, np.random.RandomState(0), Journal(), try_jacobi=True)
+        solver = CGSolver(600, "pairs", np.float32, executor, np.random.RandomState(0), Journal(), try_jacobi=True)
         ranks.append(solver._precondition(*solver._covariance(data, params), data.y).rank)
     assert ranks[0] > 0
     assert ranks[1] == 0
@@ -411,8 +412,8 @@ def test_jacobi_or_pivots_whichever_is_faster(executor):
 def test_low_rank_and_diagonal_residual(executor, rank):
     problem = make_problem(n=400, d=40, share=0.1)
     data = problem.sparse_inputs
-    C = SparseCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
-    P = LowRank.of(C, choose_pivots(C, rank, np.random.RandomState(0)), residual=True)
+    C = PairCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
+    P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)), residual=True)
     assert P.rank == rank
     whole = np.diag(P.D) + P.F @ P.F.T
     assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # that is the residual
@@ -691,7 +692,7 @@ def test_words_named_like_columns_and_sparse_forms_in_pairs():
 
 def test_signed_entries_that_cancel_count_as_shared():
     Z = np.tile([[1.0, 1.0], [1.0, -1.0]], (60, 1))
-    assert SparseFeatures.of(CSR(Z)).density == 1.0
+    assert SparseFeatures.of(CSR(Z)).pair_density == 1.0
 
 
 def test_samples_stay_within_the_memory_limit():

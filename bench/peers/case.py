@@ -28,7 +28,7 @@ QUICK = 10.0  # seconds; less than that is measured three times
 SIZES = ("full", "tiny", "small")  # small: what everything is run on before it counts
 
 
-class Rows(NamedTuple):
+class RowSource(NamedTuple):
     """What is learnt from and asked: X (n, p), y (n,), Xq (m, p), yq (m,); Z, Zq where they are not X; `true` weights."""
 
     X: np.ndarray
@@ -43,9 +43,9 @@ class Rows(NamedTuple):
 class Entry(Protocol):
     """`fit` learns, `answer` says what the task asks for; the task's `score` takes it."""
 
-    def fit(self, rows: Rows) -> None: ...
+    def fit(self, rows: RowSource) -> None: ...
 
-    def answer(self, rows: Rows) -> Any: ...
+    def answer(self, rows: RowSource) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Task:
     """
 
     title: str
-    data: Callable[[str], Rows]
+    data: Callable[[str], RowSource]
     error: str
-    score: Callable[[Rows, Any, Any], dict[str, float]]
+    score: Callable[[RowSource, Any, Any], dict[str, float]]
     ours: dict[str, Callable[[], Entry]]
     peers: dict[str, Callable[[], Entry]]
     counts_fit: bool = True
@@ -73,10 +73,10 @@ class Task:
         return (self.ours | self.peers)[who]()
 
 
-def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], Rows]:
+def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], RowSource]:
     """Data of `gpx_scale.datasets`, cut as in `split`: (test, train) of each size."""
 
-    def data(size: str) -> Rows:
+    def data(size: str) -> RowSource:
         from gpx_scale import datasets
 
         found = getattr(datasets, f"load_{name}")()
@@ -85,24 +85,24 @@ def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], Rows]:
     return data
 
 
-def split(X: Any, y: Any, test: int, train: int | None) -> Rows:
+def split(X: Any, y: Any, test: int, train: int | None) -> RowSource:
     """`test` rows held out, at most `train` of the others; X and y standardised by what is learnt from."""
     order = np.random.RandomState(0).permutation(len(y))
     rows, new = order[test:][:train], order[:test]
     shift, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
     scale[scale == 0] = 1.0
     X, y = (X - shift) / scale, (y - y[rows].mean()) / y[rows].std()
-    return Rows(X[rows], y[rows], X[new], y[new])
+    return RowSource(X[rows], y[rows], X[new], y[new])
 
 
-def mse(rows: Rows, predicted: Any, entry: Any) -> dict[str, float]:
+def mse(rows: RowSource, predicted: Any, entry: Any) -> dict[str, float]:
     return {"error": float(np.mean((predicted - rows.yq) ** 2))}
 
 
 def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
     """Seconds of `fit` and `answer`, peak memory, error; `compile`: how much longer our first run took than the second."""
 
-    def once(rows: Rows) -> tuple[float, float, Any, Entry]:
+    def once(rows: RowSource) -> tuple[float, float, Any, Entry]:
         entry = task.entry(who)
         start = time.perf_counter()
         entry.fit(rows)

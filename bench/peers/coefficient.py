@@ -8,40 +8,40 @@ from typing import Any
 
 import numpy as np
 
-from .case import THREADS, Rows, Task
+from .case import THREADS, RowSource, Task
 
 
-def synth(n: int) -> Callable[[str], Rows]:
+def synth(n: int) -> Callable[[str], RowSource]:
     """`synth2` of n rows, and the true coefficients in the units of the rows' y."""
 
-    def data(size: str) -> Rows:
+    def data(size: str) -> RowSource:
         from varying import data
 
         rows, query, true = data({"full": n, "tiny": 600, "small": 400}[size])
         m = min(len(query.y), len(rows.y))  # mgwr predicts at no more places than it has learnt from
-        return Rows(rows.X, rows.y, query.X[:m], query.y[:m], rows.Z, query.Z[:m], true[:m])
+        return RowSource(rows.X, rows.y, query.X[:m], query.y[:m], rows.Z, query.Z[:m], true[:m])
 
     return data
 
 
-def coefficient_error(rows: Rows, weights: np.ndarray, entry: Any) -> dict[str, float]:
+def coefficient_error(rows: RowSource, weights: np.ndarray, entry: Any) -> dict[str, float]:
     return {"error": float(np.sqrt(np.mean((weights - rows.true) ** 2)))}
 
 
 class Ours:
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
         self.model = GPXRegressor(solver="basis", random_state=0, n_jobs=THREADS).fit(rows.X, rows.y, rows.Z)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.explain(rows.Xq, rows.Zq).weights
 
 
 class GPBoost:
     """`gp_rand_coef_data` with Vecchia; coefficients at new places as differences of predictions at unit vectors."""
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         import gpboost
 
         self.model = gpboost.GPModel(
@@ -55,7 +55,7 @@ class GPBoost:
         )
         self.model.fit(y=rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         m, d = len(rows.Xq), rows.Z.shape[1]
         found = []
         for k in range(d):
@@ -70,7 +70,7 @@ class GPBoost:
 class Gwr:
     """mgwr's GWR with its golden-section search of the bandwidth."""
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from mgwr.gwr import GWR
         from mgwr.sel_bw import Sel_BW
 
@@ -79,7 +79,7 @@ class Gwr:
         self.model = GWR(places, y, Z, bandwidth, n_jobs=THREADS)
         self.fitted = self.model.fit()
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq, rows.Zq[:, 1:], self.fitted.scale, self.fitted.resid_response).params
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, loaded, mse
+from .case import THREADS, RowSource, Task, loaded, mse
 
 
 class Explained:
@@ -16,18 +16,18 @@ class Explained:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import compare
 
         self.method = getattr(compare, self.name)(n_jobs=THREADS, random_state=0).fit(rows.X, rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         if self.name == "GPX":
             return self.method.model_.explain(rows.Xq).weights * rows.Xq
         return self.method.contributions(rows.Xq)
 
 
-def unfaithful(rows: Rows, contributions: np.ndarray, entry: Explained) -> dict[str, Any]:
+def unfaithful(rows: RowSource, contributions: np.ndarray, entry: Explained) -> dict[str, Any]:
     """1 - faithfulness, and the error of what is explained."""
     from gpx_scale import metrics
 

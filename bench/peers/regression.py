@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, loaded, mse
+from .case import THREADS, RowSource, Task, loaded, mse
 
 EVALUATIONS = 100  # at most, of GPyTorch's L-BFGS, which ends by its own tolerances
 
@@ -24,25 +24,25 @@ def median_length(X: np.ndarray) -> float:
 class Ours:
     """Plain regression: one feature that is 1, and no noise in its weight."""
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
         model = GPXRegressor(sigma_w=0.0, solver="exact", random_state=0, n_jobs=THREADS)
         self.model = model.fit(rows.X, rows.y, np.ones((len(rows.X), 1)))
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq, np.ones((len(rows.Xq), 1)), return_std=True)[0]
 
 
 class ScikitLearn:
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
         kernel = ConstantKernel() * RBF(median_length(rows.X)) + WhiteKernel()
         self.model = GaussianProcessRegressor(kernel).fit(rows.X, rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq, return_std=True)[0]
 
 
@@ -53,7 +53,7 @@ class GPyTorch:
     def __init__(self, weights: bool = False, cholesky: bool = True) -> None:
         self.weights, self.cholesky = weights, cholesky
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         import gpytorch
         import torch
 
@@ -92,7 +92,7 @@ class GPyTorch:
 
         return gpytorch.settings.max_cholesky_size(10**6 if self.cholesky else 800)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         import torch
 
         self.model.eval()
@@ -103,15 +103,15 @@ class GPyTorch:
             return found.mean.double().numpy()
 
 
-def synth(size: str) -> Rows:
+def synth(size: str) -> RowSource:
     from gpx_scale import datasets
 
     n, m = {"full": (20_000, 1000), "tiny": (1200, 50), "small": (1200, 50)}[size]
     data = datasets.synth10(n + m)
-    return Rows(data.X[:n], data.y[:n], data.X[n:], data.y[n:])
+    return RowSource(data.X[:n], data.y[:n], data.X[n:], data.y[n:])
 
 
-def points(rows: Rows) -> int:
+def points(rows: RowSource) -> int:
     """500 inducing points for both sides, fewer of few rows."""
     return min(500, len(rows.y) // 10)
 
@@ -120,13 +120,13 @@ class OursWeights:
     def __init__(self, solver: str) -> None:
         self.solver = solver
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
         model = GPXRegressor(solver=self.solver, n_inducing=points(rows), random_state=0, n_jobs=THREADS)
         self.model = model.fit(rows.X, rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq, return_std=True)[0]
 
 
@@ -136,7 +136,7 @@ class Sparse:
     def __init__(self, evaluations: int) -> None:
         self.evaluations = evaluations
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         import torch
 
         from large import Sgpr
@@ -145,7 +145,7 @@ class Sparse:
         torch.set_num_threads(THREADS)  # Sgpr has set its own
         self.model.minimise(min(self.evaluations, len(rows.y) // 200))  # few, where it only has to run
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq)
 
 

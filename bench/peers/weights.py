@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from .case import THREADS, Rows, Task, loaded, mse
+from .case import THREADS, RowSource, Task, loaded, mse
 
 GIVEN = {"theta1": 0.23, "theta2": 23.7, "sigma_w": 0.003, "sigma_y": 0.062}
 CHECKED = 50  # queries whose deviations are compared with the formula
 
 
 class Ours:
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
         self.model = GPXRegressor(random_state=0, n_jobs=THREADS).fit(rows.X, rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.explain(rows.Xq).prediction
 
     def evidence(self) -> float:
@@ -30,7 +30,7 @@ class Ours:
 
 
 class Authors:
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         import torch
         from gpx import GPXRegressor
 
@@ -39,7 +39,7 @@ class Authors:
         self.model.model.kernel_obj.base_kernel.lengthscale = 8.0
         self.model.fit(rows.X, rows.y, rows.X)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         mean, _, _, covariance = self.model.predict(rows.Xq, rows.Xq, return_weights=True)
         np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         return np.ravel(mean)
@@ -52,16 +52,16 @@ class Authors:
             return -inner.neg_log_likelihood(inner.X_tr, inner.Y_tr, inner.Z_tr, inner._ZZ).item()
 
 
-def with_evidence(rows: Rows, predicted: np.ndarray, entry: Any) -> dict[str, float]:
+def with_evidence(rows: RowSource, predicted: np.ndarray, entry: Any) -> dict[str, float]:
     return mse(rows, predicted, entry) | {"evidence": entry.evidence()}
 
 
-def queries(size: str) -> Rows:
+def queries(size: str) -> RowSource:
     from gpx_scale import datasets
 
     n, m = {"full": (5000, 1000), "tiny": (300, 20), "small": (300, 20)}[size]
     data = datasets.synth10(n + m)
-    return Rows(data.X[:n], data.y[:n], data.X[n:], data.y[n:])
+    return RowSource(data.X[:n], data.y[:n], data.X[n:], data.y[n:])
 
 
 class OursAsked:
@@ -70,12 +70,12 @@ class OursAsked:
     def __init__(self, certified: bool = False) -> None:
         self.certified = certified
 
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
         self.model = GPXRegressor(optimizer=None, standardize=False, n_jobs=THREADS, **GIVEN).fit(rows.X, rows.y)
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         from gpx_scale.runtime.parallel import Executor, threads
 
         x, posterior = self.model._query(rows.Xq, None)[0], self.model.posterior_
@@ -86,7 +86,7 @@ class OursAsked:
 
 
 class AuthorsAsked:
-    def fit(self, rows: Rows) -> None:
+    def fit(self, rows: RowSource) -> None:
         import torch
         from gpx import GPXRegressor
 
@@ -100,7 +100,7 @@ class AuthorsAsked:
         inner.train_initialize(X, y, X)
         inner.prepare_eval()
 
-    def answer(self, rows: Rows) -> np.ndarray:
+    def answer(self, rows: RowSource) -> np.ndarray:
         import torch
 
         Xq = torch.as_tensor(rows.Xq, dtype=torch.double)
@@ -109,7 +109,7 @@ class AuthorsAsked:
         return covariance.diagonal(dim1=1, dim2=2).sqrt().numpy()
 
 
-def off_formula(rows: Rows, std: np.ndarray, entry: Any) -> dict[str, float]:
+def off_formula(rows: RowSource, std: np.ndarray, entry: Any) -> dict[str, float]:
     """Deviations beside sqrt(theta1 + sigma_w^2 - diag(B^T C^-1 B)), formed densely: median of |excess|, and least excess."""
     from scipy.linalg import cho_factor, cho_solve
     from scipy.spatial.distance import cdist

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from .errors import InputError
 from .runtime.arguments import probability, real_array, whole
-from .runtime.files import needed, written_whole
+from .runtime.files import atomic_write, import_optional
 from .runtime.journal import FitReport
 
 
@@ -183,7 +183,7 @@ class Explanation:
         Names of features are those of the data, and `to_csv` of the frame writes them as they are. A spreadsheet runs a name
         that begins with =, +, - or @ as a formula: check names that others have chosen before you pass such a file on.
         """
-        pd = needed("pandas", "files")
+        pd = import_optional("pandas", "files")
         if wide:
             make = pd.DataFrame.sparse.from_spmatrix if sp.issparse(self.contributions) else pd.DataFrame
             frame = make(self.contributions, columns=self.feature_names)
@@ -226,7 +226,7 @@ class Explanation:
         document = {"format": "gpx_scale explanation", "version": 1, "target": self.target_name, "level": level}
         text = json.dumps(document | {"samples": samples}, allow_nan=False, indent=1)
         if path is not None:
-            with written_whole(path) as beside:
+            with atomic_write(path) as beside:
                 beside.write_text(text, encoding="utf-8")
         return text
 
@@ -236,7 +236,7 @@ class Explanation:
 
         words : `data` are the words of each sample instead of numbers, as `shap.plots.text` takes them.
         """
-        shap = needed("shap", "bench")
+        shap = import_optional("shap", "bench")
         bounds = {}
         if self.contributions_std is not None:
             names = ("lower_bounds", "upper_bounds")

@@ -30,9 +30,9 @@ from .solvers.grid.interpolation import (
     must_be_smooth,
     points_of,
     points_per_length,
-    resolved,
+    resolves,
 )
-from .solvers.low_dimensional import Extent, Low, must_be_low
+from .solvers.low_dimensional import InputExtent, InputResolution, must_be_low
 from .solvers.neighborhood import SHARED
 
 INDUCING = ("inducing", "nystrom")  # two names for one
@@ -49,7 +49,7 @@ INDUCING_SUBSET = 2_000  # of the exact search that `inducing` starts from
 SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
 GRID_RANK, GRID_COARSEST = 1_000, 0.6  # of the preconditioner at most; share of the points that should be
 BASIS_SUBSET = 1_000  # of the exact search that length scales come from
-ANY = Low()  # a smooth kernel of vectors
+ANY = InputResolution()  # a smooth kernel of vectors
 PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
 
 
@@ -92,8 +92,8 @@ class Plan:
     share: float = 1.0
     density: float = 1.0
     stream: bool = False
-    extent: Extent | None = field(default=None, repr=False, compare=False)
-    again: Callable[[Low], Plan] | None = field(default=None, repr=False, compare=False)
+    extent: InputExtent | None = field(default=None, repr=False, compare=False)
+    again: Callable[[InputResolution], Plan] | None = field(default=None, repr=False, compare=False)
 
     @property
     def provisional(self) -> bool:
@@ -146,7 +146,7 @@ def make_plan(
     n_inducing: int = 1000,
     stream: bool = False,
     n_basis: int | str = "auto",
-    low: Low | None = ANY,
+    low: InputResolution | None = ANY,
 ) -> Plan:
     """Choose solver, precision, form of C and rank for n rows, p columns of X, d of Z; `gram`: a kernel function's matrix is
     kept; `density` of ZZ^T for a sparse Z (d is then the entries a row); `radial`: k is a function of distance alone;
@@ -177,7 +177,7 @@ def make_plan(
     """
     given = dict(locals())
 
-    def again(low: Low) -> Plan:
+    def again(low: InputResolution) -> Plan:
         """The same with length scales."""
         return make_plan(**{**given, "low": low})
 
@@ -245,7 +245,9 @@ def make_plan(
     return _inducing_plan(n, p, d, reason, limit, jobs, points, stream)
 
 
-def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stream: bool, count: int | None, low: Low) -> Plan:
+def _basis_plan(
+    n: int, p: int, d: int, reason: str, limit: int, jobs: int, stream: bool, count: int | None, low: InputResolution
+) -> Plan:
     subset, reasons = min(n, BASIS_SUBSET), [reason]
     search = exact_bytes(subset, p, d, 8, jobs) + 8 * (p + 2 * d + 4) * (0 if stream else n)
     counts = np.full(p, count) if count is not None else None
@@ -267,7 +269,7 @@ def _basis_plan(n: int, p: int, d: int, reason: str, limit: int, jobs: int, stre
 
 
 def _grid_plan(
-    n: int, p: int, d: int, reason: str, limit: int, jobs: int, count: int | None, rank: int | str, low: Low
+    n: int, p: int, d: int, reason: str, limit: int, jobs: int, count: int | None, rank: int | str, low: InputResolution
 ) -> Plan:
     """A grid as fine as memory allows, down to GRID_COARSEST of what it should be; then less rank."""
     subset, reasons = min(n, BASIS_SUBSET), [reason]
@@ -278,7 +280,7 @@ def _grid_plan(
         within(needed, limit, "the grid solver's search on a subset")
         reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
         return replace(Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons), subset=subset, count=count)
-    shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolved(low, share)] if count is None else [1.0]
+    shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(low, share)] if count is None else [1.0]
     ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank == "auto" and r >= SMALLEST_RANK)]
     for share, rank_used in ((a, b) for b in ranks for a in shares):
         points = points_of(low, share) if count is None else np.full(p, count)

@@ -7,9 +7,9 @@ import sys
 from typing import Annotated
 
 from .. import __version__
-from ..data.table_files import PLAIN, Way
+from ..data.table_files import PLAIN, TextFormat
 from ..estimator.regressor import GPXRegressor
-from .column_roles import Wish
+from .column_roles import ColumnRoles
 from .options import typer
 
 UTF8 = PLAIN.encoding
@@ -45,17 +45,17 @@ def names_in(text: str) -> tuple[str, ...]:
     return found
 
 
-def wish_of(target: str | None, x: str, z: str, text: str | None, drop: str) -> Wish:
+def wish_of(target: str | None, x: str, z: str, text: str | None, drop: str) -> ColumnRoles:
     if text is not None and (x or z):
         raise typer.BadParameter("--text takes the place of --x and --z")
-    return Wish(target, names_in(x), names_in(z), text, names_in(drop))
+    return ColumnRoles(target, names_in(x), names_in(z), text, names_in(drop))
 
 
-def way_of(separator: str | None, encoding: str) -> Way:
+def way_of(separator: str | None, encoding: str) -> TextFormat:
     separator = "\t" if separator == "\\t" else separator
     if separator is not None and len(separator) != 1:
         raise typer.BadParameter(f"--sep {separator!r}: give one character")
-    return Way(separator, encoding)
+    return TextFormat(separator, encoding)
 
 
 def is_watched() -> bool:

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from ..data.features import DenseFeatures
-from ..data.table_files import PLAIN, Way, header_of, listed, must_have
+from ..data.table_files import PLAIN, TextFormat, header_of, listed, must_have
 from ..errors import InputError
 from .tables import DATE, MOST_LEVELS, NUMBER, Column, Table, looks_like, read_table
 
@@ -28,7 +28,7 @@ SAMPLE = 50_000  # rows, of a table that is read in chunks, that words are taken
 
 
 @dataclass(frozen=True)
-class Wish:
+class ColumnRoles:
     """Which columns: `x` the kernel sees, `z` explain. Of neither: all for both. Of x alone: z are the others; of z alone: x
     are all. Or `text`, a column of documents."""
 
@@ -38,7 +38,7 @@ class Wish:
     text: str | None = None
     drop: tuple[str, ...] = ()
 
-    def among(self, names: list[str], file: str) -> Wish:
+    def among(self, names: list[str], file: str) -> ColumnRoles:
         """The same with every column named."""
         target, text = self.target, self.text
         x, z, drop = (tuple(dict.fromkeys(some)) for some in (self.x, self.z, self.drop))
@@ -55,7 +55,7 @@ class Wish:
             if not some or not z:
                 raise InputError(f"{file} has no columns to explain by: it has {listed(names)}")
             x = x or some
-        return Wish(target, x, z, text, drop)
+        return ColumnRoles(target, x, z, text, drop)
 
     @property
     def wanted(self) -> list[str]:
@@ -63,7 +63,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TabularData:
     """A table to learn from: its target and other columns, and the transformers that make x and z of those."""
 
     table: Table
@@ -72,7 +72,7 @@ class Recipe:
     transformers: dict[str, Any]
 
     @classmethod
-    def of(cls, path: Any, wish: Wish, way: Way = PLAIN, hold: int | None = None) -> Recipe:
+    def of(cls, path: Any, wish: ColumnRoles, way: TextFormat = PLAIN, hold: int | None = None) -> TabularData:
         wish = wish.among(header_of(path, way), Path(path).name)
         if len(wish.wanted) > MOST_COLUMNS:
             raise InputError(
@@ -196,7 +196,7 @@ def text_column(model: Any) -> str | None:
     return next((name for name, column in asked_by(model).items() if column.kind == "text"), None)
 
 
-def table_for(model: Any, path: Any, way: Way = PLAIN, also: str | None = None) -> Table:
+def table_for(model: Any, path: Any, way: TextFormat = PLAIN, also: str | None = None) -> Table:
     """A file with the columns of a fitted model (and `also` a number, where the file has it); differences are named."""
     asked, names = asked_by(model), header_of(path, way)
     lacking = [name for name in asked if name not in names]

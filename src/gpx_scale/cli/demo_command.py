@@ -9,7 +9,7 @@ from ..errors import InputError
 from ..metrics import Accuracy
 from ..plots.style import pyplot
 from ..report.page import Section, write_report
-from ..runtime.files import written_whole
+from ..runtime.files import atomic_write
 from .app import app, is_watched
 from .demos import DEMOS
 from .fit_commands import measured
@@ -40,7 +40,7 @@ def demo(
         made = DEMOS[which](int(is_watched()))
         sections.append(made.section)
         figure = made.draw()
-        with written_whole(out / f"{which}.png") as beside:
+        with atomic_write(out / f"{which}.png") as beside:
             figure.savefig(beside, dpi=110)
         plt.close(figure)
         print(f"{made.section.title}\n{made.section.explanation.fit_report}\n  held out        {_held_out(made.section)}\n")

@@ -16,7 +16,7 @@ from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
 from .app import UTF8, app, model_of, remark, way_of, wish_of
-from .column_roles import Recipe
+from .column_roles import TabularData
 from .options import (
     Ard,
     Data,
@@ -71,7 +71,7 @@ def fit(
     Example: `gpx-scale fit houses.csv --target price --x lon,lat --z size,age --out houses.gpx`
     """
     apart(out, data)
-    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
     model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed).set_params(checkpoint=checkpoint)
     X, y, transformers = recipe.data()
     model.set_params(**transformers).fit(X, y)
@@ -110,7 +110,7 @@ def evaluate(
 
     Example: `gpx-scale evaluate houses.csv --target price --folds 10`
     """
-    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize)
+    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize)
     if recipe.table.rows < 2 * folds:
         raise InputError(f"{recipe.table.rows} rows are too few for {folds} folds: two rows a fold, at least")
     X, y, transformers = recipe.data()
@@ -168,7 +168,7 @@ def plan(
 
     Example: `gpx-scale plan houses.csv --target price`
     """
-    recipe = Recipe.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
     X, y, transformers = recipe.data()
     model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0).set_params(verbose=0, **transformers)
     found = model.plan(X, y)

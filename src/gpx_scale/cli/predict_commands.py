@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..estimator.regressor import GPXRegressor, load
 from ..explanation import Explanation, between
 from ..report.page import Section, write_report
-from ..runtime.files import needed
+from ..runtime.files import import_optional
 from .app import UTF8, app, way_of
 from .column_roles import count_seen, table_for, text_column
 from .options import Data, Encoding, Level, Model, Separator, typer
@@ -36,7 +36,7 @@ def predict(
     Example: `gpx-scale predict houses.gpx new.csv --out predictions.csv`
     """
     writable_table(out, model, data)
-    pandas, fitted = needed("pandas", "cli"), loaded(model)
+    pandas, fitted = import_optional("pandas", "cli"), loaded(model)
     pieces = []
     for frame in table_for(fitted, data, way_of(sep, encoding)).chunks():
         mean, std = fitted.predict(frame[list(fitted.feature_names_in_)], return_std=True)
@@ -81,7 +81,7 @@ def explain(
         next(found).to_json(out, level=level)
         print(f"explanations: {out}")
         return
-    pandas, frames, start = needed("pandas", "cli"), [], 1
+    pandas, frames, start = import_optional("pandas", "cli"), [], 1
     for explanation in found:
         frame = explanation.to_frame(wide=wide, level=level)
         if wide:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from ..data.table_files import CHUNK, PLAIN, Way, frames, header_of, is_parquet, listed, must_have
+from ..data.table_files import CHUNK, PLAIN, TextFormat, frames, header_of, is_parquet, listed, must_have
 from ..errors import InputError
 from ..plan import CG_ROWS
-from ..runtime.files import needed, writable, written_whole
+from ..runtime.files import atomic_write, import_optional, writable
 
 HELD_ROWS = CG_ROWS  # where `auto` goes over to sums
 MOST_LEVELS = 1000  # of a category; more are not counted
@@ -42,7 +42,7 @@ class Table:
     """The columns asked for, in the order of the file; `held` are all rows where they are few."""
 
     path: Path
-    way: Way
+    way: TextFormat
     columns: dict[str, Column]
     rows: int
     held: Any
@@ -65,7 +65,7 @@ class Table:
             inside = rows[(rows >= start) & (rows < start + len(frame))]
             found.append(frame.iloc[inside - start])
             start += len(frame)
-        return needed("pandas", "cli").concat(found, ignore_index=True)
+        return import_optional("pandas", "cli").concat(found, ignore_index=True)
 
 
 # reading
@@ -74,7 +74,7 @@ class Table:
 def read_table(
     path: Any,
     wanted: Sequence[str] | None = None,
-    way: Way = PLAIN,
+    way: TextFormat = PLAIN,
     kinds: dict[str, str] | None = None,
     hold: int | None = None,
 ) -> Table:
@@ -99,7 +99,7 @@ def read_table(
                 kept = [*kept, _typed(frame, found)] if rows <= hold else None
     if not rows:
         raise InputError(f"{path.name} has columns ({listed(names)}) and no rows")
-    held = None if kept is None else needed("pandas", "cli").concat(kept, ignore_index=True)
+    held = None if kept is None else import_optional("pandas", "cli").concat(kept, ignore_index=True)
     return Table(path, way, found, rows, held)
 
 
@@ -133,7 +133,7 @@ def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "
     texts = values.astype(str)
     if column.kind == "text":
         return
-    number = needed("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
+    number = import_optional("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
     if typed and isinstance(first, str):
         number = np.zeros_like(number)
     at = int((~number).argmax())
@@ -172,7 +172,7 @@ def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
 def _typed(frame: Any, columns: dict[str, Column]) -> Any:
     number = {name for name in frame.columns if columns[name].kind == "number"}
     typed = {name: frame[name].astype(float) if name in number else frame[name].astype(str).astype(object) for name in frame}
-    return needed("pandas", "cli").DataFrame(typed)
+    return import_optional("pandas", "cli").DataFrame(typed)
 
 
 # writing
@@ -227,7 +227,7 @@ def apart(out: Path, *inputs: Path) -> Path:
 
 
 def write_table(frame: Any, out: Path) -> None:
-    with written_whole(out) as beside:
+    with atomic_write(out) as beside:
         _writer(out)(frame, beside)
 
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import InputError
 from ..runtime.arguments import positive, whole
-from ..runtime.files import needed
+from ..runtime.files import import_optional
 from .gaussian_process import GPR
 from .method import Method, asked, dense, fitted, training
 
@@ -32,7 +32,7 @@ class _Agnostic(Method):
     random_state: Any
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> _Agnostic:
-        needed(self.package, "bench")
+        import_optional(self.package, "bench")
         X, y, Z = training(X, y, Z if self.encode else None)
         self.model_ = fitted(self.model, GPR(n_jobs=self.n_jobs, random_state=self.random_state), X, y)
         self._seed = check_random_state(self.random_state).randint(2**31)
@@ -102,7 +102,7 @@ class LIME(_Agnostic):
         self._X = X
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
-        lime, found = needed("lime.lime_tabular", "bench"), np.zeros(rows.shape)
+        lime, found = import_optional("lime.lime_tabular", "bench"), np.zeros(rows.shape)
         settings = {"discretize_continuous": self.quartiles, "kernel_width": self.kernel_width, "random_state": self._seed}
         explainer = lime.LimeTabularExplainer(self._X, mode="regression", **settings)
         how = {"num_features": rows.shape[1], "num_samples": self.num_samples}
@@ -112,7 +112,7 @@ class LIME(_Agnostic):
         return found if self.quartiles else found / explainer.scaler.scale_  # lime's slopes are of standardised columns
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
-        lime, found = needed("lime.lime_text", "bench"), np.zeros(rows.shape)
+        lime, found = import_optional("lime.lime_text", "bench"), np.zeros(rows.shape)
         explainer = lime.LimeTextExplainer(random_state=self._seed)
         for row, out in zip(rows, found, strict=True):
             words = [f"w{column}" for column in np.flatnonzero(row)]  # a bag is a text of its columns' numbers
@@ -172,7 +172,7 @@ class SHAP(_Agnostic):
             return
         centres = whole(self.background, "background", least=1)
         if not self.encode:
-            self._background = needed("shap", "bench").kmeans(X, min(centres, len(np.unique(X, axis=0))))
+            self._background = import_optional("shap", "bench").kmeans(X, min(centres, len(np.unique(X, axis=0))))
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
         return self._values(self.model_.predict, self._background, rows)
@@ -181,7 +181,7 @@ class SHAP(_Agnostic):
         return self._values(lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))), np.zeros((1, rows.shape[1])), rows)
 
     def _values(self, predict: Callable[[np.ndarray], np.ndarray], background: Any, rows: np.ndarray) -> np.ndarray:
-        explainer = needed("shap", "bench").KernelExplainer(predict, background)
+        explainer = import_optional("shap", "bench").KernelExplainer(predict, background)
         state = np.random.get_state()  # noqa: NPY002 (shap draws from the global generator)
         np.random.seed(self._seed)  # noqa: NPY002
         try:

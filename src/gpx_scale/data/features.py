@@ -40,31 +40,31 @@ class Features(abc.ABC):
     def astype(self, dtype: Any) -> Any: ...
 
     @abc.abstractmethod
-    def squared(self) -> np.ndarray:
+    def squared_norms(self) -> np.ndarray:
         """|z_i|^2;  (n,)."""
 
     @abc.abstractmethod
-    def inner(self, other: Any) -> np.ndarray:
+    def inner_products(self, other: Any) -> np.ndarray:
         """<z_i, z'_j> with rows of the same form;  (n, m) dense."""
 
     @abc.abstractmethod
-    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """K Z;  (m, n) -> (m, d)."""
 
     @abc.abstractmethod
-    def times(self, A: np.ndarray) -> np.ndarray:
+    def right_multiply(self, A: np.ndarray) -> np.ndarray:
         """Z A;  (d, c) -> (n, c)."""
 
     @abc.abstractmethod
-    def scaled(self, a: np.ndarray) -> Any:
+    def scale_rows(self, a: np.ndarray) -> Any:
         """diag(a) Z;  (n,) -> (n, d)."""
 
     @abc.abstractmethod
-    def row_dot(self, W: np.ndarray) -> np.ndarray:
+    def row_dots(self, W: np.ndarray) -> np.ndarray:
         """w_i . z_i;  (n, d) -> (n,)."""
 
     @abc.abstractmethod
-    def spread(self, K: np.ndarray) -> np.ndarray:
+    def columns_times(self, K: np.ndarray) -> np.ndarray:
         """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
 
     def __len__(self) -> int:
@@ -96,28 +96,28 @@ class DenseFeatures(Features):
     def arrays(self) -> list[np.ndarray]:
         return [self.array]
 
-    def squared(self) -> np.ndarray:
+    def squared_norms(self) -> np.ndarray:
         return np.einsum("ij,ij->i", self.array, self.array)
 
-    def inner(self, other: DenseFeatures) -> np.ndarray:
+    def inner_products(self, other: DenseFeatures) -> np.ndarray:
         return self.array @ other.array.T
 
     def columns(self, which: slice) -> np.ndarray:
         return self.array[:, which]
 
-    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         return executor.matmul(K, self.array)
 
-    def times(self, A: np.ndarray) -> np.ndarray:
+    def right_multiply(self, A: np.ndarray) -> np.ndarray:
         return self.array @ A
 
-    def scaled(self, a: np.ndarray) -> DenseFeatures:
+    def scale_rows(self, a: np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array * a[:, None])
 
-    def row_dot(self, W: np.ndarray) -> np.ndarray:
+    def row_dots(self, W: np.ndarray) -> np.ndarray:
         return (W * self.array).sum(axis=1)
 
-    def spread(self, K: np.ndarray) -> np.ndarray:
+    def columns_times(self, K: np.ndarray) -> np.ndarray:
         return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
 
 
@@ -187,7 +187,7 @@ class SparseFeatures(Features):
     def astype(self, dtype: Any) -> SparseFeatures:
         return SparseFeatures(self.pointers, self.indices, self.values.astype(dtype, copy=False), self.d)
 
-    def squared(self) -> np.ndarray:
+    def squared_norms(self) -> np.ndarray:
         return np.asarray(self.with_values(self.values[self.span] ** 2).sum(axis=1), dtype=float).ravel()
 
     @cached_property
@@ -198,24 +198,24 @@ class SparseFeatures(Features):
         sparse_loops.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
         return starts, rows, values
 
-    def inner(self, other: SparseFeatures) -> np.ndarray:
+    def inner_products(self, other: SparseFeatures) -> np.ndarray:
         """An addition for every feature that two rows share."""
         out = np.empty((len(self), len(other)), self.values.dtype)
         sparse_loops.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
         return out
 
-    def combine(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         Z = self.matrix
         return np.concatenate(executor.map(lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // executor.n_jobs)))))
 
-    def times(self, A: np.ndarray) -> np.ndarray:
+    def right_multiply(self, A: np.ndarray) -> np.ndarray:
         return self.matrix @ A
 
-    def scaled(self, a: np.ndarray) -> SparseFeatures:
+    def scale_rows(self, a: np.ndarray) -> SparseFeatures:
         each = np.repeat(a, self.counts)
         return SparseFeatures(self.pointers - self.pointers[0], self.indices[self.span], self.values[self.span] * each, self.d)
 
-    def row_dot(self, W: np.ndarray) -> np.ndarray:
+    def row_dots(self, W: np.ndarray) -> np.ndarray:
         """w_i . z_i, W dense (n, d) or the values at this very pattern (entries,);  -> (n,)."""
         at_pattern = W if W.ndim == 1 else W[self.entry_rows, self.indices[self.span]]
         return np.bincount(self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self))
@@ -225,11 +225,11 @@ class SparseFeatures(Features):
         """The row that each entry is in;  (entries,)."""
         return np.repeat(np.arange(len(self)), self.counts)
 
-    def spread(self, K: np.ndarray) -> np.ndarray:
+    def columns_times(self, K: np.ndarray) -> np.ndarray:
         return K[:, None, :] * self.matrix.T.toarray()
 
     @cached_property
-    def density(self) -> float:
+    def pair_density(self) -> float:
         """Share of the pairs of rows that share a feature, predicted: 1 - prod_l (1 - p_l^2), p_l the share of rows with l;
         confirmed on SAMPLED_ROWS rows (and two standard errors), as uneven lengths make it less;  in [0, 1]."""
         shares = np.diff(self.by_feature[0]) / len(self)
@@ -238,13 +238,13 @@ class SparseFeatures(Features):
         predicted = -np.expm1(np.log1p(-(shares**2)).sum())
         sample = self[np.unique(np.linspace(0, len(self) - 1, min(len(self), SAMPLED_ROWS)).astype(int))]
         sample, whole = (replace(some, values=np.abs(some.values)) for some in (sample, self))  # a product may cancel
-        met = sum(np.count_nonzero(sample.inner(whole[rows]), axis=1) for rows in slices(len(self), 4096)) / len(self)
+        met = sum(np.count_nonzero(sample.inner_products(whole[rows]), axis=1) for rows in slices(len(self), 4096)) / len(self)
         if len(sample) == len(self):
             return float(np.mean(met))
         return float(min(predicted, np.mean(met) + 2.0 * np.std(met) / np.sqrt(len(sample))))
 
 
-def repeated(row: np.ndarray, like: Features) -> Features:
+def repeat_row(row: np.ndarray, like: Features) -> Features:
     """One z, (d,), for every row of `like`, in its form."""
     if isinstance(like, DenseFeatures):
         return DenseFeatures(np.broadcast_to(row, like.shape))

@@ -80,7 +80,7 @@ def take(A: Any, rows: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Places:
+class InputRows:
     """Rows behind the door, in the engine's units: x for the kernel, Z (n, d)."""
 
     x: Any
@@ -90,27 +90,27 @@ class Places:
         return len(self.Z)
 
     def __getitem__(self, rows: Any) -> Any:
-        return Places(self.x[rows], self.Z[rows])
+        return InputRows(self.x[rows], self.Z[rows])
 
 
 @dataclass(frozen=True)
-class Inputs(Places):
+class TrainingRows(InputRows):
     """Training data: such rows and their y (n,)."""
 
     y: np.ndarray
 
-    def __getitem__(self, rows: Any) -> Inputs:
-        return Inputs(self.x[rows], self.Z[rows], self.y[rows])
+    def __getitem__(self, rows: Any) -> TrainingRows:
+        return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])
 
 
 # the door
 
 
 @dataclass(frozen=True)
-class Gate:
+class InputTransforms:
     """The transformers, fitted, and what the kernel takes: checks of everything but scale."""
 
-    takes: str
+    input_kind: str
     x_transformer: Any
     z_transformer: Any
 
@@ -122,19 +122,19 @@ class Gate:
 
     def check(self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
         raw, is_z = matrix_of(z, name, like=sparse[1]), x is z
-        if self.takes == "vectors":
+        if self.input_kind == "vectors":
             x = raw if is_z else matrix_of(x, "X", like=sparse[0])
         else:
-            x = bounded(matrix_of(x, "X", like=False), "the Gram matrix") if self.takes == "gram" else _objects(x)
+            x = bounded(matrix_of(x, "X", like=False), "the Gram matrix") if self.input_kind == "gram" else _objects(x)
         _same_length(x, raw)
         return x, raw, z
 
 
 @dataclass(frozen=True)
-class Door:
+class Preprocessor:
     """What `fit` learned of the inputs, and the way for queries: `enter`."""
 
-    gate: Gate
+    gate: InputTransforms
     separate: bool
     z_columns: list[Any] | None
     n_z: int
@@ -164,7 +164,7 @@ class Door:
             raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
         if raw.shape[1] != self.n_z:
             raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
-        if self.gate.takes == "vectors" and x.shape[1] != self.scaling.x_shift.size:
+        if self.gate.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
             raise InputError(f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
 
     def scaled_target(self, y: Any, n: int) -> np.ndarray:
@@ -176,18 +176,18 @@ class Door:
 
     def scaled(self, x: Any, raw: Any, standardize: bool = True) -> tuple[Any, Features]:
         """What came through the gate, in the engine's units."""
-        if self.gate.takes == "vectors":
+        if self.gate.input_kind == "vectors":
             x = self.scaling.x(x)
             must_be_moderate(x, "X", standardize)
         Z = self.scaling.z(raw)
         must_be_moderate(Z, "Z", standardize)
         return x, Z
 
-    def training(self, x: Any, raw: Any, y: np.ndarray, standardize: bool = True) -> Inputs:
+    def training(self, x: Any, raw: Any, y: np.ndarray, standardize: bool = True) -> TrainingRows:
         """The same of rows to fit on."""
         y = self.scaling.y(y)
         must_be_moderate(y, "y", standardize)
-        return Inputs(*self.scaled(x, raw, standardize), y)
+        return TrainingRows(*self.scaled(x, raw, standardize), y)
 
 
 def open_door(
@@ -195,38 +195,38 @@ def open_door(
     y: Any,
     Z: Any,
     *,
-    takes: str,
+    input_kind: str,
     x_transformer: Any = None,
     z_transformer: Any = None,
     standardize: bool = True,
     fit_intercept: bool = False,
-) -> tuple[Door, Inputs]:
+) -> tuple[Preprocessor, TrainingRows]:
     """Fit the transformers, check everything, learn the scaling; returns the door, and the data in the engine's units."""
     X, Z = unpack(X, Z)
-    if Z is None and z_transformer is None and takes != "vectors":
-        raise InputError(f"this kernel takes {takes}: give the readable features as Z= (or a z_transformer)")
+    if Z is None and z_transformer is None and input_kind != "vectors":
+        raise InputError(f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)")
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
     z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
-    gate = Gate(takes, x_transformer, z_transformer)
+    gate = InputTransforms(input_kind, x_transformer, z_transformer)
     x, raw, z = gate.check(x, z, "X" if Z is None else "Z")
     y = target_of(y)
-    if takes == "gram":
+    if input_kind == "gram":
         if x.shape[0] != x.shape[1] or not symmetric(x):
             raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
         x = x.copy()  # it is kept, and the caller may write to it
     _same_length(x, raw, y)
-    vectors = x if takes == "vectors" else None
+    vectors = x if input_kind == "vectors" else None
     scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
     door = door_for(gate, Z, x, raw, z, scaling)
     return door, door.training(x, raw, y, standardize)
 
 
-def door_for(gate: Gate, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Door:
+def door_for(gate: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
     if scaling.has_units_apart():
         raise InputError("weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z")
     names = _feature_names(z, gate.z_transformer, raw.shape[1])
-    sparse = gate.takes == "vectors" and sp.issparse(x), sp.issparse(raw)
-    return Door(gate, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
+    sparse = gate.input_kind == "vectors" and sp.issparse(x), sp.issparse(raw)
+    return Preprocessor(gate, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..runtime.parallel import Executor, slices
 from .features import DenseFeatures, Features, SparseFeatures
-from .inputs import Inputs
+from .inputs import TrainingRows
 
 BLOCK = 1024  # rows: from 512 to 2,048, an evaluation differs by less than 10% (m = 500 and 1,000)
 Tell = Callable[[int, int], None]  # rows done, rows in all
@@ -25,18 +25,18 @@ def nobody(done: int, rows: int) -> None:
     """Who is told of progress where nobody asks."""
 
 
-class Rows(abc.ABC):
+class RowSource(abc.ABC):
     """A set of rows that passes are made over."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
 
     @abc.abstractmethod
-    def sample(self, count: int) -> Inputs:
+    def subset(self, count: int) -> TrainingRows:
         """The `count` rows (or all) of the least keys, in their order: a smaller sample is part of a larger one."""
 
     @abc.abstractmethod
-    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
+    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
         """sum of task(block) over all rows;  one pass."""
 
     @abc.abstractmethod
@@ -45,26 +45,26 @@ class Rows(abc.ABC):
 
 
 @dataclass(frozen=True)
-class MemoryRows(Rows):
+class MemoryRows(RowSource):
     """Rows in memory."""
 
-    data: Inputs
+    data: TrainingRows
     seed: int = 0
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def sample(self, count: int) -> Inputs:
+    def subset(self, count: int) -> TrainingRows:
         return self.data[least(keys(0, len(self.data), self.seed), count)]
 
-    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
-        return executor.add_up(task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), tell))
+    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
+        return executor.sum_over(task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), tell))
 
     def arrays(self, kernel: Any) -> list[np.ndarray]:
         return [*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)]
 
 
-def told(blocks: Iterable[Inputs], rows: int, tell: Tell) -> Iterator[Inputs]:
+def told(blocks: Iterable[TrainingRows], rows: int, tell: Tell) -> Iterator[TrainingRows]:
     done = 0
     for block in blocks:
         yield block
@@ -95,9 +95,9 @@ def least(keys: np.ndarray, count: int) -> np.ndarray:
 # blocks
 
 
-def blocks_of(chunks: Iterable[Inputs], size: int = BLOCK) -> Iterator[Inputs]:
+def blocks_of(chunks: Iterable[TrainingRows], size: int = BLOCK) -> Iterator[TrainingRows]:
     """The rows of all chunks, cut anew into blocks of `size` (the last one of what is left)."""
-    waiting: list[Inputs] = []
+    waiting: list[TrainingRows] = []
     have = 0
     for chunk in chunks:
         at = 0
@@ -112,12 +112,12 @@ def blocks_of(chunks: Iterable[Inputs], size: int = BLOCK) -> Iterator[Inputs]:
         yield joined(waiting)
 
 
-def joined(parts: list[Inputs]) -> Inputs:
+def joined(parts: list[TrainingRows]) -> TrainingRows:
     """One below the other."""
     if len(parts) == 1:
         return parts[0]
     x = [part.x for part in parts]
-    return Inputs(
+    return TrainingRows(
         stacked(x) if isinstance(x[0], SparseFeatures) else np.concatenate(x),
         stacked([part.Z for part in parts]),
         np.concatenate([part.y for part in parts]),

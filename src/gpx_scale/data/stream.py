@@ -26,14 +26,14 @@ from ..runtime.arguments import real_array
 from ..runtime.files import path_of
 from ..runtime.parallel import Executor, slices
 from .checks import target_of
-from .inputs import Door, Gate, Inputs, count_rows, door_for, take, unpack
-from .row_source import Rows, Tell, blocks_of, keys, least, nobody, told
+from .inputs import InputTransforms, Preprocessor, TrainingRows, count_rows, door_for, take, unpack
+from .row_source import RowSource, Tell, blocks_of, keys, least, nobody, told
 from .scaling import Columns, Scaling
-from .table_files import CHUNK, SUFFIXES, Way, common_columns, frames, is_table, listed
+from .table_files import CHUNK, SUFFIXES, TextFormat, common_columns, frames, is_table, listed
 
 NPZ = ".npz"
 READ = (NPZ, *SUFFIXES)
-FROM_PYTHON = Way(
+FROM_PYTHON = TextFormat(
     separator_remedy="Then write it with commas, or give fit a function that yields (X, y) of what pandas reads with sep={!r}",
     encoding_remedy="write it as UTF-8, or give fit a function that yields (X, y) of what pandas reads with encoding=",
 )
@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 Source = Callable[[], Iterator[Chunk]]
 
 
-def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, takes: str = "vectors") -> Source | None:
+def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, input_kind: str = "vectors") -> Source | None:
     """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams if
     it has more rows than `streamed_from`."""
     if hasattr(X, "__next__"):
@@ -66,7 +66,7 @@ def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, takes: str = "ve
         return lambda: _yielded(X)
     inner, z = unpack(X, Z)
     mapped = [len(A) for A in (inner, z) if isinstance(A, np.memmap)]
-    if not mapped or takes != "vectors" or mapped[0] <= streamed_from:
+    if not mapped or input_kind != "vectors" or mapped[0] <= streamed_from:
         return None
     target = y.reshape(-1) if getattr(y, "shape", ())[1:] == (1,) and hasattr(y, "reshape") else y
     if y is None or {count_rows(A) for A in (inner, z, target) if A is not None} != set(mapped[:1]):
@@ -184,7 +184,9 @@ class Raw(NamedTuple):
     separate: Any
 
 
-def through(gate: Gate, chunk: Chunk, start: int | None, sparse: tuple[bool | None, bool | None] = (None, None)) -> Raw:
+def through(
+    gate: InputTransforms, chunk: Chunk, start: int | None, sparse: tuple[bool | None, bool | None] = (None, None)
+) -> Raw:
     """Checked; an error names the chunk, and the row where a number is missing. `start` rows come before; None: not known."""
     X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
     with named(chunk, lambda: _where((X, Z, chunk.y), start)):
@@ -222,7 +224,7 @@ def _where(arrays: tuple[Any, ...], start: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class Print:
+class ChunkChecksum:
     """By which a chunk is known again, in later passes."""
 
     name: str
@@ -230,7 +232,7 @@ class Print:
     checksum: bytes
 
     @classmethod
-    def of(cls, name: str, raw: Raw) -> Print:
+    def of(cls, name: str, raw: Raw) -> ChunkChecksum:
         seen = hashlib.blake2b(digest_size=8)
         A: Any
         for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
@@ -239,11 +241,11 @@ class Print:
         return cls(name, len(raw.y), seen.digest())
 
     @classmethod
-    def of_nothing(cls, name: str) -> Print:
+    def of_nothing(cls, name: str) -> ChunkChecksum:
         """Return that of a chunk without rows."""
         return cls(name, 0, b"")
 
-    def must_be(self, before: Print) -> None:
+    def must_be(self, before: ChunkChecksum) -> None:
         if (self.rows, self.checksum) != (before.rows, before.checksum):
             what = f"{self.rows} rows, {before.rows} before" if self.rows != before.rows else "other numbers"
             raise InputError(f"{self.name} differs from the first pass ({what}): it must bring the same rows every time")
@@ -261,7 +263,7 @@ class Survey:
     sample: tuple[Any, Any, np.ndarray]
     first: Raw
     keep: int
-    prints: list[Print]
+    prints: list[ChunkChecksum]
 
     @classmethod
     def of(cls, name: str, raw: Raw, start: int, keep: int, seed: int) -> Survey:
@@ -269,7 +271,7 @@ class Survey:
         at = least(row_keys, keep)
         columns = Columns.of(raw.x), Columns.of(raw.Z), Columns.of(raw.y[:, None])
         sample = raw.x[at], raw.Z[at], raw.y[at]
-        return cls(len(raw.y), *columns, row_keys[at], sample, _head(raw), keep, [Print.of(name, raw)])
+        return cls(len(raw.y), *columns, row_keys[at], sample, _head(raw), keep, [ChunkChecksum.of(name, raw)])
 
     def __iadd__(self, other: Survey) -> Survey:
         try:
@@ -288,7 +290,7 @@ class Survey:
             self.keys, self.sample = both[at], (x, Z, y)
         return self
 
-    def door(self, gate: Gate, standardize: bool, fit_intercept: bool) -> Door:
+    def door(self, gate: InputTransforms, standardize: bool, fit_intercept: bool) -> Preprocessor:
         scaling = Scaling.from_columns(self.x, self.z, self.y, standardize, fit_intercept)
         head = self.first
         return door_for(gate, head.separate, head.x, head.Z, head.z, scaling)
@@ -318,20 +320,20 @@ def same_columns(first: Raw, other: Raw) -> None:
             raise InputError(f"columns are {list(names[1])} here and {list(names[0])} in the first chunk")
 
 
-def gate_for(takes: str, x_transformer: Any, z_transformer: Any) -> Gate:
+def gate_for(input_kind: str, x_transformer: Any, z_transformer: Any) -> InputTransforms:
     """Transformers that need no fitting, or are fitted: what fits to all rows would need them all."""
-    if takes != "vectors":
-        raise InputError(f"a stream needs vectors, and this kernel takes {takes}")
+    if input_kind != "vectors":
+        raise InputError(f"a stream needs vectors, and this kernel takes {input_kind}")
     for name, transformer in (("x_transformer", x_transformer), ("z_transformer", z_transformer)):
         if hasattr(transformer, "transform"):
             try:
                 check_is_fitted(transformer)
             except NotFittedError:
                 raise InputError(f"{name} is not fitted: fit it to a sample of the stream's rows before") from None
-    return Gate(takes, x_transformer, z_transformer)
+    return InputTransforms(input_kind, x_transformer, z_transformer)
 
 
-def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> Iterator[Inputs]:
+def chunks_through(door: Preprocessor, source: Source, check: Callable[[Any], None]) -> Iterator[TrainingRows]:
     """Behind a door that is known; `check` knows the names of X's columns."""
     for chunk, raw, _ in read_through(door.gate, source, (door.sparse_x, door.sparse_z)):
         with named(chunk):
@@ -341,7 +343,7 @@ def chunks_through(door: Door, source: Source, check: Callable[[Any], None]) -> 
         yield inputs
 
 
-def read_through(gate: Gate, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
+def read_through(gate: InputTransforms, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
     """One pass: chunks that have rows, these through the gate, and how many came before."""
     start = 0
     for chunk in source():
@@ -355,17 +357,17 @@ def read_through(gate: Gate, source: Source, sparse: Any = (None, None)) -> Iter
 
 
 @dataclass(frozen=True)
-class SurveyedRows(Rows):
+class SurveyedRows(RowSource):
     """Rows that are elsewhere: of which one pass has learned the door and a sample."""
 
     survey: Survey
-    door: Door
+    door: Preprocessor
     standardize: bool
 
     def __len__(self) -> int:
         return self.survey.rows
 
-    def sample(self, count: int) -> Inputs:
+    def subset(self, count: int) -> TrainingRows:
         at = least(self.survey.keys, count)
         x, Z, y = self.survey.sample
         return self.door.training(x[at], Z[at], y[at], self.standardize)
@@ -382,7 +384,15 @@ class StreamRows(SurveyedRows):
 
     @classmethod
     def open(
-        cls, source: Source, gate: Gate, *, keep: int, seed: int, standardize: bool, fit_intercept: bool, tell: Tell = nobody
+        cls,
+        source: Source,
+        gate: InputTransforms,
+        *,
+        keep: int,
+        seed: int,
+        standardize: bool,
+        fit_intercept: bool,
+        tell: Tell = nobody,
     ) -> StreamRows:
         """After one pass that surveys all chunks."""
         survey: Survey | None = None
@@ -397,15 +407,15 @@ class StreamRows(SurveyedRows):
             raise InputError("the stream has no rows")
         return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source)
 
-    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
-        return executor.add_up(task, told(blocks_of(self._chunks()), len(self), tell))
+    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
+        return executor.sum_over(task, told(blocks_of(self._chunks()), len(self), tell))
 
-    def _chunks(self) -> Iterator[Inputs]:
+    def _chunks(self) -> Iterator[TrainingRows]:
         expected, seen = iter(self.survey.prints), 0
         for chunk, raw, start in read_through(self.door.gate, self.source, (self.door.sparse_x, self.door.sparse_z)):
             if (before := next(expected, None)) is None:
                 raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
-            Print.of(chunk.name, raw).must_be(before)
+            ChunkChecksum.of(chunk.name, raw).must_be(before)
             with named(chunk):
                 inputs = self.door.training(raw.x, raw.Z, raw.y, self.standardize)
             seen = start + len(raw.y)

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..runtime.files import needed
+from ..runtime.files import import_optional
 
 CHUNK = 65_536  # This many rows of a file are in memory at once; ten columns of numbers then take 5 MB.
 SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 LONG_ROWS = "Length of header"  # This is how pandas begins its warning that it drops the ends of rows.
 
 
-class Way(NamedTuple):
+class TextFormat(NamedTuple):
     """How a text file is read, and what an error tells the user to do where it is separated or encoded otherwise."""
 
     separator: str | None = None
@@ -34,7 +34,7 @@ class Way(NamedTuple):
     encoding_remedy: str = "give --encoding, such as latin-1"
 
 
-PLAIN = Way()
+PLAIN = TextFormat()
 
 
 def is_table(path: Path) -> bool:
@@ -46,7 +46,7 @@ def is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(".parquet")
 
 
-def header_of(path: Any, way: Way = PLAIN) -> list[str]:
+def header_of(path: Any, way: TextFormat = PLAIN) -> list[str]:
     """Return the names of a file's columns; a name that is missing, or is there twice, is an InputError."""
     path = Path(path)
     if not path.is_file():
@@ -73,7 +73,7 @@ def header_of(path: Any, way: Way = PLAIN) -> list[str]:
     return names
 
 
-def common_columns(files: Sequence[Path], target: str, way: Way = PLAIN) -> list[str]:
+def common_columns(files: Sequence[Path], target: str, way: TextFormat = PLAIN) -> list[str]:
     """Return the columns of the first file, which every other one must have, too; their order may differ."""
     columns: list[str] = []
     for file in files:
@@ -101,7 +101,7 @@ def index_of(path: Path) -> list[str]:
     return [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]  # A range is stored as a dict.
 
 
-def frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str], rows: int = CHUNK) -> Generator[Any]:
+def frames(path: Path, way: TextFormat, columns: list[str], kinds: dict[str, str], rows: int = CHUNK) -> Generator[Any]:
     """Yield these columns of a file, in this order, as frames of at most so many rows; none of them is empty.
 
     kinds: the dtypes that columns of a text file are read as; pandas infers those of the others, chunk by chunk.
@@ -116,7 +116,7 @@ def frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str], rows
             names = header_of(path, way)
             blank = len(names) > 1  # In a table of one column, an empty line is a value that is missing.
             how = {"names": names, "header": 0, "skip_blank_lines": blank, **_how(path, way)}
-            found = needed("pandas", "files").read_csv(path, dtype=kinds, chunksize=rows, **how)
+            found = import_optional("pandas", "files").read_csv(path, dtype=kinds, chunksize=rows, **how)
     with closing(found):  # type: ignore[type-var]
         while True:
             with readable(path, way):
@@ -129,10 +129,10 @@ def frames(path: Path, way: Way, columns: list[str], kinds: dict[str, str], rows
 
 
 def _parquet(path: Path) -> Any:
-    return needed("pyarrow.parquet", "files").ParquetFile(path)
+    return import_optional("pyarrow.parquet", "files").ParquetFile(path)
 
 
-def _first_line(path: Path, way: Way) -> list[str]:
+def _first_line(path: Path, way: TextFormat) -> list[str]:
     """Return the fields of the first line that is not blank; pandas would take ten seconds where there are 200,000 of them."""
     opened = gzip.open if path.name.lower().endswith(".gz") else open
     with opened(path, "rt", encoding=way.encoding, newline="") as lines:
@@ -142,13 +142,13 @@ def _first_line(path: Path, way: Way) -> list[str]:
     raise ValueError("it has no columns")
 
 
-def _how(path: Path, way: Way) -> dict[str, Any]:
+def _how(path: Path, way: TextFormat) -> dict[str, Any]:
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
     return {"sep": way.separator or ("\t" if tabbed else ","), "encoding": way.encoding, "index_col": False}
 
 
 @contextmanager
-def readable(path: Path, way: Way = PLAIN) -> Iterator[None]:
+def readable(path: Path, way: TextFormat = PLAIN) -> Iterator[None]:
     """Turn every error of a reader into an InputError that names the file; rows longer than the header are an error, too."""
     try:
         with warnings.catch_warnings():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
-from ..runtime.files import writable, written_whole
+from ..runtime.files import atomic_write, writable
 from . import formats
 from .csv_table import Table, content_digest, read_table, write_table
 from .download import at_mirror, fetch, reason
@@ -179,7 +179,7 @@ def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
     found = _digest(source, table)
     if found != source.sha256:
         raise _mismatch(source, url, found, f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA")
-    with written_whole(cached) as beside:
+    with atomic_write(cached) as beside:
         write_table(beside, table)
     return table
 

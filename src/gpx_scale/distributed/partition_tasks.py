@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..data.inputs import Door, Gate, Inputs, take
+from ..data.inputs import InputTransforms, Preprocessor, TrainingRows, take
 from ..data.row_source import MemoryRows, joined, keys, least
-from ..data.stream import Chunk, Print, Survey, is_empty, named, through
+from ..data.stream import Chunk, ChunkChecksum, Survey, is_empty, named, through
 from ..errors import InputError
 from ..runtime.memory import available_memory
 from ..runtime.parallel import Executor, threads
@@ -65,7 +65,7 @@ def has_room(parts: Any) -> bool:
     return bool(left >= (1.0 - HELD_SHARE) * limit)
 
 
-def survey_partition(parts: Any, gate: Gate, name: str, start: int | None = None) -> Survey | None:
+def survey_partition(parts: Any, gate: InputTransforms, name: str, start: int | None = None) -> Survey | None:
     """Return the survey of a partition without a sample, because its rows depend on the number of rows before them."""
     chunk = Chunk(name, *parts)
     return None if is_empty(chunk) else Survey.of(name, through(gate, chunk, start), 0, 0, 0)
@@ -76,23 +76,23 @@ def rows_of_survey(survey: Survey | None) -> int:
 
 
 def scale_partition(
-    parts: Any, door: Door, name: str, start: int | None, standardize: bool, before: Print | None = None
-) -> Inputs | None:
+    parts: Any, door: Preprocessor, name: str, start: int | None, standardize: bool, before: ChunkChecksum | None = None
+) -> TrainingRows | None:
     """Return the rows behind the door; they must be those that the survey saw `before`, if there was one."""
     chunk = Chunk(name, *parts)
     if is_empty(chunk):
         if before is not None:
-            Print.of_nothing(name).must_be(before)
+            ChunkChecksum.of_nothing(name).must_be(before)
         return None
     raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
     if before is not None:
-        Print.of(name, raw).must_be(before)
+        ChunkChecksum.of(name, raw).must_be(before)
     with named(chunk):
         door.must_match(raw.x, raw.Z, raw.separate)
         return door.training(raw.x, raw.Z, raw.y, standardize)
 
 
-def rows_of_inputs(data: Inputs | None) -> int:
+def rows_of_inputs(data: TrainingRows | None) -> int:
     return 0 if data is None else len(data)
 
 
@@ -101,11 +101,11 @@ class Sample:
     """The rows with the smallest keys, behind the door; samples of partitions add up to a sample of all rows."""
 
     keys: np.ndarray
-    data: Inputs
+    data: TrainingRows
     keep: int
 
     @classmethod
-    def of(cls, data: Inputs | None, start: int, keep: int, seed: int) -> Sample | None:
+    def of(cls, data: TrainingRows | None, start: int, keep: int, seed: int) -> Sample | None:
         if data is None:
             return None
         row_keys = keys(start, len(data), seed)
@@ -129,12 +129,12 @@ def _keep_freed_memory() -> None:
         mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
 
 
-def sum_over(task: Callable[[Inputs], Any], data: Inputs | None) -> Any:
+def sum_over(task: Callable[[TrainingRows], Any], data: TrainingRows | None) -> Any:
     if data is None:
         return None
     _keep_freed_memory()
     with threads(1), Executor(1) as executor:
-        return MemoryRows(data).add_up(task, executor)
+        return MemoryRows(data).sum_over(task, executor)
 
 
 def add_together(parts: list[Any]) -> Any:

@@ -18,9 +18,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.inputs import Gate, Inputs, unpack
+from ..data.inputs import InputTransforms, TrainingRows, unpack
 from ..data.row_source import Tell, least, nobody
-from ..data.stream import Print, Survey, SurveyedRows
+from ..data.stream import ChunkChecksum, Survey, SurveyedRows
 from ..errors import GPXError, InputError
 from ..estimator.regressor import GPXRegressor
 from ..runtime.parallel import Executor
@@ -250,7 +250,7 @@ class DaskRows(SurveyedRows):
         cls,
         client: Any,
         partitions: list[Any],
-        gate: Gate,
+        gate: InputTransforms,
         *,
         keep: int,
         seed: int,
@@ -266,7 +266,7 @@ class DaskRows(SurveyedRows):
             tell(survey.rows, survey.rows)
             door = survey.door(gate, standardize, fit_intercept)
             prints = {one.name: one for one in survey.prints}
-            before = [prints.get(name, Print.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
+            before = [prints.get(name, ChunkChecksum.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
             starts = [int(start) for start in np.cumsum([0, *(one.rows for one in before[:-1])])]
             sent = client.submit(itself, door, pure=False)
             scaled = [
@@ -284,10 +284,10 @@ class DaskRows(SurveyedRows):
             drawn = result_of(client, tree(client, samples))
         return cls(survey, door, standardize, client, inputs, homes, drawn)
 
-    def sample(self, count: int) -> Inputs:
+    def subset(self, count: int) -> TrainingRows:
         return self.drawn.data[least(self.drawn.keys, count)]
 
-    def add_up(self, task: Callable[[Inputs], Any], executor: Executor, tell: Tell = nobody) -> Any:
+    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
         with dask.config.set(LARGE):
             sent = self.client.submit(itself, task, pure=False)
             sums = [
@@ -301,7 +301,7 @@ class DaskRows(SurveyedRows):
         return found
 
 
-def surveyed(client: Any, partitions: list[Any], homes: list[str], gate: Gate) -> tuple[Survey, list[Any]]:
+def surveyed(client: Any, partitions: list[Any], homes: list[str], gate: InputTransforms) -> tuple[Survey, list[Any]]:
     """Return the survey of all partitions, and each partition: a future where its worker holds it, else not yet computed."""
     count, sent = len(partitions), client.submit(itself, gate, pure=False)
 

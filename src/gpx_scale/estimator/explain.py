@@ -11,7 +11,7 @@ from ..data.features import Features, SparseFeatures
 from ..data.scaling import Scaling, finite
 from ..errors import InputError
 from ..explanation import Explanation
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..runtime.arguments import real_array
 from ..solvers.posterior import Moments
 
@@ -47,7 +47,7 @@ def assemble(
     raw_z: np.ndarray,
     baseline: np.ndarray,
     scaling: Scaling,
-    params: Params,
+    params: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
     """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
@@ -79,7 +79,7 @@ def assemble(
 
 
 def assemble_sparse(
-    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Params, known: dict[str, Any]
+    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Hyperparameters, known: dict[str, Any]
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
@@ -115,7 +115,7 @@ def checked_names(names: Sequence[str], d: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def _deviations(moments: Moments, scaling: Scaling, params: Params) -> dict[str, Any]:
+def _deviations(moments: Moments, scaling: Scaling, params: Hyperparameters) -> dict[str, Any]:
     """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}

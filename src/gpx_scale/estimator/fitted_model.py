@@ -12,13 +12,13 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.features import Features, SparseFeatures, repeated
-from ..data.inputs import Door, remember_columns
-from ..data.row_source import Rows
+from ..data.features import Features, SparseFeatures, repeat_row
+from ..data.inputs import Preprocessor, remember_columns
+from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
 from ..fitting.searches import make_solver
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..persistence.model_file import write_state
 from ..plan import Plan
 from ..runtime.arguments import flag, one_of, whole
@@ -26,19 +26,19 @@ from ..runtime.journal import FitReport, Journal
 from ..runtime.memory import chunk_bytes, parse_memory, within
 from ..runtime.parallel import Executor, threads
 from ..solvers.contract import Evidence
-from ..solvers.posterior import Ask, Moments, Posterior
+from ..solvers.posterior import MomentRequest, Moments, Posterior
 from .explain import assemble, assemble_sparse, baseline_vector, checked_names, must_be_near
 
 NOT_KEPT = ("callbacks", "checkpoint", "_rows", "client")
 
 
-class Answers:
+class FittedModel:
     """Of an estimator that has a door, parameters, a plan and a posterior."""
 
-    _door: Door
-    _params: Params
+    _door: Preprocessor
+    _params: Hyperparameters
     _plan: Plan
-    _rows: Rows | None
+    _rows: RowSource | None
     posterior_: Posterior
     solver_: str
     fit_report_: FitReport
@@ -60,8 +60,8 @@ class Answers:
             raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
         x, features, _ = self._query(X, Z)
         scale = self._door.scaling.y_scale
-        moments = self._answer(x, features, Ask(return_std, weights=False), [features] if return_std else [])
-        mean = self._door.scaling.prediction(features.row_dot(moments.mean))
+        moments = self._answer(x, features, MomentRequest(return_std, weights=False), [features] if return_std else [])
+        mean = self._door.scaling.prediction(features.row_dots(moments.mean))
         if return_cov:
             with self._engine() as (executor, _):
                 joint = self.posterior_.joint(x, features, executor, parse_memory(self.memory_limit))
@@ -93,7 +93,7 @@ class Answers:
         dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.
         """
         x, features, raw = self._query(X, Z)
-        return self._explain(x, features, raw, Ask(std, cov, dense=dense), baseline, feature_names)
+        return self._explain(x, features, raw, MomentRequest(std, cov, dense=dense), baseline, feature_names)
 
     def training_explanation(
         self,
@@ -111,10 +111,10 @@ class Answers:
             )
         data = self.posterior_.parts.data
         raw = self._door.scaling.raw_z(data.Z)
-        return self._explain(data.x, data.Z, raw, Ask(std, cov, own=True, dense=dense), baseline, feature_names)
+        return self._explain(data.x, data.Z, raw, MomentRequest(std, cov, own=True, dense=dense), baseline, feature_names)
 
     def _explain(
-        self, x: Any, features: Features, raw: Any, ask: Ask, baseline: Any, names: Sequence[str] | None
+        self, x: Any, features: Features, raw: Any, ask: MomentRequest, baseline: Any, names: Sequence[str] | None
     ) -> Explanation:
         one_of(ask.std, (True, False, "certified", "samples"), "std")
         flag(ask.cov, "cov"), flag(ask.dense, "dense")
@@ -132,13 +132,13 @@ class Answers:
         if ask.dense or not sparse:
             needed = (72 if sparse else 24) * m * d * (d if ask.cov else 1)
             within(needed, parse_memory(self.memory_limit), f"explaining {m} rows by {d} weights each")
-        along = [features, repeated(scaling.z_row(base), features)] if ask.std else []
+        along = [features, repeat_row(scaling.z_row(base), features)] if ask.std else []
         moments = self._answer(x, features, ask, along)
         if isinstance(features, SparseFeatures) and not ask.dense:
             return assemble_sparse(moments, features, scaling, self._params, known)
         return assemble(moments, raw.toarray() if sp.issparse(raw) else raw, base, scaling, self._params, known)
 
-    def _answer(self, x: Any, features: Features, ask: Ask, along: Sequence[Features]) -> Moments:
+    def _answer(self, x: Any, features: Features, ask: MomentRequest, along: Sequence[Features]) -> Moments:
         with self._engine() as (executor, chunk):
             return self.posterior_.answer(x, features, ask, along, executor, chunk, parse_memory(self.memory_limit))
 
@@ -173,7 +173,7 @@ class Answers:
         found, scale = self._evaluate(self._params, True), self._door.scaling.y_scale
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
-    def _evaluate(self, params: Params, gradient: bool) -> Evidence:
+    def _evaluate(self, params: Hyperparameters, gradient: bool) -> Evidence:
         parts, plan = self.posterior_.parts, self._plan
         data = parts.data if parts.keeps_rows else self._rows
         if data is None and not parts.answers_for(params):
@@ -221,14 +221,14 @@ class Answers:
 
     def _compare_columns(self, X: Any) -> None:
         """Names and number of X's columns must be those of `fit`."""
-        if self._params.kernel.takes == "vectors":
+        if self._params.kernel.input_kind == "vectors":
             remember_columns(self, X, reset=False)
 
     def _query(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
         check_is_fitted(self)
         self._compare_columns(X)
         x, features, raw = self._door.enter(X, Z)
-        return self._params.kernel.queries(x, self._plan.n), features, raw
+        return self._params.kernel.query_input(x, self._plan.n), features, raw
 
     @contextmanager
     def _engine(self) -> Iterator[tuple[Executor, int]]:

@@ -14,27 +14,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from ..data.features import Features, SparseFeatures
-from ..data.inputs import Door, Inputs, Places, name_of, open_door, remember_columns
-from ..data.row_source import MemoryRows, Rows, blocks_of
+from ..data.inputs import InputRows, Preprocessor, TrainingRows, name_of, open_door, remember_columns
+from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, chunks_through, gate_for, source_of
 from ..errors import InputError, SolverUnavailable
 from ..fitting.checkpoint import checked_path
 from ..fitting.searches import Search, make_solver
 from ..kernels import as_kernel
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..optimize.search import Optimum
 from ..persistence.model_file import check_model, read_state
 from ..plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows, streamed_from
 from ..runtime.arguments import flag, moderate, one_of, whole
 from ..runtime.journal import FitReport, Journal, undone_on_failure
 from ..runtime.parallel import Executor
-from ..solvers.inducing.point_selection import Choice, count_of
-from ..solvers.low_dimensional import Low
+from ..solvers.inducing.point_selection import PointSelection, count_of
+from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
-from .fitted_model import Answers
+from .fitted_model import FittedModel
 
 
-class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
+class GPXRegressor(FittedModel, RegressorMixin, BaseEstimator):
     """Gaussian process regression with local explanation: y = w(x) . z + noise, every w_l(x) drawn from a GP over x.
 
     One locally linear model gives the prediction and its explanation, both with uncertainty. Hyperparameters maximise
@@ -196,7 +196,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    _rows: Rows | None = None
+    _rows: RowSource | None = None
 
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Estimate the hyperparameters and condition on the data.
@@ -225,7 +225,7 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         keeps."""
         if not hasattr(self, "posterior_"):
             return self._fit(X, y, Z, "basis" if self.solver == "basis" else "inducing")
-        if self._params.kernel.takes == "gram":
+        if self._params.kernel.input_kind == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
         with undone_on_failure(self), self._engine() as (executor, _):
             parts = self._points_of(self.posterior_.parts, executor)
@@ -246,20 +246,20 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             return parts
         self._plan = self._plan_for(self._door, parts.data, self._params.kernel, "inducing")
         choice = self._choice(self._plan, self._door, self._params.kernel)
-        rows = MemoryRows(replace(parts.data, x=self._params.kernel.rows(parts.data.x)))
+        rows = MemoryRows(replace(parts.data, x=self._params.kernel.sliceable(parts.data.x)))
         return make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
 
     def _more(self, X: Any, y: Any, Z: Any, task: Any, executor: Executor) -> Any:
         """The sum of a task over rows, for a model that stands; None without rows."""
         kernel, door = self._params.kernel, self._door
-        source = source_of(X, y, Z, takes=kernel.takes)
+        source = source_of(X, y, Z, input_kind=kernel.input_kind)
         if source is None:
             self._compare_columns(X)
             x, features, _ = door.enter(X, Z)
-            chunks = iter([Inputs(kernel.rows(x), features, door.scaled_target(y, len(features)))])
+            chunks = iter([TrainingRows(kernel.sliceable(x), features, door.scaled_target(y, len(features)))])
         else:
             chunks = chunks_through(door, source, self._compare_columns)
-        return executor.add_up(task, blocks_of(chunks))
+        return executor.sum_over(task, blocks_of(chunks))
 
     def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
         self._check_arguments()
@@ -277,24 +277,24 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     def _receive(
         self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
-    ) -> tuple[Door, Any, Plan]:
+    ) -> tuple[Preprocessor, Any, Plan]:
         """Data behind the door: Inputs, or for inducing points Rows, which may be elsewhere."""
         scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
         survey = self._elsewhere(X, y, Z, solver, kernel)
         if survey is not None:
             count = whole(count_of(self.inducing_points, self.n_inducing), "n_inducing", least=1)
             make_plan(1, 1, 1, solver=solver, dtype=self.dtype, stream=True)  # refused before anything is read
-            gate = gate_for(kernel.takes, self.x_transformer, self.z_transformer)
+            gate = gate_for(kernel.input_kind, self.x_transformer, self.z_transformer)
             with journal.phase("survey of the rows"):
                 rows = survey(gate, keep=sample_rows(count), seed=self._seed(random), tell=journal.passed, **scale)
             remember_columns(self, rows.survey.first.X, reset=True)
             return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
         remember_columns(self, X, reset=True)
         how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
-        door, data = open_door(X, y, Z, takes=kernel.takes, **how, **scale)
+        door, data = open_door(X, y, Z, input_kind=kernel.input_kind, **how, **scale)
         plan = self._plan_for(door, data, kernel, solver)
         if plan.solver in BY_PASSES:
-            return door, MemoryRows(replace(data, x=kernel.rows(data.x)), self._seed(random)), plan
+            return door, MemoryRows(replace(data, x=kernel.sliceable(data.x)), self._seed(random)), plan
         return door, data, plan
 
     def _seed(self, random: np.random.RandomState) -> int:
@@ -303,12 +303,12 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
 
     def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
         """How rows that are not in memory are surveyed; None where they are."""
-        source = source_of(X, y, Z, streamed_from(solver), kernel.takes)
+        source = source_of(X, y, Z, streamed_from(solver), kernel.input_kind)
         return None if source is None else partial(StreamRows.open, source)
 
-    def _plan_for(self, door: Door, data: Any, kernel: Any, solver: str) -> Plan:
+    def _plan_for(self, door: Preprocessor, data: Any, kernel: Any, solver: str) -> Plan:
         elsewhere = isinstance(data, SurveyedRows)
-        some = data.sample(1024) if elsewhere else getattr(data, "data", data)
+        some = data.subset(1024) if elsewhere else getattr(data, "data", data)
         return make_plan(
             len(data),
             some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
@@ -317,19 +317,19 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             dtype=self.dtype,
             memory_limit=self.memory_limit,
             n_jobs=self.n_jobs,
-            gram=kernel.takes != "vectors",
+            gram=kernel.input_kind != "vectors",
             rank=self.preconditioner_rank,
             density=None if elsewhere else _density(some.Z, solver),
-            radial=kernel.radial and not self.ard,
+            radial=kernel.is_radial and not self.ard,
             n_inducing=count_of(self.inducing_points, self.n_inducing),
             stream=elsewhere,
             n_basis=self.n_basis,
-            low=Low.of(kernel, some),
+            low=InputResolution.of(kernel, some),
         )
 
     def _learn(
         self,
-        door: Door,
+        door: Preprocessor,
         data: Any,
         plan: Plan,
         kernel: Any,
@@ -338,11 +338,11 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
         journal: Journal,
     ) -> None:
         """Hyperparameters, then the posterior."""
-        x = data.sample(plan.subset).x if isinstance(data, Rows) else data.x
+        x = data.subset(plan.subset).x if isinstance(data, RowSource) else data.x
         choice = self._choice(plan, door, kernel)
-        if not isinstance(data, Rows):
-            data = replace(data, x=kernel.training(x))
-        start = Params(kernel.started(x, self.ard), float(self.sigma_w), float(self.sigma_y))
+        if not isinstance(data, RowSource):
+            data = replace(data, x=kernel.training_input(x))
+        start = Hyperparameters(kernel.resolved(x, self.ard), float(self.sigma_w), float(self.sigma_y))
         search, points = self._search(random), count_of(self.inducing_points, self.n_inducing)
         origin = search.origin(data, start, choice, journal, most_points=min(plan.n, points))
         if plan.provisional:
@@ -357,26 +357,26 @@ class GPXRegressor(Answers, RegressorMixin, BaseEstimator):
             self._found = optimum.params, getattr(solver, "places", None)
         with journal.phase("posterior"):
             parts = solver.condition(data, optimum.params)
-        self._rows = data if isinstance(data, Rows) else None
+        self._rows = data if isinstance(data, RowSource) else None
         self._remember(door, plan, optimum, parts, journal)
 
-    def _choice(self, plan: Plan, door: Door, kernel: Any) -> Choice | None:
+    def _choice(self, plan: Plan, door: Preprocessor, kernel: Any) -> PointSelection | None:
         """How the inducing points are found; given ones come through the door. None for other solvers."""
         if plan.solver != "inducing":
             return None
         way, places = self.inducing_points, None
         if not isinstance(way, str):
             try:
-                if kernel.takes == "vectors":
+                if kernel.input_kind == "vectors":
                     remember_columns(self, way, reset=False)
                 x, features, _ = door.enter(way, None)
             except ValueError as error:
                 raise InputError(f"inducing_points: {error}") from None
-            places = Places(kernel.rows(x), features)
+            places = InputRows(kernel.sliceable(x), features)
         searched = self.optimizer is not None
-        return Choice.asked(way, self.optimize_inducing, searched, plan.points, plan.sample, places)
+        return PointSelection.asked(way, self.optimize_inducing, searched, plan.points, plan.sample, places)
 
-    def _remember(self, door: Door, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
+    def _remember(self, door: Preprocessor, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
         self._door, self._params, self._plan = door, optimum.params, plan
         self.posterior_ = Posterior(parts, optimum.params)
         self.solver_ = plan.solver
@@ -445,4 +445,4 @@ def load(path: Any) -> GPXRegressor:
 
 
 def _density(Z: Features, solver: str) -> float | None:
-    return Z.density if isinstance(Z, SparseFeatures) and solver in ("auto", "cg") else None
+    return Z.pair_density if isinstance(Z, SparseFeatures) and solver in ("auto", "cg") else None

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..data.features import DenseFeatures
-from ..data.inputs import Inputs, Places
-from ..data.row_source import MemoryRows, Rows
+from ..data.inputs import InputRows, TrainingRows
+from ..data.row_source import MemoryRows, RowSource
 from ..errors import GPXWarning, InputError
-from ..model.hyperparameters import Params, Prior
-from ..runtime.files import path_of, read_npy, written_whole
+from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
+from ..runtime.files import atomic_write, path_of, read_npy
 
 VERSION = 1
 ALWAYS = {"theta", "finished", "version", "fingerprint"}  # arrays that every checkpoint has
@@ -34,7 +34,7 @@ class State:
 
     theta: np.ndarray
     finished: bool
-    places: Places | None = None
+    places: InputRows | None = None
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -64,19 +64,21 @@ class Checkpoint:
 
     path: Path
     fingerprint: str
-    start: Params
-    like: Places
+    start: Hyperparameters
+    like: InputRows
     most_points: int
 
     @classmethod
-    def at(cls, path: Any, data: Inputs | Rows, start: Params, choice: Any, most_points: int) -> Checkpoint:
-        rows = data if isinstance(data, Rows) else MemoryRows(data)
+    def at(
+        cls, path: Any, data: TrainingRows | RowSource, start: Hyperparameters, choice: Any, most_points: int
+    ) -> Checkpoint:
+        rows = data if isinstance(data, RowSource) else MemoryRows(data)
         seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, choice)).encode(), digest_size=16)
         given = choice.arrays(start.kernel) if choice is not None else ()
         for array in (start.theta, *rows.arrays(start.kernel), *given):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
-        return cls(checked_path(path), seen.hexdigest(), start, rows.sample(1), most_points)
+        return cls(checked_path(path), seen.hexdigest(), start, rows.subset(1), most_points)
 
     def read(self) -> State | None:
         """Return what an earlier fit left, or None if there is no file.
@@ -109,14 +111,14 @@ class Checkpoint:
 
     def _theta(self, theta: np.ndarray) -> np.ndarray:
         """Return logarithms that this model may have: as many as it has, within their bounds, -inf where one is held at 0."""
-        prior = Prior.around(self.start)
+        prior = HyperparameterPrior.around(self.start)
         _must(theta.dtype == np.float64 and theta.shape == prior.centre.shape, "hyperparameters of another number or type")
         free = prior.free
         inside = (theta >= prior.low - ROUNDING) & (theta <= prior.high + ROUNDING)
         _must(inside[free].all() and (theta[~free] == prior.centre[~free]).all(), "hyperparameters beyond their bounds")
         return theta
 
-    def _places(self, x: np.ndarray, z: np.ndarray) -> Places:
+    def _places(self, x: np.ndarray, z: np.ndarray) -> InputRows:
         """Return inducing points that have the columns of the data."""
         like = self.like
         _must(isinstance(like.x, np.ndarray) and isinstance(like.Z, DenseFeatures), "dense inducing points of sparse rows")
@@ -127,7 +129,7 @@ class Checkpoint:
             _must(np.isfinite(points).all(), f"{name} holds what is not a finite number")
         _must(len(x) == len(z), f"{len(x)} inducing points in x and {len(z)} in z")
         _must(1 <= len(x) <= self.most_points, f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}")
-        return Places(x, DenseFeatures(z))
+        return InputRows(x, DenseFeatures(z))
 
     def write(self, state: State) -> None:
         """Replace the file; one that cannot be written is warned of, and the fit goes on."""
@@ -137,7 +139,7 @@ class Checkpoint:
             warnings.warn(f"checkpoint: {error}", GPXWarning, stacklevel=2)
 
     def _write(self, state: State) -> None:
-        with written_whole(self.path) as beside, open(beside, "wb") as file:
+        with atomic_write(self.path) as beside, open(beside, "wb") as file:
             np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
 
 

@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from ..data.inputs import Inputs, Places
-from ..data.row_source import MemoryRows, Rows
+from ..data.inputs import InputRows, TrainingRows
+from ..data.row_source import MemoryRows, RowSource
 from ..errors import InputError, MemoryLimitError, SolverUnavailable
 from ..linalg.sparse_covariance import PAIR_BYTES
-from ..model.hyperparameters import Params, Prior
-from ..optimize.search import Keep, Optimum, at_bound, climb, forget, maximise_evidence
+from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
+from ..optimize.search import Keep, Optimum, at_bound, forget, gradient_newton, maximise_evidence
 from ..plan import Plan, usual_rank
 from ..runtime.journal import Journal
 from ..runtime.memory import within
 from ..runtime.parallel import Executor, threads
-from ..solvers.basis.laplacian_basis import BASIS_LARGEST, BASIS_MOST, Box, basis_bytes, functions_in
+from ..solvers.basis.laplacian_basis import BASIS_LARGEST, BASIS_MOST, LaplacianBasis, basis_bytes, functions_in
 from ..solvers.basis.marginal_likelihood import Space
 from ..solvers.basis.solver import BasisSolver
-from ..solvers.cg.solver import CgSolver
+from ..solvers.cg.solver import CGSolver
 from ..solvers.exact.solver import ExactSolver
 from ..solvers.grid.interpolation import grid_bytes
 from ..solvers.grid.solver import GridSolver
-from ..solvers.inducing.point_optimization import curvature, movable, settle
-from ..solvers.inducing.point_selection import Choice, alike
+from ..solvers.inducing.point_optimization import curvature, movable, optimize_points
+from ..solvers.inducing.point_selection import PointSelection, alike
 from ..solvers.inducing.solver import InducingSolver
-from ..solvers.low_dimensional import Extent, Low
+from ..solvers.low_dimensional import InputExtent, InputResolution
 from .checkpoint import Checkpoint, State
 
 SUBSET_TOL = 1e-4  # nats a row: the optimum of a subset is that of all rows to many nats only
@@ -45,7 +45,7 @@ def make_solver(
     executor: Executor,
     random: Any,
     journal: Journal,
-    choice: Choice | None = None,
+    choice: PointSelection | None = None,
     parts: Any = None,
 ) -> Any:
     """Something with `evaluate(data, params, gradient=, information=) -> Evidence` and `condition(data, params) -> parts`.
@@ -57,7 +57,7 @@ def make_solver(
         return ExactSolver(plan.n, plan.dtype, executor)
     if plan.solver == "inducing":
         if choice is None:
-            choice = Choice(plan.points, "given", plan.sample, parts.data)
+            choice = PointSelection(plan.points, "given", plan.sample, parts.data)
         return InducingSolver(choice, executor, journal)
     if plan.solver == "grid":
         how = {"extent": plan.extent, "count": plan.count, "share": plan.share, "shared": plan.shared}
@@ -73,18 +73,18 @@ def make_solver(
     return _cg_solver(plan, plan.rank, executor, random, journal)
 
 
-def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.RandomState, journal: Journal) -> CgSolver:
+def _cg_solver(plan: Plan, rank: int, executor: Executor, random: np.random.RandomState, journal: Journal) -> CGSolver:
     def allow(count: int) -> None:
         """More pairs than were predicted are refused before they are listed."""
         within(count * PAIR_BYTES, plan.memory_limit, f"a sparse C of {count:,} pairs", "rarer features (a lower max_df)")
 
-    return CgSolver(
+    return CGSolver(
         rank, plan.form, plan.dtype, executor, random, journal, shared=plan.shared, try_jacobi=plan.try_jacobi, allow=allow
     )
 
 
 def _basis_solver(plan: Plan, executor: Executor, journal: Journal, space: Space | None) -> BasisSolver:
-    def allow(box: Box, nodes: int, d: int) -> None:
+    def allow(box: LaplacianBasis, nodes: int, d: int) -> None:
         """Too large a basis is refused before it is built."""
         size = int(functions_in(box.counts)) * d
         what = f"a basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
@@ -104,9 +104,9 @@ class Origin:
     """Where a search begins: the parameters, whether they are an optimum already (with its inducing points), or the last word
     of a checkpoint."""
 
-    params: Params
+    params: Hyperparameters
     warm: bool = False
-    places: Places | None = None
+    places: InputRows | None = None
     finished: bool = False
     file: Checkpoint | None = None
 
@@ -116,7 +116,7 @@ class Task:
     """What every search works on: the data (Inputs, or Rows), the prior, who is told, and who keeps the best point so far."""
 
     data: Any
-    prior: Prior
+    prior: HyperparameterPrior
     executor: Executor
     journal: Journal
     keep: Keep
@@ -133,19 +133,21 @@ class Search:
     tol: float
     n_restarts: int
     random: np.random.RandomState
-    known: tuple[Params, Places | None] | None = None
+    known: tuple[Hyperparameters, InputRows | None] | None = None
     checkpoint: Any = None
     wanted: bool = True
 
-    def origin(self, data: Any, start: Params, choice: Choice | None, journal: Journal, most_points: int) -> Origin:
+    def origin(
+        self, data: Any, start: Hyperparameters, choice: PointSelection | None, journal: Journal, most_points: int
+    ) -> Origin:
         """`start`, or what an earlier fit or the checkpoint knows; `choice` of inducing points, of which there are
         `most_points` at most."""
         found = Origin(start)
         if not self.wanted:
             return found
-        if self.known is not None and self.known[0].labels == start.labels:
+        if self.known is not None and self.known[0].parameter_kinds == start.parameter_kinds:
             known, places = self.known
-            usable = Prior.around(start).free & np.isfinite(known.theta)
+            usable = HyperparameterPrior.around(start).free & np.isfinite(known.theta)
             found = Origin(start.with_theta(np.where(usable, known.theta, start.theta)), True, places)
         if self.checkpoint is None:
             return found
@@ -157,27 +159,27 @@ class Search:
         return found
 
     def pilot(
-        self, origin: Origin, plan: Plan, rows: Rows, start: Params, executor: Executor, journal: Journal
+        self, origin: Origin, plan: Plan, rows: RowSource, start: Hyperparameters, executor: Executor, journal: Journal
     ) -> tuple[Origin, Plan, Any]:
         """Length scales (the exact optimum of a subset, unless they are known or given), the plan that suits them, and the
         rows as it takes them."""
         if self.wanted and not origin.warm:
-            task = Task(rows, Prior.around(start), executor, journal, forget)
+            task = Task(rows, HyperparameterPrior.around(start), executor, journal, forget)
             some = _spread_and_near(rows, plan.subset)
             origin = replace(origin, params=self._length_scales(task, some, start))
-        kernel, extent = origin.params.kernel, rows.add_up(Extent.of, executor, journal.passed)
+        kernel, extent = origin.params.kernel, rows.sum_over(InputExtent.of, executor, journal.passed)
         assert plan.again is not None
-        plan = replace(plan.again(Low.of(kernel, rows.sample(1), (origin.params, extent))), extent=extent)  # type: ignore[arg-type]
+        plan = replace(plan.again(InputResolution.of(kernel, rows.subset(1), (origin.params, extent))), extent=extent)  # type: ignore[arg-type]
         if plan.solver in ("basis", "inducing"):
             return origin, plan, rows
         assert isinstance(rows, MemoryRows)
-        return origin, plan, replace(rows.data, x=kernel.training(rows.data.x))
+        return origin, plan, replace(rows.data, x=kernel.training_input(rows.data.x))
 
     def run(
-        self, solver: Any, plan: Plan, data: Any, start: Params, origin: Origin, executor: Executor, journal: Journal
+        self, solver: Any, plan: Plan, data: Any, start: Hyperparameters, origin: Origin, executor: Executor, journal: Journal
     ) -> Optimum:
         """The parameters of the largest evidence; the best so far are kept in the checkpoint, the last with a mark."""
-        prior, first, warm, places = Prior.around(start), origin.params, origin.warm, origin.places
+        prior, first, warm, places = HyperparameterPrior.around(start), origin.params, origin.warm, origin.places
         if origin.finished and (plan.solver != "inducing" or places is not None):
             solver.places = places
             return Optimum(first, None, True, "as the checkpoint left it", [])
@@ -185,7 +187,7 @@ class Search:
         if journal.stopped:  # in the search for length scales
             return Optimum(first, None, False, "stopped on a subset", at_bound(first, prior))
 
-        def keep(params: Params, finished: bool = False) -> None:
+        def keep(params: Hyperparameters, finished: bool = False) -> None:
             if origin.file is not None:
                 origin.file.write(State(params.theta, finished, getattr(solver, "places", None)))
 
@@ -211,7 +213,7 @@ class Search:
         self,
         task: Task,
         evaluate: Any,
-        first: Params,
+        first: Hyperparameters,
         warm: bool = False,
         whole: str = "all rows",
         tol: float = 0.0,
@@ -221,7 +223,7 @@ class Search:
         more = {"n_restarts": self.n_restarts * restarts, "random": self.random, "whole": whole, "warm": warm}
         return self._search(maximise_evidence, task, evaluate, first, tol, **more)
 
-    def _basis(self, task: Task, solver: BasisSolver, first: Params) -> Optimum:
+    def _basis(self, task: Task, solver: BasisSolver, first: Hyperparameters) -> Optimum:
         """Quasi-Newton on the sums of one pass, and again around where it ended while that is at the edge of their range."""
         optimum, best = Optimum(first, None, False, "stopped on a subset", []), None
         for turn in range(MOVES):
@@ -247,7 +249,7 @@ class Search:
             first = optimum.params
         return replace(optimum, converged=False, message=f"length scales left the box {MOVES} times")
 
-    def _grid(self, task: Task, solver: GridSolver, first: Params) -> Optimum:
+    def _grid(self, task: Task, solver: GridSolver, first: Hyperparameters) -> Optimum:
         """Newton by gradients on a grid, and again on a finer one where length scales have become too short for it."""
         optimum = Optimum(first, None, False, "stopped on a subset", [])
         for turn in range(MOVES):
@@ -265,10 +267,10 @@ class Search:
                 break
         return optimum
 
-    def _length_scales(self, task: Task, some: Inputs, start: Params) -> Params:
+    def _length_scales(self, task: Task, some: TrainingRows, start: Hyperparameters) -> Hyperparameters:
         """The better of two optima on some rows, from `start` and from a tenth of its length scales: from the median distance,
         a search would take what changes over a fraction of it for noise."""
-        lengths = np.array([label == "theta2" for label in start.labels])
+        lengths = np.array([label == "theta2" for label in start.parameter_kinds])
         found = [self._exact_subset(task, some, start)]
         if not task.journal.stopped:
             shorter = start.with_theta(start.theta - np.log(SHORTER) * lengths)
@@ -280,21 +282,21 @@ class Search:
 
         return max(found, key=height).params
 
-    def _exact_subset(self, task: Task, some: Inputs, first: Params, warm: bool = False) -> Optimum:
+    def _exact_subset(self, task: Task, some: TrainingRows, first: Hyperparameters, warm: bool = False) -> Optimum:
         on_some = replace(task, data=some, keep=forget)
         exact = ExactSolver(len(some), np.float64, task.executor)
         with threads(1):  # several would make rounding, and all that follows from it, depend on what else runs
             return self._maximise(on_some, exact.evaluate, first, warm, whole=f"{len(some)} rows", tol=SUBSET_TOL)
 
     def _inducing(
-        self, task: Task, solver: InducingSolver, plan: Plan, first: Params, warm: bool, places: Places | None
+        self, task: Task, solver: InducingSolver, plan: Plan, first: Hyperparameters, warm: bool, places: InputRows | None
     ) -> Optimum:
         """The exact optimum of a subset, points placed there and moved on a sample, then the bound of all rows. Points known
         from before stay where they are."""
         rows, choice, journal = task.data, solver.choice, task.journal
-        sample = MemoryRows(rows.sample(plan.sample))
+        sample = MemoryRows(rows.subset(plan.sample))
         if not warm:
-            found = self._exact_subset(task, rows.sample(plan.subset), first)
+            found = self._exact_subset(task, rows.subset(plan.subset), first)
             first = found.params
             if journal.stopped:
                 return replace(found, evidence=None)
@@ -305,7 +307,7 @@ class Search:
                 if choice.move is True:
                     raise InputError("optimize_inducing=True needs a dense X and Z, and a kernel of vectors")
                 choice = replace(choice, move=False)
-            first = settle(solver, sample, first, task.prior, self.max_iter, journal, bool(choice.move))
+            first = optimize_points(solver, sample, first, task.prior, self.max_iter, journal, bool(choice.move))
             task.keep(first)
         optimum = Optimum(first, None, False, "stopped on a sample", [])
         if journal.stopped:
@@ -320,7 +322,7 @@ class Search:
             journal.interrupted()
             return optimum
 
-    def _subset(self, task: Task, plan: Plan, first: Params) -> Optimum:
+    def _subset(self, task: Task, plan: Plan, first: Hyperparameters) -> Optimum:
         """The exact optimum of a subset; of many rows, the iterative one of a larger subset after it. Its evidence, and with
         it the leave-one-out residuals, is of another solver or of other rows than the fit, and is left out."""
         if plan.subset == plan.n:
@@ -337,19 +339,19 @@ class Search:
             found = self._climb(task.on(order[:m]), solver, found.params, phase=f"{m} rows", tol=SUBSET_TOL)
         return replace(found, evidence=None)
 
-    def _climb(self, task: Task, solver: Any, first: Params, phase: str = "all rows", tol: float = 0.0) -> Optimum:
+    def _climb(self, task: Task, solver: Any, first: Hyperparameters, phase: str = "all rows", tol: float = 0.0) -> Optimum:
         """Newton by gradients alone."""
-        return self._search(climb, task, solver.evaluate, first, tol, phase=phase)
+        return self._search(gradient_newton, task, solver.evaluate, first, tol, phase=phase)
 
-    def _search(self, search: Any, task: Task, evaluate: Any, first: Params, tol: float, **more: Any) -> Optimum:
+    def _search(self, search: Any, task: Task, evaluate: Any, first: Hyperparameters, tol: float, **more: Any) -> Optimum:
         limits = {"max_iter": self.max_iter, "tol": max(tol, self.tol)}
         told = {"journal": task.journal, "keep": task.keep}
         return search(evaluate, task.data, first, task.prior, **limits, **told, **more)
 
 
-def _spread_and_near(rows: Rows, count: int) -> Inputs:
+def _spread_and_near(rows: RowSource, count: int) -> TrainingRows:
     """Half of them spread over all rows, half next to one another: the ones see long length scales, the others short ones."""
-    sample = rows.sample(PATCH * count)
+    sample = rows.subset(PATCH * count)
     spread = np.sort(np.random.RandomState(0).permutation(len(sample))[: -(-count // 2)])
     apart = np.square(sample.x - sample.x[spread[0]]).sum(axis=1)
     near = np.argsort(apart, kind="stable")[: count // 2]

@@ -15,12 +15,12 @@ from ..errors import InputError, SolverUnavailable
 class Kernel(abc.ABC):
     """What every kernel answers. `takes` names the x it is defined on: "vectors", "gram" or "objects"."""
 
-    takes: ClassVar[str]
+    input_kind: ClassVar[str]
 
     # parameters
     @property
     @abc.abstractmethod
-    def labels(self) -> tuple[str, ...]:
+    def parameter_kinds(self) -> tuple[str, ...]:
         """Kind of each entry of `theta`, as in `params.PRIOR_SD`."""
 
     @property
@@ -34,25 +34,25 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def as_dict(self) -> dict[str, Any]: ...
 
-    def started(self, x: Any, ard: bool = False) -> Kernel:
+    def resolved(self, x: Any, ard: bool = False) -> Kernel:
         """This kernel with "median" replaced by a number (one a column with `ard`)."""
         return self
 
     # points
-    def rows(self, x: Any) -> Any:
-        """x as `points` takes it, sliced by rows."""
+    def sliceable(self, x: Any) -> Any:
+        """x as `prepare` takes it, sliced by rows."""
         return x
 
-    def training(self, x: Any) -> Any:
+    def training_input(self, x: Any) -> Any:
         """The same with what can be computed of the training x once for a whole fit, whatever the parameters."""
-        return self.rows(x)
+        return self.sliceable(x)
 
-    def queries(self, x: Any, n_train: int) -> Any:
-        """Query x in the form that `points` takes."""
+    def query_input(self, x: Any, n_train: int) -> Any:
+        """Query x in the form that `prepare` takes."""
         return x
 
     @abc.abstractmethod
-    def points(self, x: Any, dtype: Any = np.float64) -> Any:
+    def prepare(self, x: Any, dtype: Any = np.float64) -> Any:
         """What tiles need of the rows of x at these parameters: an object that slices by rows; O(n p)."""
 
     @abc.abstractmethod
@@ -60,44 +60,44 @@ class Kernel(abc.ABC):
         """k(x_i, x_i), (n,): analytic, never from a product."""
 
     @abc.abstractmethod
-    def diagonal_slopes(self, points: Any) -> np.ndarray:
+    def diagonal_gradient(self, points: Any) -> np.ndarray:
         """dk(x_i, x_i)/dtheta, (n, t)."""
 
     def vectors(self, x: Any) -> np.ndarray:
-        """The rows of x themselves, (n, p), of what `training` or `queries` made of them."""
-        if self.takes != "vectors":
+        """The rows of x themselves, (n, p), of what `training_input` or `query_input` made of them."""
+        if self.input_kind != "vectors":
             raise SolverUnavailable(
                 f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample"
             )
         return x
 
     def input_arrays(self, x: Any) -> list[np.ndarray]:
-        """Return numbers by which x, as `rows` or `training` made it, is told from other inputs."""
+        """Return numbers by which x, as `sliceable` or `training_input` made it, is told from other inputs."""
         return [x] if isinstance(x, np.ndarray) else x.arrays
 
-    def single(self, x: Any) -> bool:
+    def float32_is_safe(self, x: Any) -> bool:
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
         return False
 
-    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
         raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
 
     # spectral densities, of stationary kernels
     smoothness: ClassVar[float] = float("inf")  # nu: how often functions can be differentiated
 
-    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+    def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         """The shortest and the longest length scale in each column of x;  (p,), (p,)."""
         raise SolverUnavailable(f"{type(self).__name__} has no length scales: use solver='exact', 'cg' or 'inducing'")
 
-    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
         raise SolverUnavailable(
             f"{type(self).__name__} has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
         )
 
     @property
-    def has_density(self) -> bool:
+    def has_spectral_density(self) -> bool:
         return False
 
     # tiles
@@ -106,24 +106,24 @@ class Kernel(abc.ABC):
         """``out *= k(a, b)``;  (len(a), len(b)) in place."""
 
     @abc.abstractmethod
-    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         """sum_j G_ij dk(a_i, b_j)/dtheta for each row;  (len(a), len(b)) -> (len(a), t). G is overwritten."""
 
-    def pull(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_input_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         """sum_j G_ij dk(a_i, b_j)/dx_i for each row;  (len(a), len(b)) -> (len(a), p). G is overwritten."""
         raise SolverUnavailable(f"{type(self).__name__} has no derivative by x: give optimize_inducing=False")
 
     # pairs
     @property
-    def radial(self) -> bool:
-        """Whether k(x, x') is a function of |x - x'|^2 alone, so that `at` and `slopes_at` answer for listed pairs."""
+    def is_radial(self) -> bool:
+        """Whether k(x, x') is a function of |x - x'|^2 alone, so that `multiply_at` and `slopes_at` answer for listed pairs."""
         return False
 
-    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+    def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         """``out *= k`` at squared distances;  (pairs,) in place, in out's dtype."""
         raise NotImplementedError
 
-    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+    def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         """G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
         raise NotImplementedError
 
@@ -134,9 +134,9 @@ class Kernel(abc.ABC):
 
     def __call__(self, x: Any, y: Any = None) -> np.ndarray:
         """The matrix k(x_i, y_j), (m, n), for looking at; y = None means x."""
-        x, y = (table_of(A, name) if self.takes == "vectors" and A is not None else A for A, name in ((x, "x"), (y, "y")))
-        a = self.points(x)
-        return self.tile(a, a if y is None else self.points(y))
+        x, y = (table_of(A, name) if self.input_kind == "vectors" and A is not None else A for A, name in ((x, "x"), (y, "y")))
+        a = self.prepare(x)
+        return self.tile(a, a if y is None else self.prepare(y))
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
@@ -167,16 +167,16 @@ class Pair(Kernel):
     def __post_init__(self) -> None:
         if not isinstance(self.first, Kernel) or not isinstance(self.second, Kernel):
             raise InputError(f"can only combine kernels, got {self.first!r} and {self.second!r}")
-        if self.first.takes != self.second.takes:
-            raise InputError(f"{self.first!r} takes {self.first.takes}, {self.second!r} takes {self.second.takes}")
+        if self.first.input_kind != self.second.input_kind:
+            raise InputError(f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes {self.second.input_kind}")
 
     @property
-    def takes(self) -> str:  # type: ignore[override]
-        return self.first.takes
+    def input_kind(self) -> str:  # type: ignore[override]
+        return self.first.input_kind
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return self.first.labels + self.second.labels
+    def parameter_kinds(self) -> tuple[str, ...]:
+        return self.first.parameter_kinds + self.second.parameter_kinds
 
     @property
     def theta(self) -> np.ndarray:
@@ -190,24 +190,24 @@ class Pair(Kernel):
         parts = (("k1", self.first), ("k2", self.second))
         return {f"{name}.{key}": value for name, part in parts for key, value in part.as_dict().items()}
 
-    def started(self, x: Any, ard: bool = False) -> Kernel:
-        return replace(self, first=self.first.started(x, ard), second=self.second.started(x, ard))
+    def resolved(self, x: Any, ard: bool = False) -> Kernel:
+        return replace(self, first=self.first.resolved(x, ard), second=self.second.resolved(x, ard))
 
-    def rows(self, x: Any) -> Any:
-        if self.takes == "vectors":
+    def sliceable(self, x: Any) -> Any:
+        if self.input_kind == "vectors":
             return x
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
-        return PairPoints(self.first.rows(x.first), self.second.rows(x.second))
+        return PairPoints(self.first.sliceable(x.first), self.second.sliceable(x.second))
 
-    def training(self, x: Any) -> PairPoints:
-        return PairPoints(self.first.training(x), self.second.training(x))
+    def training_input(self, x: Any) -> PairPoints:
+        return PairPoints(self.first.training_input(x), self.second.training_input(x))
 
-    def queries(self, x: Any, n_train: int) -> PairPoints:
-        return PairPoints(self.first.queries(x, n_train), self.second.queries(x, n_train))
+    def query_input(self, x: Any, n_train: int) -> PairPoints:
+        return PairPoints(self.first.query_input(x, n_train), self.second.query_input(x, n_train))
 
-    def points(self, x: Any, dtype: Any = np.float64) -> PairPoints:
+    def prepare(self, x: Any, dtype: Any = np.float64) -> PairPoints:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
-        return PairPoints(self.first.points(x.first, dtype), self.second.points(x.second, dtype))
+        return PairPoints(self.first.prepare(x.first, dtype), self.second.prepare(x.second, dtype))
 
     def vectors(self, x: Any) -> np.ndarray:
         return self.first.vectors(x.first) if isinstance(x, PairPoints) else x
@@ -217,20 +217,20 @@ class Pair(Kernel):
             return super().input_arrays(x)
         return self.first.input_arrays(x.first) + self.second.input_arrays(x.second)
 
-    def single(self, x: Any) -> bool:
+    def float32_is_safe(self, x: Any) -> bool:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
-        return self.first.single(x.first) and self.second.single(x.second)
+        return self.first.float32_is_safe(x.first) and self.second.float32_is_safe(x.second)
 
     @property
-    def radial(self) -> bool:
-        return self.first.radial and self.second.radial
+    def is_radial(self) -> bool:
+        return self.first.is_radial and self.second.is_radial
 
     @property
     def smoothness(self) -> float:  # type: ignore[override]
         return min(self.first.smoothness, self.second.smoothness)
 
-    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        (low, high), (other_low, other_high) = self.first.lengths(p), self.second.lengths(p)
+    def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        (low, high), (other_low, other_high) = self.first.length_scale_range(p), self.second.length_scale_range(p)
         return np.minimum(low, other_low), np.maximum(high, other_high)
 
 
@@ -238,63 +238,65 @@ class Pair(Kernel):
 class Sum(Pair):
     """k1 + k2."""
 
-    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
-        return self.first.spectrum(p, count, random) + self.second.spectrum(p, count, random)
+    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+        return self.first.sample_frequencies(p, count, random) + self.second.sample_frequencies(p, count, random)
 
-    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        (s, slopes), (other, other_slopes) = self.first.density(omega), self.second.density(omega)
+    def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        (s, slopes), (other, other_slopes) = self.first.spectral_density(omega), self.second.spectral_density(omega)
         return s + other, np.hstack([slopes, other_slopes])
 
     @property
-    def has_density(self) -> bool:
-        return self.first.has_density and self.second.has_density
+    def has_spectral_density(self) -> bool:
+        return self.first.has_spectral_density and self.second.has_spectral_density
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) + self.second.diagonal(points.second)
 
-    def diagonal_slopes(self, points: PairPoints) -> np.ndarray:
-        return np.hstack([self.first.diagonal_slopes(points.first), self.second.diagonal_slopes(points.second)])
+    def diagonal_gradient(self, points: PairPoints) -> np.ndarray:
+        return np.hstack([self.first.diagonal_gradient(points.first), self.second.diagonal_gradient(points.second)])
 
-    def pull(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
-        return self.first.pull(a.first, b.first, G.copy()) + self.second.pull(a.second, b.second, G)
+    def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        return self.first.contract_input_gradient(a.first, b.first, G.copy()) + self.second.contract_input_gradient(
+            a.second, b.second, G
+        )
 
     def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
         K = self.first.tile(a.first, b.first, out.dtype)
         K += self.second.tile(a.second, b.second, out.dtype)
         out *= K
 
-    def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
-        first = self.first.contract(a.first, b.first, G.copy())
-        return np.hstack([first, self.second.contract(a.second, b.second, G)])
+    def contract_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+        first = self.first.contract_gradient(a.first, b.first, G.copy())
+        return np.hstack([first, self.second.contract_gradient(a.second, b.second, G)])
 
-    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+    def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         k, other = np.ones_like(out), np.ones_like(out)
-        self.first.at(squared, k)
-        self.second.at(squared, other)
+        self.first.multiply_at(squared, k)
+        self.second.multiply_at(squared, other)
         out *= k + other
 
-    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
-        return np.vstack([self.first.slopes_at(squared, G), self.second.slopes_at(squared, G)])
+    def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+        return np.vstack([self.first.gradient_at(squared, G), self.second.gradient_at(squared, G)])
 
 
 @dataclass(frozen=True)
 class Product(Pair):
     """k1 k2."""
 
-    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """cos(a) cos(b) = (cos(a + b) + cos(a - b)) / 2, and spectra are symmetric: frequencies add."""
-        first = self.first.spectrum(p, count, random)
-        return [(a + b, v * w) for a, v in first for b, w in self.second.spectrum(p, count, random)]
+        first = self.first.sample_frequencies(p, count, random)
+        return [(a + b, v * w) for a, v in first for b, w in self.second.sample_frequencies(p, count, random)]
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) * self.second.diagonal(points.second)
 
-    def diagonal_slopes(self, points: PairPoints) -> np.ndarray:
+    def diagonal_gradient(self, points: PairPoints) -> np.ndarray:
         first, second = points.first, points.second
         return np.hstack(
             [
-                self.first.diagonal_slopes(first) * self.second.diagonal(second)[:, None],
-                self.second.diagonal_slopes(second) * self.first.diagonal(first)[:, None],
+                self.first.diagonal_gradient(first) * self.second.diagonal(second)[:, None],
+                self.second.diagonal_gradient(second) * self.first.diagonal(first)[:, None],
             ]
         )
 
@@ -302,13 +304,17 @@ class Product(Pair):
         self.first.multiply(a.first, b.first, out)
         self.second.multiply(a.second, b.second, out)
 
-    def contract(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first, second = self._weighed(a, b, G)
-        return np.hstack([self.first.contract(a.first, b.first, first), self.second.contract(a.second, b.second, second)])
+        return np.hstack(
+            [self.first.contract_gradient(a.first, b.first, first), self.second.contract_gradient(a.second, b.second, second)]
+        )
 
-    def pull(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
+    def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first, second = self._weighed(a, b, G)
-        return self.first.pull(a.first, b.first, first) + self.second.pull(a.second, b.second, second)
+        return self.first.contract_input_gradient(a.first, b.first, first) + self.second.contract_input_gradient(
+            a.second, b.second, second
+        )
 
     def _weighed(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """G k2 and G k1, by which the derivatives of k1 and of k2 count."""
@@ -317,12 +323,12 @@ class Product(Pair):
         self.first.multiply(a.first, b.first, second)
         return first, second
 
-    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
-        self.first.at(squared, out)
-        self.second.at(squared, out)
+    def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
+        self.first.multiply_at(squared, out)
+        self.second.multiply_at(squared, out)
 
-    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+    def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         first, second = G.copy(), G.copy()
-        self.second.at(squared, first)
-        self.first.at(squared, second)
-        return np.vstack([self.first.slopes_at(squared, first), self.second.slopes_at(squared, second)])
+        self.second.multiply_at(squared, first)
+        self.first.multiply_at(squared, second)
+        return np.vstack([self.first.gradient_at(squared, first), self.second.gradient_at(squared, second)])

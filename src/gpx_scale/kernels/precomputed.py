@@ -59,7 +59,7 @@ class Scaled(Kernel):
         """The parameter-free kernel, (len(a), len(b))."""
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def parameter_kinds(self) -> tuple[str, ...]:
         return ("theta1",)
 
     @property
@@ -72,14 +72,14 @@ class Scaled(Kernel):
     def as_dict(self) -> dict[str, Any]:
         return {"theta1": self.theta1}
 
-    def diagonal_slopes(self, points: Any) -> np.ndarray:
+    def diagonal_gradient(self, points: Any) -> np.ndarray:
         return self.diagonal(points)[:, None]
 
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
         out *= self.theta1
         out *= self.block(a, b)
 
-    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         return self.theta1 * np.einsum("ij,ij->i", G, self.block(a, b))[:, None]
 
 
@@ -88,12 +88,12 @@ class Precomputed(Scaled):
     """theta1 times a Gram matrix given as X: (n, n) at fit; at predict (m, n), or with the queries' own block beside it:
     (m, n + 1) with k(x*, x*) last, which variances need, or (m, n + m) with k(x*, x*'), which joint ones need."""
 
-    takes: ClassVar[str] = "gram"
+    input_kind: ClassVar[str] = "gram"
 
-    def rows(self, x: np.ndarray) -> GramPoints:
+    def sliceable(self, x: np.ndarray) -> GramPoints:
         return GramPoints(x, np.arange(len(x)), x.diagonal().copy())
 
-    def queries(self, x: np.ndarray, n_train: int) -> GramPoints:
+    def query_input(self, x: np.ndarray, n_train: int) -> GramPoints:
         m, extra = len(x), x.shape[1] - n_train
         none = np.empty(0, int)
         if extra == 0:
@@ -110,8 +110,8 @@ class Precomputed(Scaled):
     def input_arrays(self, x: GramPoints) -> list[np.ndarray]:
         return [x.rows]
 
-    def points(self, x: Any, dtype: Any = np.float64) -> GramPoints:
-        return x if isinstance(x, GramPoints) else self.rows(np.asarray(x, dtype=float))
+    def prepare(self, x: Any, dtype: Any = np.float64) -> GramPoints:
+        return x if isinstance(x, GramPoints) else self.sliceable(np.asarray(x, dtype=float))
 
     def diagonal(self, points: GramPoints) -> np.ndarray:
         if points.own.size != len(points):
@@ -131,7 +131,7 @@ class Precomputed(Scaled):
 
 @dataclass(frozen=True)
 class Objects:
-    """Arbitrary Python objects, and where they stand `at` in a Gram matrix that was asked for once (training)."""
+    """Arbitrary Python objects, and where they stand `multiply_at` in a Gram matrix that was asked for once (training)."""
 
     items: list[Any]
     gram: np.ndarray | None = None
@@ -151,18 +151,18 @@ class Function(Scaled):
 
     function: Callable[[list[Any], list[Any]], Any] = None  # type: ignore[assignment]
 
-    takes: ClassVar[str] = "objects"
+    input_kind: ClassVar[str] = "objects"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
             raise InputError(f"Function kernel needs a callable on two lists of objects, got {self.function!r}")
 
-    def rows(self, x: Any) -> Objects:
+    def sliceable(self, x: Any) -> Objects:
         return Objects(x.items if isinstance(x, Objects) else list(x))  # without a matrix of all pairs
 
-    def points(self, x: Any, dtype: Any = np.float64) -> Objects:
-        return x if isinstance(x, Objects) else self.rows(x)
+    def prepare(self, x: Any, dtype: Any = np.float64) -> Objects:
+        return x if isinstance(x, Objects) else self.sliceable(x)
 
     def input_arrays(self, x: Objects) -> list[np.ndarray]:
         """Return k of all pairs where it is known already, else k within blocks of RECOGNITION_ROWS objects.
@@ -174,9 +174,9 @@ class Function(Scaled):
             return [x.gram]
         return [self.block(x[rows], x[rows]) for rows in slices(len(x), RECOGNITION_ROWS)]
 
-    def training(self, x: Any) -> Objects:
+    def training_input(self, x: Any) -> Objects:
         """The objects with k of all pairs, (n, n)."""
-        objects = self.points(x)
+        objects = self.prepare(x)
         gram = self._evaluate(objects.items, objects.items)
         if not symmetric(gram):
             raise InputError("the kernel function is not symmetric: k(a, b) and k(b, a) differ")

@@ -88,7 +88,7 @@ class SparsePoints:
         return self.squared.dtype.type
 
     def minus_s(self, other: SparsePoints) -> np.ndarray:
-        E = self.rows.inner(other.rows)
+        E = self.rows.inner_products(other.rows)
         E *= self.real(2.0)
         E -= self.squared[:, None]
         E -= other.squared
@@ -104,7 +104,7 @@ class Stationary(Kernel):
     theta1: float = 1.0
     theta2: float | str | Sequence[float] = "median"
 
-    takes: ClassVar[str] = "vectors"
+    input_kind: ClassVar[str] = "vectors"
     family: ClassVar[int]
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class Stationary(Kernel):
         return np.atleast_1d(np.asarray(self.theta2, dtype=float))
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def parameter_kinds(self) -> tuple[str, ...]:
         return ("theta1",) + ("theta2",) * self.scales.size
 
     @property
@@ -145,7 +145,7 @@ class Stationary(Kernel):
         theta2 = np.array(self.theta2) if np.ndim(self.theta2) else self.theta2
         return {"theta1": self.theta1, "theta2": theta2}
 
-    def started(self, x: Any, ard: bool = False) -> Stationary:
+    def resolved(self, x: Any, ard: bool = False) -> Stationary:
         if isinstance(x, SparseFeatures) and (ard or np.ndim(self.theta2)):
             raise InputError("one theta2 for each column needs a dense X: give x_transformer=TruncatedSVD(...), or ard=False")
         theta2 = median_squared_distance(x) if isinstance(self.theta2, str) else self.theta2
@@ -159,7 +159,7 @@ class Stationary(Kernel):
     def _shape(self) -> float:
         return 1.0
 
-    def points(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
+    def prepare(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
         if sp.issparse(x):
             x = SparseFeatures.of(x)
         if self.scales.size not in (1, x.shape[1]) or (self.scales.size > 1 and isinstance(x, SparseFeatures)):
@@ -173,15 +173,15 @@ class Stationary(Kernel):
         scaled = scaled.astype(dtype, copy=False)
         if isinstance(x, SparseFeatures):
             rows = replace(x, values=scaled)
-            return SparsePoints(rows, rows.squared().astype(dtype, copy=False))
+            return SparsePoints(rows, rows.squared_norms().astype(dtype, copy=False))
         return VectorPoints.of(scaled)
 
-    def single(self, x: Any) -> bool:
+    def float32_is_safe(self, x: Any) -> bool:
         # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
-        squared = x.squared() / self.scales if isinstance(x, SparseFeatures) else (x**2 / self.scales).sum(axis=1)
+        squared = x.squared_norms() / self.scales if isinstance(x, SparseFeatures) else (x**2 / self.scales).sum(axis=1)
         return self.family != dense_loops.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
 
-    def spectrum(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
         """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
         mixed = self._mixing(count, random)
         frequencies = random.standard_normal((count, p)) * np.sqrt(2.0 * mixed[:, None] / self.scales)
@@ -195,26 +195,26 @@ class Stationary(Kernel):
             return random.standard_gamma(self._shape, count) / self._shape
         return self.smoothness / random.standard_gamma(self.smoothness, count)
 
-    def lengths(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+    def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         lengths = np.broadcast_to(np.sqrt(self.scales / 2.0), p)
         return lengths, lengths
 
-    def density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if not self.has_density:
-            return super().density(omega)
-        s, slopes = density(self.smoothness, self.theta1, self.lengths(omega.shape[1])[0], omega)
+    def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if not self.has_spectral_density:
+            return super().spectral_density(omega)
+        s, slopes = density(self.smoothness, self.theta1, self.length_scale_range(omega.shape[1])[0], omega)
         if self.scales.size == 1:
             slopes = np.column_stack([slopes[:, 0], slopes[:, 1:].sum(axis=1)])
         return s, slopes
 
     @property
-    def has_density(self) -> bool:
+    def has_spectral_density(self) -> bool:
         return self.family != dense_loops.RQ
 
     def diagonal(self, points: Any) -> np.ndarray:
         return np.full(len(points), self.theta1)
 
-    def diagonal_slopes(self, points: Any) -> np.ndarray:
+    def diagonal_gradient(self, points: Any) -> np.ndarray:
         slopes = np.zeros((len(points), self.theta.size))
         slopes[:, 0] = self.theta1
         return slopes
@@ -231,7 +231,7 @@ class Stationary(Kernel):
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
         dense_loops.times_profile(self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out)
 
-    def contract(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
         dense_loops.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
         along = sums[1:2].T
@@ -241,9 +241,9 @@ class Stationary(Kernel):
             along = 0.5 * (xa**2 * G.sum(axis=1)[:, None] + G @ xb**2) - xa * (G @ xb)
         return self.theta1 * np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
 
-    def pull(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_input_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         if isinstance(a, SparsePoints):
-            return super().pull(a, b, G)
+            return super().contract_input_gradient(a, b, G)
         dense_loops.contract_profile(
             self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, np.empty((3, len(a)), G.dtype)
         )
@@ -251,14 +251,14 @@ class Stationary(Kernel):
         return -self.theta1 * np.sqrt(2.0 / self.scales) * apart
 
     @property
-    def radial(self) -> bool:
+    def is_radial(self) -> bool:
         return not np.ndim(self.theta2)
 
-    def at(self, squared: np.ndarray, out: np.ndarray) -> None:
+    def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         real, E = out.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False)
         dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], out[None])
 
-    def slopes_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
+    def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         real, E = G.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False)
         values, weighed = G.copy(), G.copy()
         dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], values[None])
@@ -318,8 +318,8 @@ class RationalQuadratic(Stationary):
         return self.shape
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return (*super().labels, "shape")
+    def parameter_kinds(self) -> tuple[str, ...]:
+        return (*super().parameter_kinds, "shape")
 
     @property
     def theta(self) -> np.ndarray:
@@ -336,7 +336,7 @@ def median_squared_distance(x: Any) -> float:
     """Median heuristic for theta2: the median of |x_i - x_j|^2 over pairs of at most MEDIAN_ROWS evenly spread rows."""
     rows = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), MEDIAN_ROWS)).astype(int))]
     if isinstance(rows, SparseFeatures):
-        points = SparsePoints(rows, rows.squared())
+        points = SparsePoints(rows, rows.squared_norms())
         squared = -points.minus_s(points)[np.tril_indices(len(rows), -1)]
     else:
         squared = pdist(rows, "sqeuclidean")

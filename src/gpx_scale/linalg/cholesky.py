@@ -15,7 +15,7 @@ REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's sol
 
 
 @dataclass(frozen=True)
-class Factor:
+class CholeskyFactor:
     """C + jitter diag(C) = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
 
     covariance: Covariance
@@ -23,7 +23,7 @@ class Factor:
     jitter: float
 
     @classmethod
-    def of(cls, covariance: Covariance, buffer: np.ndarray) -> Factor:
+    def of(cls, covariance: Covariance, buffer: np.ndarray) -> CholeskyFactor:
         """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps.
 
         Jitter and the test of pivots are relative to each row's own C_ii, so rows of very different |z| do not matter.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..compiled import dense as dense_loops
-from ..data.inputs import Inputs
-from ..model.hyperparameters import Params
+from ..data.inputs import TrainingRows
+from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import cross
 from ..runtime.parallel import TILE, Executor, lower_tiles, slices
 
@@ -29,14 +29,14 @@ COLUMNS = 64  # of a product at once: what bounds the partial sums
 class Covariance:
     """C of the training rows at given parameters; tiles are formed in `dtype`, products added up in float64."""
 
-    data: Inputs
-    params: Params
+    data: TrainingRows
+    params: Hyperparameters
     executor: Executor
     dtype: Any = np.float64
 
     @cached_property
     def points(self) -> Any:
-        return self.params.kernel.points(self.data.x, self.dtype)
+        return self.params.kernel.prepare(self.data.x, self.dtype)
 
     @cached_property
     def features(self) -> Any:
@@ -46,12 +46,12 @@ class Covariance:
     @cached_property
     def noise(self) -> np.ndarray:
         """D, (n,)."""
-        return self.params.noise(self.data.Z.squared())
+        return self.params.noise(self.data.Z.squared_norms())
 
     @cached_property
     def noise_tangents(self) -> np.ndarray:
         """dD by the logs of sigma_w and sigma_y;  (n, 2)."""
-        along_w = 2.0 * self.params.sigma_w**2 * self.data.Z.squared()
+        along_w = 2.0 * self.params.sigma_w**2 * self.data.Z.squared_norms()
         return np.column_stack([along_w, np.full(len(self), 2.0 * self.params.sigma_y**2)])
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Covariance:
     @cached_property
     def diagonal(self) -> np.ndarray:
         """C_ii = k_ii |z_i|^2 + D_i, analytic;  (n,)."""
-        return self.params.kernel.diagonal(self.points) * self.data.Z.squared() + self.noise
+        return self.params.kernel.diagonal(self.points) * self.data.Z.squared_norms() + self.noise
 
     def _prepare(self) -> None:
         """What tiles share is computed here, once, not by whichever worker comes first."""
@@ -68,7 +68,7 @@ class Covariance:
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
         """S of a block of rows and columns; 0 on the diagonal of C, which is analytic and added by whoever sums."""
-        out = self.features[rows].inner(self.features[cols])
+        out = self.features[rows].inner_products(self.features[cols])
         self.params.kernel.multiply(self.points[rows], self.points[cols], out)
         if rows == cols:
             np.fill_diagonal(out, 0.0)
@@ -76,7 +76,7 @@ class Covariance:
 
     def columns(self, index: np.ndarray) -> np.ndarray:
         """S[:, index], float64;  (r,) -> (n, r)."""
-        Z, kernel, points = self.data.Z, self.params.kernel, self.params.kernel.points(self.data.x)
+        Z, kernel, points = self.data.Z, self.params.kernel, self.params.kernel.prepare(self.data.x)
         out = cross(kernel, points, points[index], self.executor, (Z, Z[index]))
         out[index, np.arange(index.size)] = (self.diagonal - self.noise)[index]
         return out
@@ -153,9 +153,9 @@ class Covariance:
 
         def one(tile: tuple[slice, slice]) -> np.ndarray:
             rows, cols = tile
-            G = self.features[rows].inner(self.features[cols])
+            G = self.features[rows].inner_products(self.features[cols])
             weigh(rows, cols, G)
-            return kernel.contract(self.points[rows], self.points[cols], G).sum(axis=0, dtype=float)
+            return kernel.contract_gradient(self.points[rows], self.points[cols], G).sum(axis=0, dtype=float)
 
         return np.sum(self.executor.map(one, lower_tiles(len(self), TILE)), axis=0)
 
@@ -167,9 +167,9 @@ class Covariance:
         def one(rows: slice) -> np.ndarray:
             total = np.zeros((rows.stop - rows.start, kernel.theta.size))
             for cols in slices(len(self), TILE):
-                G = self.features[rows].inner(self.features[cols])
+                G = self.features[rows].inner_products(self.features[cols])
                 G *= right[cols]
-                total += kernel.contract(self.points[rows], self.points[cols], G)
+                total += kernel.contract_gradient(self.points[rows], self.points[cols], G)
             return total
 
         along_kernel = np.concatenate(self.executor.map(one, slices(len(self), TILE)))
@@ -177,7 +177,7 @@ class Covariance:
 
 
 @dataclass(frozen=True)
-class Stored(Covariance):
+class StoredCovariance(Covariance):
     """C with its lower tiles kept, in float32 whatever they were formed in;  2 n^2 bytes and a strip."""
 
     @cached_property

@@ -59,7 +59,7 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
 
 
 @dataclass(frozen=True)
-class LowRank:
+class LowRankPreconditioner:
     """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers. `residual`: D takes what is left of C's diagonal."""
 
     covariance: Covariance
@@ -69,7 +69,7 @@ class LowRank:
     residual: bool = False
 
     @classmethod
-    def of(cls, covariance: Covariance, pivots: np.ndarray, residual: bool = False) -> LowRank:
+    def of(cls, covariance: Covariance, pivots: np.ndarray, residual: bool = False) -> LowRankPreconditioner:
         F = covariance.columns(pivots)
         own = F[pivots]
         eps = np.finfo(float).eps
@@ -119,7 +119,7 @@ class LowRank:
             scaled = self.F[rows] / root[rows, None]
             return scaled.T @ scaled
 
-        inner += self.executor.add_up(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
+        inner += self.executor.sum_over(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
         with safe_threads(len(inner)):
             return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
@@ -189,15 +189,15 @@ class LowRank:
         data, kernel = self.covariance.data, self.covariance.params.kernel
         if not self.rank:
             return np.hstack([np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_tangents])
-        points, Z = kernel.points(data.x), data.Z
+        points, Z = kernel.prepare(data.x), data.Z
         pivots, Z_pivots = points[self.pivots], Z[self.pivots]
         q = solve_triangular(self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False)[:, 0]  # Q^T v
 
         def products(a: Any, Z_a: Any, b: Any, Z_b: Any, right: np.ndarray) -> np.ndarray:
             def one(rows: slice) -> np.ndarray:
-                G = Z_a[rows].inner(Z_b)
+                G = Z_a[rows].inner_products(Z_b)
                 G *= right
-                return kernel.contract(a[rows], b, G)
+                return kernel.contract_gradient(a[rows], b, G)
 
             return np.concatenate(self.executor.map(one, slices(len(a), max(16, 2**20 // max(1, len(b))))))
 
@@ -209,13 +209,13 @@ class LowRank:
     def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""
         data, kernel = self.covariance.data, self.covariance.params.kernel
-        points = kernel.points(data.x)
+        points = kernel.prepare(data.x)
         return _contract(data.Z, points, data.Z[self.pivots], points[self.pivots], kernel, left, right, self.executor)
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
         """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
         data, kernel = self.covariance.data[self.pivots], self.covariance.params.kernel
-        points = kernel.points(data.x)
+        points = kernel.prepare(data.x)
         return _contract(data.Z, points, data.Z, points, kernel, W, None, self.executor)[0]
 
 
@@ -233,12 +233,12 @@ def _contract(
         along, sums = np.zeros(kernel.theta.size), np.zeros(rows.stop - rows.start)
         for cols in slices(len(points_cols), 512):
             W = left[rows, cols] if right is None else left[rows] @ right[cols].T
-            G = Z[rows].inner(Z_cols[cols])
+            G = Z[rows].inner_products(Z_cols[cols])
             G *= W
             S = G.copy()
             kernel.multiply(points[rows], points_cols[cols], S)
             sums += S.sum(axis=1)
-            along += kernel.contract(points[rows], points_cols[cols], G).sum(axis=0)
+            along += kernel.contract_gradient(points[rows], points_cols[cols], G).sum(axis=0)
         return along, sums
 
     found = executor.map(one, slices(len(left), 512))

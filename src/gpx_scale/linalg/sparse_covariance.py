@@ -21,11 +21,11 @@ import numpy as np
 from ..compiled import sparse as sparse_loops
 from ..compiled.sparse import PANEL
 from ..data.features import SparseFeatures
-from ..data.inputs import Inputs
-from ..model.hyperparameters import Params
+from ..data.inputs import TrainingRows
+from ..model.hyperparameters import Hyperparameters
 from ..runtime.memory import aligned
 from ..runtime.parallel import Executor, slices
-from .covariance import Covariance, Stored
+from .covariance import Covariance, StoredCovariance
 
 BLOCKS = 16  # half of them can be worked on at once
 FEWEST_PAIRS = 200_000  # of a tile, in the mean: less is not worth a round
@@ -64,11 +64,11 @@ class Pairs:
     rounds: list[list[Tile]]
 
     @classmethod
-    def of(cls, data: Inputs, executor: Executor, allow: Callable[[int], None] = lambda count: None) -> Pairs:
+    def of(cls, data: TrainingRows, executor: Executor, allow: Callable[[int], None] = lambda count: None) -> Pairs:
         """Count, then `allow` the count or raise, then list;  an addition for every feature that two rows share, twice, and
         3 p flops a pair."""
         assert isinstance(data.Z, SparseFeatures)
-        density = data.Z.density
+        density = data.Z.pair_density
         strip = next(size for least, size in STRIPS if density >= least)
         blocks = _blocks(len(data), strip, density)
         parts = [data.Z[block] for block in blocks]
@@ -149,7 +149,7 @@ def _distances(x: Any, rows: slice, cols: slice, strip: int, at: np.ndarray, col
 
 
 @dataclass(frozen=True)
-class SparseCovariance(Covariance):
+class PairCovariance(Covariance):
     """C on the pairs alone. float32: values of the pairs are kept; float64: computed for each product, in chunks."""
 
     pairs: Pairs = None  # type: ignore[assignment]
@@ -158,7 +158,7 @@ class SparseCovariance(Covariance):
         """S of the tile's pairs;  one exponential each."""
         out = tile.inner.astype(self.dtype)
         for chunk in slices(tile.size, CHUNK):
-            self.params.kernel.at(tile.squared[chunk], out[chunk])
+            self.params.kernel.multiply_at(tile.squared[chunk], out[chunk])
         return out
 
     @cached_property
@@ -203,24 +203,26 @@ class SparseCovariance(Covariance):
             sparse_loops.pair_weights(*tile.listed, *blocks, G)
             total = np.zeros(kernel.theta.size)
             for chunk in slices(tile.size, CHUNK):
-                total += kernel.slopes_at(tile.squared[chunk], G[chunk]).sum(axis=1, dtype=float)
+                total += kernel.gradient_at(tile.squared[chunk], G[chunk]).sum(axis=1, dtype=float)
             return total
 
         both = np.einsum("ij,ij->i", U, V)
-        along = np.sum(self.executor.map(one, self.pairs.tiles), axis=0) + self._own_slopes * (both @ self.data.Z.squared())
+        along = np.sum(self.executor.map(one, self.pairs.tiles), axis=0) + self._own_slopes * (
+            both @ self.data.Z.squared_norms()
+        )
         return np.concatenate([along, both @ self.noise_tangents])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """(dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  two exponentials a pair."""
         self._prepare()
         kernel = self.params.kernel
-        out = (v * self.data.Z.squared())[:, None] * self._own_slopes
+        out = (v * self.data.Z.squared_norms())[:, None] * self._own_slopes
 
         def one(tile: Tile) -> None:
             slopes = np.empty((kernel.theta.size, tile.size), self.dtype)
             G = tile.inner.astype(self.dtype)
             for chunk in slices(tile.size, CHUNK):
-                slopes[:, chunk] = kernel.slopes_at(tile.squared[chunk], G[chunk])
+                slopes[:, chunk] = kernel.gradient_at(tile.squared[chunk], G[chunk])
             out_rows, out_cols = (np.zeros((s.stop - s.start, len(slopes))) for s in (tile.rows, tile.cols))
             sparse_loops.pair_tangents(*tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols)
             out[tile.rows] += out_rows
@@ -233,23 +235,23 @@ class SparseCovariance(Covariance):
     @property
     def _own_slopes(self) -> np.ndarray:
         """dk(x, x)/dtheta;  (t,)."""
-        return self.params.kernel.slopes_at(np.zeros(1), np.ones(1))[:, 0]
+        return self.params.kernel.gradient_at(np.zeros(1), np.ones(1))[:, 0]
 
 
 def covariances(
-    data: Inputs, params: Params, executor: Executor, form: str, dtype: Any, pairs: Pairs | None
+    data: TrainingRows, params: Hyperparameters, executor: Executor, form: str, dtype: Any, pairs: Pairs | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that will do, in its form; and in float64."""
     exact = Covariance(data, params, executor)
     fine = single_will_do(exact)
     if form == "pairs":
         assert pairs is not None
-        precise = SparseCovariance(data, params, executor, np.float64, pairs)
-        return SparseCovariance(data, params, executor, dtype, pairs) if fine else precise, precise
+        precise = PairCovariance(data, params, executor, np.float64, pairs)
+        return PairCovariance(data, params, executor, dtype, pairs) if fine else precise, precise
     if not fine:
         return exact, exact
-    tiles = {"stored": Stored, "recomputed": Covariance}[form]
-    return tiles(data, params, executor, dtype if params.kernel.single(data.x) else np.float64), exact
+    tiles = {"stored": StoredCovariance, "recomputed": Covariance}[form]
+    return tiles(data, params, executor, dtype if params.kernel.float32_is_safe(data.x) else np.float64), exact
 
 
 def single_will_do(exact: Covariance) -> bool:
@@ -258,7 +260,7 @@ def single_will_do(exact: Covariance) -> bool:
     Rounding n^2 numbers to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not far
     above that, the rounded matrix need not be positive.
     """
-    z_squared, largest = exact.data.Z.squared().max(), exact.diagonal.max()
+    z_squared, largest = exact.data.Z.squared_norms().max(), exact.diagonal.max()
     in_range = 1e-25 < largest < 1e25
     if z_squared:
         in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared

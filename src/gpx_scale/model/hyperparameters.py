@@ -18,7 +18,7 @@ HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.lo
 
 
 @dataclass(frozen=True)
-class Params:
+class Hyperparameters:
     """The kernel with its parameters, and the two noise deviations. `theta` packs the logs: kernel, sigma_w, sigma_y."""
 
     kernel: Any
@@ -31,10 +31,10 @@ class Params:
             return np.concatenate([self.kernel.theta, np.log([self.sigma_w, self.sigma_y])])
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return (*self.kernel.labels, "sigma", "sigma")
+    def parameter_kinds(self) -> tuple[str, ...]:
+        return (*self.kernel.parameter_kinds, "sigma", "sigma")
 
-    def with_theta(self, theta: np.ndarray) -> Params:
+    def with_theta(self, theta: np.ndarray) -> Hyperparameters:
         theta = real_array(theta)
         if theta.shape != self.theta.shape or not (np.abs(theta[theta != -np.inf]) <= LOGARITHMS).all():
             raise InputError(
@@ -60,7 +60,7 @@ class Params:
 
 
 @dataclass(frozen=True)
-class Prior:
+class HyperparameterPrior:
     """Independent Gaussians on the free logs, centred where the fit starts, and the bounds around them."""
 
     centre: np.ndarray
@@ -69,12 +69,12 @@ class Prior:
     high: np.ndarray
 
     @classmethod
-    def around(cls, params: Params) -> Prior:
-        half_width = np.array([HALF_WIDTH[label] for label in params.labels])
-        sd = np.array([PRIOR_SD[label] for label in params.labels])
+    def around(cls, params: Hyperparameters) -> HyperparameterPrior:
+        half_width = np.array([HALF_WIDTH[label] for label in params.parameter_kinds])
+        sd = np.array([PRIOR_SD[label] for label in params.parameter_kinds])
         return cls(params.theta, sd, params.theta - half_width, params.theta + half_width)
 
-    def within(self, low: np.ndarray, high: np.ndarray) -> Prior:
+    def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
         """The same where these bounds hold too;  (t,), (t,)."""
         return replace(self, low=np.maximum(self.low, low), high=np.minimum(self.high, high))
 

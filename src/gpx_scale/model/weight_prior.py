@@ -16,7 +16,9 @@ def cross(kernel: Any, a: Any, b: Any, executor: Executor, Z: tuple[Features, Fe
 
     def fill(tile: tuple[slice, slice]) -> None:
         rows, cols = tile
-        block = np.ones((rows.stop - rows.start, cols.stop - cols.start)) if Z is None else Z[0][rows].inner(Z[1][cols])
+        block = (
+            np.ones((rows.stop - rows.start, cols.stop - cols.start)) if Z is None else Z[0][rows].inner_products(Z[1][cols])
+        )
         kernel.multiply(a[rows], b[cols], block)
         out[tile] = block
 

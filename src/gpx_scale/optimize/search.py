@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ..data.inputs import Inputs
+from ..data.inputs import TrainingRows
 from ..errors import NotConverged, NotPositiveDefinite
-from ..model.hyperparameters import Params, Prior
+from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.journal import HOPELESS, Journal, Stopped
 
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of the parameter
@@ -26,20 +26,20 @@ NOISY = 0.5**0.5  # sigma_y of the second start
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
 CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
 
-Keep = Callable[[Params], None]
-Told = Callable[[float, Params], None]
+Keep = Callable[[Hyperparameters], None]
+Told = Callable[[float, Hyperparameters], None]
 
 
 @dataclass(frozen=True)
 class Optimum:
-    params: Params
+    params: Hyperparameters
     evidence: Any
     converged: bool | None
     message: str
     at_bound: list[str]
 
 
-def forget(params: Params) -> None:
+def forget(params: Hyperparameters) -> None:
     """What is done with the best point so far where nobody keeps it."""
 
 
@@ -47,7 +47,7 @@ def _best_of(keep: Keep) -> Told:
     """Told of every start's best points, it keeps those that are the best of all."""
     least = np.inf
 
-    def told(loss: float, params: Params) -> None:
+    def told(loss: float, params: Hyperparameters) -> None:
         nonlocal least
         if loss < least:
             least = loss
@@ -59,7 +59,15 @@ def _best_of(keep: Keep) -> Told:
 class _Objective:
     """-(evidence + prior) of the free logs, in nats a row, its gradient, and the best point met on the way."""
 
-    def __init__(self, evaluate: Callable[..., Any], start: Params, prior: Prior, journal: Journal, phase: str, keep: Told):
+    def __init__(
+        self,
+        evaluate: Callable[..., Any],
+        start: Hyperparameters,
+        prior: HyperparameterPrior,
+        journal: Journal,
+        phase: str,
+        keep: Told,
+    ):
         self.evaluate, self.prior, self.journal, self.phase, self.keep = evaluate, prior, journal, phase, keep
         self.template, self.free = start, prior.free
         self.best: Any = None  # (loss, params, evidence), or None where no point had a Cholesky factor
@@ -89,10 +97,10 @@ class _Objective:
 
 
 def maximise_evidence(
-    evaluate: Callable[[Inputs, Params], Any],
-    data: Inputs,
-    start: Params,
-    prior: Prior,
+    evaluate: Callable[[TrainingRows, Hyperparameters], Any],
+    data: TrainingRows,
+    start: Hyperparameters,
+    prior: HyperparameterPrior,
     *,
     max_iter: int,
     tol: float,
@@ -139,11 +147,11 @@ def maximise_evidence(
     return Optimum(params, evidence if rows is data else None, *outcome, at_bound(params, prior))
 
 
-def climb(
+def gradient_newton(
     evaluate: Callable[..., Any],
-    data: Inputs,
-    start: Params,
-    prior: Prior,
+    data: TrainingRows,
+    start: Hyperparameters,
+    prior: HyperparameterPrior,
     *,
     max_iter: int,
     tol: float,
@@ -160,7 +168,7 @@ def climb(
     low, high = (bound[free] for bound in prior.bounds())
     theta = np.clip(start.theta[free], low, high)
 
-    def at(point: np.ndarray, information: bool = False) -> tuple[Params, Any, np.ndarray]:
+    def at(point: np.ndarray, information: bool = False) -> tuple[Hyperparameters, Any, np.ndarray]:
         logs = start.theta
         logs[free] = point
         params = start.with_theta(logs)
@@ -172,7 +180,7 @@ def climb(
         own = found.information[np.ix_(free, free)] + np.diag(prior.sd[free] ** -2)
         return own + np.diag(_power(start, prior) * np.maximum(slope, 0.0))
 
-    def settle(params: Params) -> None:
+    def settle(params: Hyperparameters) -> None:
         keep(params)
         if journal.stopped:
             raise Stopped
@@ -214,7 +222,7 @@ def climb(
     return Optimum(params, None, *outcome, at_bound(params, prior))
 
 
-def _stages(data: Inputs, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, Inputs]]:
+def _stages(data: TrainingRows, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, TrainingRows]]:
     """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
     n = len(data)
     if n >= SUBSET_FROM:
@@ -225,7 +233,7 @@ def _stages(data: Inputs, random: np.random.RandomState, whole: str) -> Iterator
     yield whole, data
 
 
-def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tuple[bool, str]:
+def _quasi_newton(objective: _Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
     """BFGS from the average information at the start, projected to the box, until half the decrement is below tol.
 
     C is linear in theta1, sigma_w^2 and sigma_y^2, so along their logs the loss bends as exp: a Newton step up is taken in
@@ -257,9 +265,9 @@ def _quasi_newton(objective: _Objective, prior: Prior, max_iter: int, tol: float
     return False, f"{max_iter} iterations"
 
 
-def _power(params: Params, prior: Prior) -> np.ndarray:
+def _power(params: Hyperparameters, prior: HyperparameterPrior) -> np.ndarray:
     """Of each free parameter, the power in which C is linear (0: none)."""
-    return np.array([LINEAR_IN_POWER.get(label, 0.0) for label in params.labels])[prior.free]
+    return np.array([LINEAR_IN_POWER.get(label, 0.0) for label in params.parameter_kinds])[prior.free]
 
 
 def _newton_step(
@@ -303,7 +311,7 @@ def _damped_update(H: np.ndarray, s: np.ndarray, change: np.ndarray) -> np.ndarr
     return H - np.outer(Hs, Hs) / bend + np.outer(change, change) / float(s @ change)
 
 
-def _lbfgs(objective: _Objective, prior: Prior, max_iter: int, tol: float) -> tuple[bool, str]:
+def _lbfgs(objective: _Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
     low, high = prior.bounds()
     free = prior.free
     first = np.clip(objective.template.theta[free], low[free], high[free])
@@ -325,13 +333,13 @@ ENDS = {  # what L-BFGS-B says, in words
 }
 
 
-def _noisier(start: Params) -> list[Params]:
+def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
     """`start` with noise of half a variance of 1: from little noise alone, a search may end where short length scales explain
     the noise (70-80 nats low on each split of Diabetes with z = 1)."""
     return [replace(start, sigma_y=NOISY)] if start.sigma_y < NOISY else []
 
 
-def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
+def _draw(start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState) -> Hyperparameters:
     theta, free = prior.centre.copy(), prior.free
     low, high = prior.bounds()
     moved = theta[free] + 0.5 * prior.sd[free] * random.standard_normal(int(free.sum()))
@@ -339,7 +347,7 @@ def _draw(start: Params, prior: Prior, random: np.random.RandomState) -> Params:
     return start.with_theta(theta)
 
 
-def at_bound(params: Params, prior: Prior) -> list[str]:
+def at_bound(params: Hyperparameters, prior: HyperparameterPrior) -> list[str]:
     """Names of the free parameters that a bound holds."""
     theta = params.theta
     inside = ((theta > prior.low + 1e-6) & (theta < prior.high - 1e-6))[prior.free]

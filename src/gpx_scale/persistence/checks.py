@@ -16,15 +16,15 @@ from sklearn.utils import check_random_state
 
 from ..data.checks import must_be_moderate
 from ..data.features import DenseFeatures, Features, SparseFeatures
-from ..data.inputs import Door, Inputs, Places
+from ..data.inputs import InputRows, Preprocessor, TrainingRows
 from ..data.scaling import Scaling
 from ..kernels.kernel import Kernel, Pair, PairPoints
 from ..kernels.precomputed import GramPoints
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..plan import Plan
 from ..runtime.arguments import moderate
 from ..runtime.journal import FitReport
-from ..solvers.basis.laplacian_basis import Box
+from ..solvers.basis.laplacian_basis import LaplacianBasis
 from ..solvers.basis.marginal_likelihood import Space
 from ..solvers.basis.posterior import BasisParts
 from ..solvers.cg.posterior import CgParts, PathBank
@@ -33,7 +33,7 @@ from ..solvers.grid.interpolation import Interpolated
 from ..solvers.grid.solver import GridParts
 from ..solvers.inducing.collapsed_bound import Statistics
 from ..solvers.inducing.posterior import InducingParts
-from ..solvers.low_dimensional import Extent
+from ..solvers.low_dimensional import InputExtent
 from ..solvers.posterior import Parts, Posterior
 
 PARTS: dict[str, type[Parts]] = {
@@ -116,7 +116,13 @@ def _finite(*values: float) -> bool:
 
 def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     """Check what `GPXRegressor` is made of; `parameters` are the names of its arguments."""
-    kinds = {"_door": Door, "_params": Params, "_plan": Plan, "posterior_": Posterior, "fit_report_": FitReport}
+    kinds = {
+        "_door": Preprocessor,
+        "_params": Hyperparameters,
+        "_plan": Plan,
+        "posterior_": Posterior,
+        "fit_report_": FitReport,
+    }
     for name, kind in kinds.items():
         must(isinstance(state.get(name), kind), f"{name} is not a {kind.__name__}")
     strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
@@ -132,7 +138,7 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     _check_attributes(state, params, door)
 
 
-def _check_attributes(state: dict[str, Any], params: Params, door: Door) -> None:
+def _check_attributes(state: dict[str, Any], params: Hyperparameters, door: Preprocessor) -> None:
     must(_same(state.get("theta_"), params.theta), "theta_ are other hyperparameters")
     known: Any
     wanted = params.as_dict()
@@ -145,13 +151,13 @@ def _check_attributes(state: dict[str, Any], params: Params, door: Door) -> None
     check_random_state(state.get("random_state"))
     columns, names = state.get("n_features_in_"), state.get("feature_names_in_")
     must(_fits(columns, int | None) and (columns is None or columns >= 0), "n_features_in_ is not a whole number")
-    if door.gate.takes == "vectors" and door.gate.x_transformer is None:
+    if door.gate.input_kind == "vectors" and door.gate.x_transformer is None:
         must(columns in (None, door.scaling.x_shift.size), "X has other columns than its scaling")
     if names is not None:
         must(isinstance(names, np.ndarray) and names.shape == (columns,), "names of columns are no list of as many names")
         must(all(isinstance(name, str) for name in names), "names of columns are no texts")
     if (found := state.get("_found")) is not None:
-        must(_fits(found, tuple[Params, Places | None]), "_found holds no hyperparameters")
+        must(_fits(found, tuple[Hyperparameters, InputRows | None]), "_found holds no hyperparameters")
         _check_params(found[0], door)
         if found[1] is not None:
             _check_rows(found[1], found[0].kernel, door)
@@ -166,13 +172,13 @@ def _same(value: Any, other: Any) -> bool:
     return numbers.shape == np.shape(other) and np.allclose(numbers, other, rtol=WRITTEN_TO, atol=WRITTEN_TO)
 
 
-def _check_door(door: Door) -> None:
+def _check_door(door: Preprocessor) -> None:
     scaling, gate = door.scaling, door.gate
-    must(gate.takes in ("vectors", "gram", "objects"), "its kernel takes no known input")
+    must(gate.input_kind in ("vectors", "gram", "objects"), "its kernel takes no known input")
     _check_scaling(scaling)
     must(door.n_z == scaling.z_scale.size >= 1, "Z has other columns than its scaling")
     must(len(door.z_names) == door.n_z, "Z has other columns than names")
-    must(gate.takes == "vectors" or not (door.sparse_x or scaling.x_shift.size), "X has a scaling and no columns")
+    must(gate.input_kind == "vectors" or not (door.sparse_x or scaling.x_shift.size), "X has a scaling and no columns")
 
 
 def _check_scaling(scaling: Scaling) -> None:
@@ -184,18 +190,18 @@ def _check_scaling(scaling: Scaling) -> None:
     must(_finite(scaling.y_shift, scaling.y_scale) and scaling.y_scale > 0, "y has no scale")
 
 
-def _check_params(params: Params, door: Door) -> None:
+def _check_params(params: Hyperparameters, door: Preprocessor) -> None:
     kernel = params.kernel
     must(isinstance(kernel, Kernel), "its kernel is not a kernel")
-    must(kernel.takes == door.gate.takes, "its kernel takes another input than the model")
+    must(kernel.input_kind == door.gate.input_kind, "its kernel takes another input than the model")
     moderate(params.sigma_w, "sigma_w", zero=True)
     moderate(params.sigma_y, "sigma_y")
     must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
-    if kernel.takes == "vectors" and not door.sparse_x:
-        kernel.points(np.zeros((1, door.scaling.x_shift.size)))  # refuses length scales of other columns
+    if kernel.input_kind == "vectors" and not door.sparse_x:
+        kernel.prepare(np.zeros((1, door.scaling.x_shift.size)))  # refuses length scales of other columns
 
 
-def _check_plan(plan: Plan, parts: Any, door: Door) -> None:
+def _check_plan(plan: Plan, parts: Any, door: Preprocessor) -> None:
     counts = (plan.p, plan.rank, plan.subset, plan.shared, plan.points, plan.sample, plan.bytes_needed)
     must(min(counts) >= 0 and min(plan.n, plan.d, plan.n_jobs, plan.memory_limit) >= 1, "a count of its plan is negative")
     must(plan.dtype in (np.float32, np.float64), "its plan has another type of numbers")
@@ -207,7 +213,7 @@ def _check_plan(plan: Plan, parts: Any, door: Door) -> None:
     must(parts.d == door.n_z + door.scaling.intercept, "Z has other columns than its scaling")
 
 
-def _check_extent(extent: Extent, door: Door) -> None:
+def _check_extent(extent: InputExtent, door: Preprocessor) -> None:
     width = door.scaling.x_shift.size
     _numbers(extent.low, (width,), "the least x")
     _numbers(extent.high, (width,), "the largest x")
@@ -217,14 +223,14 @@ def _check_extent(extent: Extent, door: Door) -> None:
 # rows
 
 
-def _check_rows(rows: Any, kernel: Kernel, door: Door, n_train: int | None = None) -> None:
+def _check_rows(rows: Any, kernel: Kernel, door: Preprocessor, n_train: int | None = None) -> None:
     """Rows of x and Z (and y) of one length, with the columns that the model takes; `n_train`: of a Gram matrix."""
-    must(isinstance(rows, Places), "its rows are no rows")
+    must(isinstance(rows, InputRows), "its rows are no rows")
     width = door.n_z + door.scaling.intercept
     _check_features(rows.Z, len(rows.Z), width, "Z")
     must(isinstance(rows.Z, SparseFeatures) == door.sparse_z, "Z is sparse in one place and dense in another")
     _check_x(rows.x, kernel, len(rows.Z), door, n_train)
-    if isinstance(rows, Inputs):
+    if isinstance(rows, TrainingRows):
         _numbers(rows.y, (len(rows.Z),), "y")
         must_be_moderate(rows.y, "y", standardize=True)
 
@@ -240,19 +246,19 @@ def _check_features(Z: Any, n: int, d: int, what: str) -> None:
     must_be_moderate(Z, what, standardize=True)
 
 
-def _check_x(x: Any, kernel: Kernel, n: int, door: Door, n_train: int | None) -> None:
+def _check_x(x: Any, kernel: Kernel, n: int, door: Preprocessor, n_train: int | None) -> None:
     if isinstance(kernel, Pair) and isinstance(x, PairPoints):
         _check_x(x.first, kernel.first, n, door, n_train)
         _check_x(x.second, kernel.second, n, door, n_train)
         return
-    if kernel.takes == "gram":
+    if kernel.input_kind == "gram":
         must(isinstance(x, GramPoints), "its rows are not of a Gram matrix")
         columns = x.rows.shape[-1] if n_train is None else n_train
         _numbers(x.rows, (n, columns), "the Gram matrix")
         _indices(x.columns, columns, "the columns of the Gram matrix", n)
         _numbers(x.own, (n,), "the diagonal of the Gram matrix")
         return
-    must(kernel.takes == "vectors", "its kernel takes objects, which a file does not hold")
+    must(kernel.input_kind == "vectors", "its kernel takes objects, which a file does not hold")
     must(isinstance(x, SparseFeatures) == door.sparse_x, "X is sparse in one place and dense in another")
     _check_features(x if door.sparse_x else DenseFeatures(x), n, door.scaling.x_shift.size, "X")
 
@@ -260,18 +266,18 @@ def _check_x(x: Any, kernel: Kernel, n: int, door: Door, n_train: int | None) ->
 # what each solver hands to the posterior
 
 
-def _check_exact(parts: ExactParts, plan: Plan, door: Door) -> None:
+def _check_exact(parts: ExactParts, plan: Plan, door: Preprocessor) -> None:
     n = plan.n
-    must(isinstance(parts.data, Inputs), "its rows have no y")
+    must(isinstance(parts.data, TrainingRows), "its rows have no y")
     _check_rows(parts.data, parts.params.kernel, door, n)
     _numbers(parts.alpha, (n,), "alpha")
     _numbers(parts.buffer, (n, n), "the factor", (plan.dtype,))
     must((parts.buffer.diagonal() > 0).all() and 0.0 <= parts.jitter < 1.0, "the factor is none")
 
 
-def _check_cg(parts: CgParts, plan: Plan, door: Door) -> None:
+def _check_cg(parts: CgParts, plan: Plan, door: Preprocessor) -> None:
     n, near = plan.n, parts.near
-    must(isinstance(parts.data, Inputs), "its rows have no y")
+    must(isinstance(parts.data, TrainingRows), "its rows have no y")
     _check_rows(parts.data, parts.params.kernel, door, n)
     _numbers(parts.alpha, (n,), "alpha")
     _indices(parts.pivots, n, "pivots")
@@ -287,7 +293,7 @@ def _check_cg(parts: CgParts, plan: Plan, door: Door) -> None:
     _check_paths(parts.bank, n, door)
 
 
-def _check_paths(bank: PathBank, n: int, door: Door) -> None:
+def _check_paths(bank: PathBank, n: int, door: Preprocessor) -> None:
     _numbers(bank.solved, (n, len(bank.paths)), "the solutions of the posterior paths")
     p, d = door.scaling.x_shift.size, door.n_z + door.scaling.intercept
     for path in bank.paths:
@@ -297,7 +303,7 @@ def _check_paths(bank: PathBank, n: int, door: Door) -> None:
             _numbers(amplitudes, (2 * len(frequencies), d), "the amplitudes of a path", (np.float32,))
 
 
-def _check_grid(parts: GridParts, plan: Plan, door: Door) -> None:
+def _check_grid(parts: GridParts, plan: Plan, door: Preprocessor) -> None:
     _check_cg(parts, plan, door)
     p, d = door.scaling.x_shift.size, parts.d
     must(isinstance(parts.data.Z, DenseFeatures) and not door.sparse_x, "a grid of sparse rows")
@@ -317,7 +323,7 @@ def _check_interpolation(on: Interpolated, n: int, p: int) -> None:
     must((np.diff(W.indptr) == 4**p).all() and W.data.size == n * 4**p, "interpolation between other points")
 
 
-def _check_inducing(parts: InducingParts, plan: Plan, door: Door) -> None:
+def _check_inducing(parts: InducingParts, plan: Plan, door: Preprocessor) -> None:
     m = len(parts.data)
     must(m >= 1, "it has no inducing points")
     _check_rows(parts.data, parts.params.kernel, door, plan.n)
@@ -335,10 +341,10 @@ def _check_statistics(found: Statistics, m: int) -> None:
     must(found.rows >= 1 and _finite(*sums) and min(sums[1:]) >= 0.0, "sums over rows that are none")
 
 
-def _check_basis(parts: BasisParts, plan: Plan, door: Door) -> None:
+def _check_basis(parts: BasisParts, plan: Plan, door: Preprocessor) -> None:
     p, d = door.scaling.x_shift.size, door.n_z + door.scaling.intercept
     must(isinstance(parts.data, Space) and not (door.sparse_x or door.sparse_z), "a basis of sparse rows")
-    must(parts.params.kernel.has_density, "its kernel has no spectral density")
+    must(parts.params.kernel.has_spectral_density, "its kernel has no spectral density")
     space = parts.data
     q = _check_box(space.box, p, space.sums.cosines)
     r, nodes = space.nodes.count, space.nodes
@@ -353,7 +359,7 @@ def _check_basis(parts: BasisParts, plan: Plan, door: Door) -> None:
     must(_finite(*parts.left), "the remainder of the basis is not a number")
 
 
-def _check_box(box: Box, p: int, cosines: np.ndarray) -> int:
+def _check_box(box: LaplacianBasis, p: int, cosines: np.ndarray) -> int:
     """Return how many functions the box has, which are listed only once their number is known to be that of the sums."""
     for name in ("centre", "half", "shortest", "longest"):
         _numbers(getattr(box, name), (p,), f"the {name} of the box")
@@ -365,7 +371,7 @@ def _check_box(box: Box, p: int, cosines: np.ndarray) -> int:
     return len(box)
 
 
-CHECKS: dict[type, Callable[[Any, Plan, Door], None]] = {
+CHECKS: dict[type, Callable[[Any, Plan, Preprocessor], None]] = {
     ExactParts: _check_exact,
     CgParts: _check_cg,
     GridParts: _check_grid,

@@ -23,20 +23,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from ..data.features import DenseFeatures, SparseFeatures
-from ..data.inputs import XZ, Door, Gate, Inputs, Places
+from ..data.inputs import XZ, InputRows, InputTransforms, Preprocessor, TrainingRows
 from ..data.scaling import Scaling
 from ..errors import GPXWarning, InputError
 from ..kernels import RBF, Matern12, Matern32, Matern52, Precomputed, Product, RationalQuadratic, Sum
 from ..kernels.kernel import PairPoints
 from ..kernels.precomputed import GramPoints
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..plan import Plan
-from ..runtime.files import read_npy, written_whole
+from ..runtime.files import atomic_write, read_npy
 from ..runtime.journal import FitReport
-from ..solvers.basis.laplacian_basis import Box
+from ..solvers.basis.laplacian_basis import LaplacianBasis
 from ..solvers.basis.marginal_likelihood import Space
 from ..solvers.basis.posterior import BasisParts
-from ..solvers.basis.sufficient_statistics import Nodes, Sums
+from ..solvers.basis.sufficient_statistics import BasisStatistics, Nodes
 from ..solvers.cg.pathwise_sampling import PriorPath
 from ..solvers.cg.posterior import CgParts, PathBank
 from ..solvers.cg.variance_calibration import Asked
@@ -45,8 +45,8 @@ from ..solvers.grid.interpolation import Grid, Interpolated
 from ..solvers.grid.solver import GridParts
 from ..solvers.inducing.collapsed_bound import Statistics
 from ..solvers.inducing.posterior import InducingParts
-from ..solvers.low_dimensional import Extent
-from ..solvers.neighborhood import Neighbourhood
+from ..solvers.low_dimensional import InputExtent
+from ..solvers.neighborhood import LocalVariance
 from ..solvers.posterior import Posterior
 from .checks import must, must_be_model, must_be_transformer, must_be_typed
 from .version_1 import translated
@@ -115,16 +115,40 @@ def _some(*names: str) -> Callable[[Any], dict[str, Any]]:
 
 
 _PLAIN = (
-    *(Params, RBF, Matern12, Matern32, Matern52, RationalQuadratic, Sum, Product, Precomputed, PairPoints, GramPoints),
-    *(Scaling, Gate, Door, DenseFeatures, Plan, Extent, Posterior, FitReport, PriorPath, Asked, CgParts),
-    *(Grid, GridParts, Interpolated, Statistics, InducingParts, Box, Nodes, Sums, Space, BasisParts),
+    *(
+        Hyperparameters,
+        RBF,
+        Matern12,
+        Matern32,
+        Matern52,
+        RationalQuadratic,
+        Sum,
+        Product,
+        Precomputed,
+        PairPoints,
+        GramPoints,
+    ),
+    *(
+        Scaling,
+        InputTransforms,
+        Preprocessor,
+        DenseFeatures,
+        Plan,
+        InputExtent,
+        Posterior,
+        FitReport,
+        PriorPath,
+        Asked,
+        CgParts,
+    ),
+    *(Grid, GridParts, Interpolated, Statistics, InducingParts, LaplacianBasis, Nodes, BasisStatistics, Space, BasisParts),
 )
 OURS: dict[type, Kind] = {
     **{one: Kind(_fields_of, one) for one in _PLAIN},
-    **{one: Kind(_fields_of, _rows(one)) for one in (Inputs, Places)},
+    **{one: Kind(_fields_of, _rows(one)) for one in (TrainingRows, InputRows)},
     SparseFeatures: Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
     ExactParts: Kind(_packed, _unpacked),
-    Neighbourhood: Kind(_fields_of, Neighbourhood),
+    LocalVariance: Kind(_fields_of, LocalVariance),
     PathBank: Kind(_some("paths", "solved"), PathBank),
     XZ: Kind(_fields_of, XZ),
 }
@@ -160,7 +184,7 @@ def write_state(path: Any, state: dict[str, Any]) -> None:
     document = {"format": FORMAT, "version": VERSION, "state": tree}
     if writer.borrowed:
         document["scikit-learn"] = sklearn.__version__
-    with written_whole(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
+    with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(TREE, json.dumps(document, allow_nan=False))
         for k, array in enumerate(writer.arrays):
             with archive.open(_member(k), "w", force_zip64=True) as file:

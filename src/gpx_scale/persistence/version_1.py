@@ -8,9 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 # Names of classes as version 1 has them, and as they are now.
-CLASSES = {"gpx_scale.datasets.vectors.LSA": "gpx_scale.datasets.LSA"}
+CLASSES = {
+    "Box": "LaplacianBasis",
+    "Door": "Preprocessor",
+    "Extent": "InputExtent",
+    "Gate": "InputTransforms",
+    "Inputs": "TrainingRows",
+    "Neighbourhood": "LocalVariance",
+    "Params": "Hyperparameters",
+    "Places": "InputRows",
+    "Sums": "BasisStatistics",
+    "gpx_scale.datasets.vectors.LSA": "gpx_scale.datasets.LSA",
+}
 # Fields of a class (by its name of today) that have another name now.
-FIELDS: dict[str, dict[str, str]] = {}
+FIELDS = {"InputTransforms": {"takes": "input_kind"}}
 # Attributes of the estimator that have another name now.
 ATTRIBUTES: dict[str, str] = {}
 

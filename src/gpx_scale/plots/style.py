@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation
-from ..runtime.files import needed
+from ..runtime.files import import_optional
 
 RED, BLUE, GREY, PALE = "#c0392b", "#2166ac", "#555555", "#b4b4b4"  # told apart by every common form of colour blindness
 SIGNED, SIZES = "RdBu_r", "viridis"  # colour maps of what has a sign and of what has none
@@ -19,7 +19,7 @@ LONGEST = 32  # characters of a name
 
 def pyplot() -> Any:
     """matplotlib.pyplot, or an error that says which extra brings it."""
-    return needed("matplotlib.pyplot", "plot")
+    return import_optional("matplotlib.pyplot", "plot")
 
 
 def axes_of(ax: Any, width: float, height: float) -> Any:

@@ -24,7 +24,7 @@ from ..errors import InputError
 from ..explanation import Explanation, Reason
 from ..metrics import Accuracy
 from ..runtime.arguments import probability, whole
-from ..runtime.files import needed, written_whole
+from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
 from ..runtime.memory import counted, format_bytes
 from ..text import SURE, pieces_of, shade
@@ -90,12 +90,12 @@ class Section:
 
 def write_report(path: Any, sections: Sequence[Section] | Section, title: str = "GPX report") -> Path:
     """Write a report of one or more sections, whole or not at all; returns the path. Needs the extra [report]."""
-    jinja2 = needed("jinja2", "report")
+    jinja2 = import_optional("jinja2", "report")
     sections = [sections] if isinstance(sections, Section) else list(sections)
     if not sections:
         raise InputError("a report needs at least one section")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    with written_whole(path) as beside:
+    with atomic_write(path) as beside:
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
         sources = {name: "".join(template.blocks[name](template.new_context())).encode() for name in ("style", "script")}
         hashes = {name: f"sha256-{b64encode(sha256(source).digest()).decode()}" for name, source in sources.items()}

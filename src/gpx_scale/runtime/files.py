@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import InputError
 
 
-def needed(module: str, extra: str) -> Any:
+def import_optional(module: str, extra: str) -> Any:
     """An optional package, or an error that says which extra brings it."""
     try:
         return importlib.import_module(module)
@@ -50,7 +50,7 @@ def writable(path: Any) -> Path:
 
 
 @contextmanager
-def written_whole(path: Any) -> Iterator[Path]:
+def atomic_write(path: Any) -> Iterator[Path]:
     """A new file beside `path` to write to, which takes its place at the end: a reader sees the old file or the new one, and
     after an error the old one."""
     path = writable(path)

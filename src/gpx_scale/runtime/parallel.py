@@ -236,7 +236,7 @@ class Executor:
                 _drop(futures)
                 raise
 
-    def add_up(self, function: Callable[[T], Any], items: Iterable[T]) -> Any:
+    def sum_over(self, function: Callable[[T], Any], items: Iterable[T]) -> Any:
         """sum of function(item), with `+=` on the first result, in the order of the items, so that it does not depend on the
         number of workers; None without items. Items are taken as workers come free: two a worker are in memory."""
         total = None
@@ -317,7 +317,7 @@ def worthwhile_threads(n: int, itemsize: int = 8) -> Any:
     return safe_threads(n, itemsize) if n >= THREADS_FROM else threads(1)
 
 
-class Watch:
+class FactorisationThreads:
     """Of factorisations one after the other: where other processes hold the cores, OpenBLAS's threads wait for each other (50
     times slower at n = 1,000), and from then on one thread is taken."""
 

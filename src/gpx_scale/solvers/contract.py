@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Evidence:
-    """log p(y) of the full model without prior, its gradient by `Params.theta`, and what came with it for free.
+    """log p(y) of the full model without prior, its gradient by `Hyperparameters.theta`, and what came with it for free.
 
     `deviation`: the standard error of `value` where it is an estimate, 0 where it is exact.
     """

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..data.features import DenseFeatures
-from ..data.inputs import Inputs
+from ..data.inputs import TrainingRows
 from ..errors import InputError, SolverUnavailable
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 
 DIMENSIONS = 3
 SHARP = 100.0  # k over the noise up to which the usual functions, or points of a grid, are enough
@@ -18,7 +18,7 @@ LARGEST_COUNT = 1e9  # count of anything
 
 
 @dataclass
-class Extent:
+class InputExtent:
     """What a pass over the rows finds: how far x reaches, and the largest |z|^2."""
 
     low: np.ndarray
@@ -26,10 +26,10 @@ class Extent:
     z_squared: float
 
     @classmethod
-    def of(cls, block: Inputs) -> Extent:
-        return cls(block.x.min(axis=0), block.x.max(axis=0), float(block.Z.squared().max()))
+    def of(cls, block: TrainingRows) -> InputExtent:
+        return cls(block.x.min(axis=0), block.x.max(axis=0), float(block.Z.squared_norms().max()))
 
-    def __iadd__(self, other: Extent) -> Extent:
+    def __iadd__(self, other: InputExtent) -> InputExtent:
         self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         self.z_squared = max(self.z_squared, other.z_squared)
         return self
@@ -40,7 +40,7 @@ class Extent:
 
 
 @dataclass(frozen=True)
-class Low:
+class InputResolution:
     """What decides whether functions on a box, or a grid, will do for x in few dimensions: whether k has a spectral density,
     how smooth it is and, once known, the half-widths of x over the shortest length scales, and the longest over these."""
 
@@ -51,28 +51,28 @@ class Low:
     sharp: float = 1.0
 
     @classmethod
-    def of(cls, kernel: Any, some: Any, found: tuple[Params, Extent] | None = None) -> Low | None:
+    def of(cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None) -> InputResolution | None:
         """Of a kernel and rows (some of them), with spans where parameters and the extent of all rows are known. None where X
         or Z is sparse, or where k is not of vectors."""
-        if kernel.takes != "vectors" or not isinstance(some.Z, DenseFeatures) or not isinstance(some.x, np.ndarray):
+        if kernel.input_kind != "vectors" or not isinstance(some.Z, DenseFeatures) or not isinstance(some.x, np.ndarray):
             return None
         if found is None:
-            return cls(kernel.has_density, kernel.smoothness)
+            return cls(kernel.has_spectral_density, kernel.smoothness)
         params, extent = found
-        low, high = kernel.lengths(extent.half.size)
+        low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
         sharp = sharpness(params, some.Z.shape[1], extent.half.size)
-        return cls(kernel.has_density, kernel.smoothness, spans, float((high / low).max()), sharp)
+        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), sharp)
 
 
-def sharpness(params: Params, d: int, p: int) -> float:
+def sharpness(params: Hyperparameters, d: int, p: int) -> float:
     """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
-    origin = params.kernel.points(np.zeros((1, p)))  # any x will do
+    origin = params.kernel.prepare(np.zeros((1, p)))  # any x will do
     signal = d * float(params.kernel.diagonal(origin)[0])
     return max(1.0, signal / (SHARP * (params.sigma_y**2 + d * params.sigma_w**2)))
 
 
-def must_be_low(p: int, low: Low | None, dtype: str, solver: str) -> None:
+def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) -> None:
     """Raise an error unless X has few columns, X and Z are dense, and the kernel is one of vectors."""
     if p > DIMENSIONS:
         raise InputError(f"solver={solver!r} is for X of 1 to {DIMENSIONS} columns, got {p}: use 'exact', 'cg' or 'inducing'")

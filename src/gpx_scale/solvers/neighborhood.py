@@ -20,10 +20,10 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..data.features import Features
-from ..data.inputs import Inputs
+from ..data.inputs import TrainingRows
 from ..linalg.covariance import Covariance
 from ..linalg.preconditioner import right_solve
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..runtime.parallel import Executor
 from .posterior import Reductions
 from .sparse_weights import factor
@@ -44,16 +44,18 @@ class SharedRows:
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
+class LocalVariance:
     """Variances from the rows `shared` by all queries and each query's most correlated ones."""
 
-    data: Inputs
-    params: Params
+    data: TrainingRows
+    params: Hyperparameters
     shared: np.ndarray
     nearby: int
 
     @classmethod
-    def of(cls, data: Inputs, params: Params, shared: np.ndarray, executor: Executor, nearby: int = LOCAL) -> Neighbourhood:
+    def of(
+        cls, data: TrainingRows, params: Hyperparameters, shared: np.ndarray, executor: Executor, nearby: int = LOCAL
+    ) -> LocalVariance:
         """Return a neighbourhood whose shared rows are factorised already."""
         made = cls(data, params, shared, nearby)
         made.shared_rows(executor)
@@ -78,17 +80,17 @@ class Neighbourhood:
         (m, n) -> Reductions."""
         Z, kernel, known = self.data.Z, self.params.kernel, self.shared_rows(executor)
         m, d = len(K), Z.shape[1] if var or cov else 0
-        seen = [A.inner(Z) for A in along]
-        interest = K * np.sqrt(Z.squared())
+        seen = [A.inner_products(Z) for A in along]
+        interest = K * np.sqrt(Z.squared_norms())
         if seen:
             asked = seen[0].any(axis=1)  # a query with z* = 0 has no y to be correlated with: its weights count
             interest[asked] = (K * seen[0])[asked]
-        points = kernel.points(self.data.x)
+        points = kernel.prepare(self.data.x)
 
         def right_hand_sides(i: slice, rows: np.ndarray) -> np.ndarray:
             """b of some queries at some rows;  (queries, d + len(along), rows)."""
             near = K[i, rows]
-            weights = Z[rows].spread(near) if d else np.empty((len(near), 0, rows.size))
+            weights = Z[rows].columns_times(near) if d else np.empty((len(near), 0, rows.size))
             return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
 
         B = right_hand_sides(slice(0, m), self.shared)
@@ -100,7 +102,7 @@ class Neighbourhood:
             R = _largest(interest[i, others] ** 2 / known.diagonal[others], others, self.nearby)
             V = known.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
-            T = Z[R].inner(Z[R])
+            T = Z[R].inner_products(Z[R])
             kernel.multiply(points[R], points[R], T)
             np.fill_diagonal(T, known.diagonal[R])
             T -= V @ V.T

@@ -15,7 +15,7 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from ..data.features import Features, SparseFeatures, full_pattern
 from ..errors import NotPositiveDefinite, SolverUnavailable
-from ..model.hyperparameters import Params
+from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import cross
 from ..runtime.memory import within
 from ..runtime.parallel import Executor, slices, worthwhile_threads
@@ -38,7 +38,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Ask:
+class MomentRequest:
     """What is asked for. std: "certified" and "samples" are ways to it, of the sums `along` and, with `weights`, of each one;
     `own`: of the training rows' own w_i; `dense`: of a sparse Z, all d weights."""
 
@@ -54,13 +54,13 @@ class Posterior:
     """p(w(x*), y* | D) from a solver's parts."""
 
     parts: Any
-    params: Params
+    params: Hyperparameters
 
     def answer(
         self,
         x: Any,
         z: Features,
-        ask: Ask,
+        ask: MomentRequest,
         along: Sequence[Features],
         executor: Executor,
         chunk_bytes: int,
@@ -164,7 +164,7 @@ class Posterior:
         if K is None:
             return Moments(means, None, None, [])
         prior, floor = self._prior(x, own is not None)
-        asked = [A for A in along if A.squared().any()]  # the usual baseline is 0
+        asked = [A for A in along if A.squared_norms().any()]  # the usual baseline is 0
         reduced = parts.reductions(K, executor, var=var, cov=cov, along=asked)
         variance = covariance = None
         if cov:
@@ -175,7 +175,7 @@ class Posterior:
             variance = np.maximum(prior[:, None] - reduced.var, 0.0) + floor
         less, sums = iter(reduced.along), []
         for A in along:
-            size = A.squared()
+            size = A.squared_norms()
             sums.append(np.maximum(prior * size - next(less), 0.0) + floor * size if size.any() else np.zeros_like(size))
         return Moments(means, variance, covariance, sums)
 
@@ -200,7 +200,7 @@ class Posterior:
         return replace(
             exact,
             var=np.concatenate([piece[0] for piece in pieces]) + sigma_w_var if var else None,
-            along=[s + sigma_w_var * A.squared() for s, A in zip(sums, along, strict=True)],
+            along=[s + sigma_w_var * A.squared_norms() for s, A in zip(sums, along, strict=True)],
         )
 
     def joint(self, x: Any, A: Features, executor: Executor, memory_limit: int) -> np.ndarray:
@@ -210,7 +210,7 @@ class Posterior:
         K = self.parts.cross(x, executor)
         joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
         at = np.diag_indices(m)
-        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(A.squared())
+        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(A.squared_norms())
         return joint
 
     def sample_weights(
@@ -233,7 +233,7 @@ class Posterior:
         W = self.sample_weights(x, n_samples, random, executor, memory_limit)
         noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
         for s in range(n_samples):
-            noise[:, s] += A.row_dot(W[:, :, s])
+            noise[:, s] += A.row_dots(W[:, :, s])
         return noise
 
 
@@ -253,7 +253,7 @@ class Parts:
     their own w_i = g(x_i) + e_i."""
 
     data: Any
-    params: Params
+    params: Hyperparameters
     alpha: np.ndarray
 
     keeps_rows = True  # `data` are the training rows, not points that stand for them
@@ -267,14 +267,14 @@ class Parts:
         """Weights."""
         return self.data.Z.shape[1]
 
-    def answers_for(self, params: Params) -> bool:
+    def answers_for(self, params: Hyperparameters) -> bool:
         """Whether the evidence at these parameters can be had from the parts alone."""
         return self.keeps_rows
 
     def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
         """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
         kernel = self.params.kernel
-        K = cross(kernel, kernel.points(x), kernel.points(self.data.x), executor)
+        K = cross(kernel, kernel.prepare(x), kernel.prepare(self.data.x), executor)
         if own is not None:
             K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.params.sigma_w**2
         return K
@@ -282,11 +282,11 @@ class Parts:
     def prior(self, x: Any) -> np.ndarray:
         """k(x*, x*);  (m,)."""
         kernel = self.params.kernel
-        return kernel.diagonal(kernel.points(x))
+        return kernel.diagonal(kernel.prepare(x))
 
     def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
-        return self.data.Z.scaled(self.alpha).combine(K, executor)
+        return self.data.Z.scale_rows(self.alpha).left_multiply(K, executor)
 
     def means(self, x: Any, K: np.ndarray | None, executor: Executor, own: slice | None = None) -> np.ndarray:
         """E[w*], with K where it is there already;  (m, d)."""
@@ -306,9 +306,9 @@ class Parts:
     def prior_joint(self, x: Any, A: Features, executor: Executor) -> np.ndarray:
         """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
         kernel = self.params.kernel
-        points = kernel.points(x)
+        points = kernel.prepare(x)
         joint = cross(kernel, points, points, executor, (A, A))
-        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * A.squared()
+        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * A.squared_norms()
         return joint
 
 
@@ -322,7 +322,7 @@ class JointPrior:
     @classmethod
     def of(cls, kernel: Any, x_train: Any, x_query: Any, nugget: float, executor: Executor) -> JointPrior:
         """With `nugget` on the diagonal, and the least jitter that helps: without one, K is singular to rounding."""
-        train, query = kernel.points(x_train), kernel.points(x_query)
+        train, query = kernel.prepare(x_train), kernel.prepare(x_query)
         n = len(train)
         K_query = cross(kernel, query, train, executor)
         joint = np.empty((n + len(query), n + len(query)))

@@ -60,9 +60,9 @@ def moments_at(
     starts, rows, values = Z.by_feature
     asked, entry_rows, order = _entries_by_feature(queries.at)
     mean, reduced = np.zeros(order.size), np.zeros(order.size)
-    points, seen = kernel.points(parts.data.x), kernel.points(queries.x)
+    points, seen = kernel.prepare(parts.data.x), kernel.prepare(queries.x)
     # A kernel function or a given matrix is asked once for all pairs, not again for every word that two rows share.
-    K = None if kernel.takes == "vectors" else cross(kernel, seen, points, executor)
+    K = None if kernel.input_kind == "vectors" else cross(kernel, seen, points, executor)
 
     def block(l: int, entries: np.ndarray) -> Block:
         R, z = rows[starts[l] : starts[l + 1]], values[starts[l] : starts[l + 1]]
@@ -147,7 +147,7 @@ class LocalWords:
         """b.(C_RR)^-1 b;  (r,), (c, r) -> (c,)."""
         C = self.covariance
         Z, points = C.data.Z[R], C.points[R]
-        A = Z.inner(Z)
+        A = Z.inner_products(Z)
         C.params.kernel.multiply(points, points, A)
         np.fill_diagonal(A, C.diagonal[R])
         return np.square(solve_triangular(factor(A), B.T, lower=True, check_finite=False)).sum(axis=0)

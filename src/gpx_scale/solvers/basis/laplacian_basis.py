@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import InputError, SolverUnavailable
-from ...model.hyperparameters import Params
-from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, Extent, Low, sharpness
+from ...model.hyperparameters import Hyperparameters
+from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, sharpness
 
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
 # costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 6e-7, and 5e-4, 3e-3 and 7% in two dimensions.
@@ -34,7 +34,7 @@ CLOSE = 1.1  # the same where parameters are given: a margin still
 
 
 @dataclass(frozen=True)
-class Box:
+class LaplacianBasis:
     """Functions for all length scales from `shortest` to `longest`;  (p,) each, counts (p,) of whole numbers."""
 
     centre: np.ndarray
@@ -44,11 +44,13 @@ class Box:
     longest: np.ndarray
 
     @classmethod
-    def around(cls, extent: Extent, params: Params, d: int, reach: float, most: int, count: int | None = None) -> Box:
+    def around(
+        cls, extent: InputExtent, params: Hyperparameters, d: int, reach: float, most: int, count: int | None = None
+    ) -> LaplacianBasis:
         """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
         dimension, if given."""
         kernel = params.kernel
-        low, high = kernel.lengths(extent.low.size)
+        low, high = kernel.length_scale_range(extent.low.size)
         shortest, longest = low / reach, high * reach
         sharp = sharpness(params, d, low.size)
         half = extent.half + margin(kernel.smoothness, sharp) * longest
@@ -56,7 +58,7 @@ class Box:
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
 
     def covers(self, kernel: Any) -> bool:
-        low, high = kernel.lengths(self.half.size)
+        low, high = kernel.length_scale_range(self.half.size)
         return bool((low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all())
 
     @cached_property
@@ -151,14 +153,14 @@ def functions_in(counts: np.ndarray) -> float:
     return float(np.prod(counts)) * {1: 1.0, 2: np.pi / 4, 3: np.pi / 6}[len(counts)]
 
 
-def counts_of(low: Low, most: int) -> np.ndarray:
+def counts_of(low: InputResolution, most: int) -> np.ndarray:
     """Functions a dimension, `most` in all if that will do."""
     assert low.spans is not None
     half = np.array(low.spans) + margin(low.smoothness, low.sharp) * low.spread * REACH
     return counts_for(half, np.full(half.size, 1.0 / REACH), low.smoothness, low.sharp, most)
 
 
-def left_out(low: Low, most: int) -> float:
+def left_out(low: InputResolution, most: int) -> float:
     """Share of k that this many functions leave out, about; 1 where they are too few."""
     counts, full = counts_of(low, most), counts_of(low, 10**9)
     if functions_in(counts) > most:
@@ -168,7 +170,9 @@ def left_out(low: Low, most: int) -> float:
     return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 
 
-def suits_a_basis(n: int, p: int, d: int, low: Low | None, stream: bool, count: int | None, exact_rows: int) -> bool:
+def suits_a_basis(
+    n: int, p: int, d: int, low: InputResolution | None, stream: bool, count: int | None, exact_rows: int
+) -> bool:
     """Whether `auto` takes a basis: few columns, many rows, and length scales (once known) that few functions resolve."""
     if low is None or not low.density or p > DIMENSIONS:
         return False
@@ -179,7 +183,7 @@ def suits_a_basis(n: int, p: int, d: int, low: Low | None, stream: bool, count: 
     return left_out(low, BASIS_MOST // d) <= BASIS_LEFT
 
 
-def must_have_density(low: Low) -> None:
+def must_have_density(low: InputResolution) -> None:
     if not low.density:
         raise SolverUnavailable(
             "this kernel has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"

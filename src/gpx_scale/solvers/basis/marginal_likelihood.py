@@ -12,10 +12,10 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from ...errors import NotPositiveDefinite, SolverUnavailable
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import Executor
-from .laplacian_basis import Box
-from .sufficient_statistics import Nodes, Sums
+from .laplacian_basis import LaplacianBasis
+from .sufficient_statistics import BasisStatistics, Nodes
 
 NOTHING = 1e-9  # of k(0): a remainder that is rounding
 
@@ -24,12 +24,12 @@ NOTHING = 1e-9  # of k(0): a remainder that is rounding
 class Space:
     """Functions and sums for a range of parameters, and what they were made of."""
 
-    box: Box
+    box: LaplacianBasis
     mean_square: np.ndarray  # of each function over the rows, (q,)
     nodes: Nodes
-    sums: Sums
+    sums: BasisStatistics
 
-    def covers(self, params: Params) -> bool:
+    def covers(self, params: Hyperparameters) -> bool:
         return self.box.covers(params.kernel) and self.nodes.covers(Ratio.of(self.box, self.mean_square, params).value)
 
     @property
@@ -46,30 +46,30 @@ class Ratio:
     slopes: np.ndarray
 
     @classmethod
-    def of(cls, box: Box, mean_square: np.ndarray, params: Params) -> Ratio:
+    def of(cls, box: LaplacianBasis, mean_square: np.ndarray, params: Hyperparameters) -> Ratio:
         kernel, sigma_w_var = params.kernel, params.sigma_w**2
-        origin = kernel.points(np.zeros((1, box.half.size)))
-        s, slopes = kernel.density(box.omega)
+        origin = kernel.prepare(np.zeros((1, box.half.size)))
+        s, slopes = kernel.spectral_density(box.omega)
         whole = float(kernel.diagonal(origin)[0])
         left = whole - float(mean_square @ s)
         if left < NOTHING * whole:
             left, along = 0.0, np.zeros(slopes.shape[1])
         else:
-            along = kernel.diagonal_slopes(origin)[0] - mean_square @ slopes
+            along = kernel.diagonal_gradient(origin)[0] - mean_square @ slopes
         noise = sigma_w_var + left
         per = 1.0 / noise if noise else 0.0
         return cls(noise / params.sigma_y**2, np.concatenate([per * along, [2.0 * per * sigma_w_var, -2.0]]))
 
 
-class Whitened:
+class BasisLikelihood:
     """The model at given parameters: B and its factor, v, and the value of the evidence;  M^3/3 flops."""
 
-    def __init__(self, space: Space, params: Params, executor: Executor) -> None:
+    def __init__(self, space: Space, params: Hyperparameters, executor: Executor) -> None:
         self.space, self.params, self._executor = space, params, executor
         self._ratio = Ratio.of(space.box, space.mean_square, params)
         weights, self._slopes = space.nodes.at(self._ratio.value)
         found = space.sums.at(weights)
-        s, self._density_slopes = params.kernel.density(space.box.omega)
+        s, self._density_slopes = params.kernel.spectral_density(space.box.omega)
         self.root_s = np.sqrt(s)
         self._s = s
         self._precision = params.sigma_y**-2
@@ -153,7 +153,7 @@ def blocks(d: int, q: int) -> list[tuple[slice, slice, int]]:
     return [(slice(l * q, l * q + q), slice(k * q, k * q + q), pair) for pair, (l, k) in enumerate(pairs)]
 
 
-def gram(box: Box, cosines: np.ndarray) -> np.ndarray:
+def gram(box: LaplacianBasis, cosines: np.ndarray) -> np.ndarray:
     """sum_i h_i z_il z_il' phi_i phi_i^T from sums of cosines;  (frequencies,) -> (q, q)."""
     total = np.zeros((len(box), len(box)))
     for sign, where in box.products:

@@ -11,11 +11,11 @@ from scipy.linalg import get_lapack_funcs
 
 from ...data.features import DenseFeatures, Features
 from ...errors import InputError
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import Executor, slices, worthwhile_threads
 from ..posterior import Parts, Reductions, symmetric_part
-from .marginal_likelihood import Ratio, Space, Whitened, blocks
-from .sufficient_statistics import AddUp, Nodes, Sums
+from .marginal_likelihood import BasisLikelihood, Ratio, Space, blocks
+from .sufficient_statistics import AddUp, BasisStatistics, Nodes
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class BasisParts(Parts):
     jitter = 0.0
 
     @classmethod
-    def of(cls, space: Space, params: Params, x: np.ndarray, executor: Executor) -> BasisParts:
-        found = Whitened(space, params, executor)
+    def of(cls, space: Space, params: Hyperparameters, x: np.ndarray, executor: Executor) -> BasisParts:
+        found = BasisLikelihood(space, params, executor)
         inverse = found.inverted()
         for rows in slices(len(inverse), 512):
             inverse[rows, rows] = np.tril(inverse[rows, rows]) + np.tril(inverse[rows, rows], -1).T
@@ -65,7 +65,7 @@ class BasisParts(Parts):
 
     @cached_property
     def root_s(self) -> np.ndarray:
-        return np.sqrt(self.params.kernel.density(self.data.box.omega)[0])
+        return np.sqrt(self.params.kernel.spectral_density(self.data.box.omega)[0])
 
     def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
         """s^1/2 phi(x*);  (m, q)."""
@@ -119,7 +119,7 @@ class BasisParts(Parts):
 
     def _along(self, K: np.ndarray, A: Features, own: np.ndarray, executor: Executor) -> np.ndarray:
         wide = self._spread(K, A)
-        return own * A.squared() - np.einsum("ij,ij->i", executor.matmul(wide, self.inverse), wide)
+        return own * A.squared_norms() - np.einsum("ij,ij->i", executor.matmul(wide, self.inverse), wide)
 
     def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         wide = self._spread(K, A)
@@ -144,7 +144,7 @@ class BasisParts(Parts):
     @cached_property
     def _root(self) -> np.ndarray:
         with Executor(1) as executor, worthwhile_threads(len(self)):
-            return Whitened(self.data, self.params, executor).B
+            return BasisLikelihood(self.data, self.params, executor).B
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_root"}  # M^2 numbers to be had again
@@ -161,7 +161,7 @@ class BasisParts(Parts):
     def rows(self) -> int:
         return self.data.sums.rows
 
-    def answers_for(self, params: Params) -> bool:
+    def answers_for(self, params: Hyperparameters) -> bool:
         return self.data.covers(params)
 
     @property
@@ -174,11 +174,11 @@ class BasisParts(Parts):
         rho = Ratio.of(self.data.box, self.data.mean_square, self.params).value
         return Nodes.around(rho, self.data.nodes.largest, self.data.sums.rows, spread=0.0)
 
-    def with_more(self, sums: Sums, executor: Executor) -> BasisParts:
+    def with_more(self, sums: BasisStatistics, executor: Executor) -> BasisParts:
         """The same after more rows, of which these are the sums."""
         weights, _ = self.data.nodes.at(self._node.rho[0])
         now = self.data.sums.at(weights)
-        total = Sums(now.rows, now.cosines[None], now.b[None], now.plain[None])
+        total = BasisStatistics(now.rows, now.cosines[None], now.b[None], now.plain[None])
         total += sums
         with worthwhile_threads(len(self)):
             space = replace(self.data, nodes=self._node, sums=total)

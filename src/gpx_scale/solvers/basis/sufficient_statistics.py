@@ -16,9 +16,9 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from ...data.features import DenseFeatures
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...runtime.parallel import slices
-from .laplacian_basis import Box
+from .laplacian_basis import LaplacianBasis
 
 ROWS = 256  # of a block at once: its cosines stay in the cache
 SPREAD = 2.0  # the logarithm of rho may move that far from where it starts
@@ -88,7 +88,7 @@ class Nodes:
 
 
 @dataclass
-class Sums:
+class BasisStatistics:
     """At each of r nodes: of cosines, for each pair l <= l' (r, pairs, frequencies); b (r, d, q); and of log(1 + rho |z|^2),
     h y^2, h and h^2 (r, 4). They add up over rows, and interpolate to any rho."""
 
@@ -97,28 +97,28 @@ class Sums:
     b: np.ndarray
     plain: np.ndarray
 
-    def __iadd__(self, other: Sums) -> Sums:
+    def __iadd__(self, other: BasisStatistics) -> BasisStatistics:
         self.rows += other.rows
         self.cosines += other.cosines
         self.b += other.b
         self.plain += other.plain
         return self
 
-    def at(self, weights: np.ndarray) -> Sums:
+    def at(self, weights: np.ndarray) -> BasisStatistics:
         """Interpolated by these weights of the nodes; without the first axis."""
         parts = (np.tensordot(weights, part, axes=1) for part in (self.cosines, self.b, self.plain))
-        return Sums(self.rows, *parts)
+        return BasisStatistics(self.rows, *parts)
 
 
 @dataclass(frozen=True)
 class AddUp:
     """A block of rows -> its Sums;  2 r d^2/2 (2 m + 1)^p flops a row."""
 
-    box: Box
+    box: LaplacianBasis
     nodes: Nodes
     within: bool = False  # refuse rows near the box's edge, which it was not built for
 
-    def __call__(self, block: Inputs) -> Sums:
+    def __call__(self, block: TrainingRows) -> BasisStatistics:
         assert isinstance(block.Z, DenseFeatures)
         if self.within:
             self.box.must_hold(block.x)
@@ -128,11 +128,11 @@ class AddUp:
         b, plain = np.zeros((r * d, len(self.box))), np.zeros((r, 4))
         for rows in slices(len(block), ROWS):
             z, y, t = block.Z.array[rows], block.y[rows], self.box.angles(block.x[rows])
-            scaled = block.Z[rows].squared()[:, None] * rho
+            scaled = block.Z[rows].squared_norms()[:, None] * rho
             h = 1.0 / (1.0 + scaled)
             pairs = z[:, first] * z[:, second]
             cosines += (h[:, :, None] * pairs[:, None, :]).reshape(len(z), -1).T @ self.box.cosines(t)
             seen = h * y[:, None]
             b += (seen[:, :, None] * z[:, None, :]).reshape(len(z), -1).T @ self.box.functions(t)
             plain += np.column_stack([np.log1p(scaled).sum(axis=0), y @ seen, h.sum(axis=0), (h**2).sum(axis=0)])
-        return Sums(len(block), cosines.reshape(r, first.size, -1), b.reshape(r, d, -1), plain)
+        return BasisStatistics(len(block), cosines.reshape(r, first.size, -1), b.reshape(r, d, -1), plain)

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.stats import chi2
 
 from ...data.features import Features, SparseFeatures
-from ...data.inputs import Inputs
-from ...model.hyperparameters import Params
+from ...data.inputs import TrainingRows
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import Executor, slices
 
 FEATURES = 512  # frequencies of one path
@@ -32,7 +32,7 @@ class PriorPath:
     @classmethod
     def draw(cls, kernel: Any, p: int, d: int, random: np.random.RandomState) -> PriorPath:
         components = []
-        for frequencies, variance in kernel.spectrum(p, FEATURES, random):
+        for frequencies, variance in kernel.sample_frequencies(p, FEATURES, random):
             amplitudes = np.sqrt(variance / FEATURES) * random.standard_normal((2 * FEATURES, d))
             components.append((frequencies, amplitudes.astype(np.float32)))
         return cls(components)
@@ -51,23 +51,23 @@ class PriorPath:
 
         def one(rows: slice) -> np.ndarray:
             waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
-            return sum(np.einsum("ij,ij->i", wave, Z[rows].times(amplitudes.T)) for wave, amplitudes in waves)
+            return sum(np.einsum("ij,ij->i", wave, Z[rows].right_multiply(amplitudes.T)) for wave, amplitudes in waves)
 
         return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
 
     @staticmethod
     def _waves(x: Any, frequencies: np.ndarray) -> np.ndarray:
         """Cosines, then sines;  (n, p), (F, p) -> (n, 2 F)."""
-        phase = x.times(frequencies.T) if isinstance(x, SparseFeatures) else x @ frequencies.T
+        phase = x.right_multiply(frequencies.T) if isinstance(x, SparseFeatures) else x @ frequencies.T
         phase = phase.astype(np.float32)  # sines of float32 are five times faster
         return np.hstack([np.cos(phase), np.sin(phase)])
 
 
 def prior_paths(
-    data: Inputs, params: Params, randoms: list[np.random.RandomState], executor: Executor
+    data: TrainingRows, params: Hyperparameters, randoms: list[np.random.RandomState], executor: Executor
 ) -> tuple[list[PriorPath], np.ndarray]:
     """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
-    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z.squared()))
+    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z.squared_norms()))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
         path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)

@@ -11,10 +11,10 @@ import numpy as np
 from ...data.features import DenseFeatures, Features, SparseFeatures
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import COLUMNS, Covariance
-from ...linalg.preconditioner import LowRank
+from ...linalg.preconditioner import LowRankPreconditioner
 from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...runtime.parallel import Executor, ForkSafeLock, slices
-from ..neighborhood import Neighbourhood
+from ..neighborhood import LocalVariance
 from ..posterior import Parts, Reductions, symmetric_part
 from ..sparse_weights import WORD_ROWS, LocalWords, Reduce
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
@@ -54,7 +54,7 @@ class CgParts(Parts):
     evidence: float
     evidence_deviation: float
     solution: str
-    near: Neighbourhood
+    near: LocalVariance
     excess: list[tuple[float, float]]
     pilots: Asked
     bank: PathBank
@@ -99,15 +99,15 @@ class CgParts(Parts):
 
     def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a_i.B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m);  by CG, never above the exact one."""
-        B = (K * A.inner(self.data.Z)).T
-        noise = self.params.noise(A.squared())
+        B = (K * A.inner_products(self.data.Z)).T
+        noise = self.params.noise(A.squared_norms())
         X, CX = self._solve(B, 1e-4 * noise, executor)
         return symmetric_part(X.T @ (2.0 * B - CX))
 
     def _solve(self, B: np.ndarray, nats: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
         """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
         C, precise = self._covariances(executor)
-        P = LowRank.of(C, self.pivots, residual=self.form == "pairs")
+        P = LowRankPreconditioner.of(C, self.pivots, residual=self.form == "pairs")
         X = np.empty_like(B)
         for j in slices(B.shape[1], COLUMNS):
             X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
@@ -138,7 +138,7 @@ class CgParts(Parts):
         K, vectors = self.cross(x, executor), self.params.kernel.vectors(x)
         drawn = np.empty((len(K), self.data.Z.shape[1], solved.shape[1]))
         for s, path in enumerate(paths):
-            drawn[:, :, s] = path(vectors, executor) - self.data.Z.scaled(solved[:, s]).combine(K, executor)
+            drawn[:, :, s] = path(vectors, executor) - self.data.Z.scale_rows(solved[:, s]).left_multiply(K, executor)
         return drawn
 
     def _fresh_deviations(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
@@ -158,7 +158,7 @@ class CgParts(Parts):
         """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
         drawn = self.deviations(x, np.arange(SAMPLED_PATHS), executor)
         factor = inflation(SAMPLED_PATHS)
-        each = ([A.row_dot(drawn[:, :, s]) for s in range(SAMPLED_PATHS)] for A in along)
+        each = ([A.row_dots(drawn[:, :, s]) for s in range(SAMPLED_PATHS)] for A in along)
         combined = [factor * np.square(draws).mean(axis=0) for draws in each]
         return factor * np.square(drawn).mean(axis=2), combined
 

@@ -18,21 +18,21 @@ from typing import Any
 import numpy as np
 
 from ...data.features import DenseFeatures
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...errors import NotConverged
 from ...linalg.conjugate_gradients import ITERATIONS, Solution, log_quadrature, solve
 from ...linalg.covariance import COLUMNS, Covariance
-from ...linalg.preconditioner import LowRank, choose_pivots
+from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from ...linalg.sparse_covariance import Pairs, covariances
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.journal import Journal
 from ...runtime.parallel import Executor, slices
 from ..contract import Evidence
-from ..neighborhood import SHARED, Neighbourhood
+from ..neighborhood import SHARED, LocalVariance
 from ..posterior import symmetric_part
 from .pathwise_sampling import PriorPath, prior_paths
 from .posterior import PATH_SHARE, PATHS, CgParts, PathBank
-from .variance_calibration import Pilots
+from .variance_calibration import CalibrationRows
 
 PROBES = 15  # and y: up to 16 columns, a product costs the same
 # While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4
@@ -48,7 +48,7 @@ LESS = 4  # share of the pivots that Jacobi's preconditioner is compared with; a
 PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 3.5, 0.06  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
 
 
-class CgSolver:
+class CGSolver:
     """Evidence and posterior by products with C alone; keeps pivots, probes and the last alpha between calls."""
 
     def __init__(
@@ -72,21 +72,21 @@ class CgSolver:
         self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
-    def _covariance(self, data: Inputs, params: Params) -> tuple[Covariance, Covariance]:
+    def _covariance(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
         """C for many products, and C in float64 for residuals."""
         if self.form == "pairs" and self._pairs is None:
             with self._journal.phase("pairs"):
                 self._pairs = Pairs.of(data, self._executor, self._allow)
         return covariances(data, params, self._executor, self.form, self.dtype, self._pairs)
 
-    def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRank:
+    def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRankPreconditioner:
         """P with the pivots of this fit, which the first call chooses."""
         residual = self.form == "pairs"
         if self._pivots is None:
             with self._journal.phase("preconditioner"):
                 self._pivots = self._choose_pivots(C, precise, y)
             self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
-        P = LowRank.of(C, self._pivots, residual)
+        P = LowRankPreconditioner.of(C, self._pivots, residual)
         if self._draws is None:
             draw = self._signs if residual else self._random.standard_normal
             self._draws = draw((P.rank, PROBES)), draw((len(y), PROBES))
@@ -119,15 +119,17 @@ class CgSolver:
             self._try_jacobi, self._pivots, self._draws = False, None, None
             return work()
 
-    def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
+    def evaluate(
+        self, data: TrainingRows, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+    ) -> Evidence:
         """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
         return self._with_fewer_pivots_if_that_will_do(lambda: self._evaluate(data, params, gradient, information))
 
-    def condition(self, data: Inputs, params: Params) -> CgParts:
+    def condition(self, data: TrainingRows, params: Hyperparameters) -> CgParts:
         """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
         return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, params))
 
-    def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
+    def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -160,7 +162,7 @@ class CgSolver:
                 metric = self._information(precise, P, alpha)
         return Evidence(value, slope, alpha, len(data), information=metric, deviation=deviation)
 
-    def _information(self, C: Covariance, P: LowRank, alpha: np.ndarray) -> np.ndarray:
+    def _information(self, C: Covariance, P: LowRankPreconditioner, alpha: np.ndarray) -> np.ndarray:
         """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).
 
         P^-1 will not do for C^-1 here: it over-states the information of theta1 four times on `synth10`.
@@ -177,7 +179,7 @@ class CgSolver:
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
 
-    def _condition(self, data: Inputs, params: Params) -> CgParts:
+    def _condition(self, data: TrainingRows, params: Hyperparameters) -> CgParts:
         C, precise = self._covariance(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -185,9 +187,9 @@ class CgSolver:
         seed = int(self._random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if params.kernel.takes == "vectors" and isinstance(data.Z, DenseFeatures):  # of a sparse Z, when asked for
+        if params.kernel.input_kind == "vectors" and isinstance(data.Z, DenseFeatures):  # of a sparse Z, when asked for
             paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._executor)
-        pilots = Pilots.draw(data, params, self._random)
+        pilots = CalibrationRows.draw(data, params, self._random)
         B = np.column_stack([data.y, probes, pilots.right_hand_sides(C), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
@@ -208,7 +210,7 @@ class CgSolver:
         shared = np.concatenate([P.pivots, self._random.permutation(rest)])[: max(self.shared, 0 if P.residual else P.rank)]
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
-        near = Neighbourhood.of(data, params, shared, self._executor)
+        near = LocalVariance.of(data, params, shared, self._executor)
         return CgParts(
             data,
             params,
@@ -230,14 +232,14 @@ class CgSolver:
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
     """Of a solve for y alone, to TRIAL nats a row; the most there are, where it does not get there."""
-    P = LowRank.of(C, pivots, residual=True)
+    P = LowRankPreconditioner.of(C, pivots, residual=True)
     try:
         return solve(C, P, y[:, None], np.array([TRIAL * len(y)]), precise=precise).iterations
     except NotConverged:
         return ITERATIONS
 
 
-def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
+def _control_share(C: Covariance, P: LowRankPreconditioner, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
     """c = <A, B> / |B|^2 by every parameter, from one probe z: C^-1 z and P^-1 z;  (n,), (n,) -> (t,)."""
     along_P = P.tangents(half)
     weighed = P.solve(along_P)
@@ -246,7 +248,7 @@ def _control_share(C: Covariance, P: LowRank, solved: np.ndarray, half: np.ndarr
     return np.clip(np.divide(shared, own, out=np.zeros_like(own), where=own > 0), 0.0, 1.0)
 
 
-def _relative_size(y: np.ndarray, C: Covariance, P: LowRank) -> float:
+def _relative_size(y: np.ndarray, C: Covariance, P: LowRankPreconditioner) -> float:
     """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large).
 
     Rows of very different |z| are told apart: those of the largest C_ii are the ones whose y is smallest beside it, and a
@@ -260,7 +262,7 @@ def _relative_size(y: np.ndarray, C: Covariance, P: LowRank) -> float:
     return min(smallest, 1.0) * max(1.0, whole / 1e4)
 
 
-def _evidence(found: Solution, P: LowRank, columns: range) -> tuple[float, float]:
+def _evidence(found: Solution, P: LowRankPreconditioner, columns: range) -> tuple[float, float]:
     """log p(y), column 0 being alpha, and its standard error over the probes in `columns`."""
     n = len(found.X)
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])

@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...data.features import SparseFeatures
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...linalg.covariance import Covariance
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import cross
 from ...runtime.parallel import Executor
-from ..neighborhood import Neighbourhood
+from ..neighborhood import LocalVariance
 from ..posterior import Parts
 from ..sparse_weights import LocalWords, Queries, moments_at
 
@@ -30,16 +30,16 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pilots:
+class CalibrationRows:
     """The rows, and features of some rows (a pattern with one entry each) where Z is sparse."""
 
-    data: Inputs
-    params: Params
+    data: TrainingRows
+    params: Hyperparameters
     rows: np.ndarray
     words: SparseFeatures | None
 
     @classmethod
-    def draw(cls, data: Inputs, params: Params, random: np.random.RandomState) -> Pilots:
+    def draw(cls, data: TrainingRows, params: Hyperparameters, random: np.random.RandomState) -> CalibrationRows:
         rows = random.permutation(len(data))[:PILOTS]
         if not isinstance(data.Z, SparseFeatures):
             return cls(data, params, rows, None)
@@ -58,10 +58,10 @@ class Pilots:
     @property
     def scale(self) -> np.ndarray:
         """What the solves' tolerance is relative to: the noise of y, then sigma_w^2 and a thousandth of k(x, x);  (c,)."""
-        noise = self.params.noise(self.data.Z.squared())[self.rows]
+        noise = self.params.noise(self.data.Z.squared_norms())[self.rows]
         if self.words is None:
             return noise
-        weights = self.params.sigma_w**2 + 1e-3 * self.params.kernel.diagonal(self.params.kernel.points(self.data.x))
+        weights = self.params.sigma_w**2 + 1e-3 * self.params.kernel.diagonal(self.params.kernel.prepare(self.data.x))
         return np.concatenate([noise, weights[self.words.entry_rows]])
 
     @property
@@ -76,20 +76,20 @@ class Pilots:
         columns = C.columns(self.rows)
         if self.words is None:
             return columns
-        kernel, points = self.params.kernel, self.params.kernel.points(self.data.x)
+        kernel, points = self.params.kernel, self.params.kernel.prepare(self.data.x)
         K = cross(kernel, points[self.words.entry_rows], points, C.executor)
         one = np.zeros((self.words.d, self.words.indices.size))
         one[self.words.indices, np.arange(self.words.indices.size)] = 1.0
-        Z = self.data.Z.times(one)
+        Z = self.data.Z.right_multiply(one)
         return np.hstack([columns, K.T * Z])
 
-    def excess(self, near: Neighbourhood, known: np.ndarray, executor: Executor) -> list[tuple[float, float]]:
+    def excess(self, near: LocalVariance, known: np.ndarray, executor: Executor) -> list[tuple[float, float]]:
         """Median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, then of weights."""
         count = self.rows.size
-        points, diagonal = self.params.kernel.points(self.data.x), near.shared_rows(executor).diagonal[self.rows]
+        points, diagonal = self.params.kernel.prepare(self.data.x), near.shared_rows(executor).diagonal[self.rows]
         K = cross(self.params.kernel, points[self.rows], points, executor)
         less = near.reductions(K, False, False, [self.data.Z[self.rows]], executor).along[0]
-        noise = self.params.noise(self.data.Z[self.rows].squared())
+        noise = self.params.noise(self.data.Z[self.rows].squared_norms())
         found = [_excess(diagonal - less, np.maximum(diagonal - known[:count], noise))]
         if self.words is not None and len(self) > count:
             parts = Parts(self.data, self.params, np.zeros(len(self.data)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...data.features import Features
-from ...linalg.cholesky import INVERTIBLE, Factor
+from ...linalg.cholesky import INVERTIBLE, CholeskyFactor
 from ...linalg.covariance import Covariance
 from ...runtime.parallel import Executor, slices, worthwhile_threads
 from ..posterior import JointPrior, Parts, Reductions, symmetric_part
@@ -38,8 +38,8 @@ class ExactParts(Parts):
         """Working memory for one row of `halves`: the row, its result, an operand more; float32 keeps copies in float64."""
         return (3 if self.buffer.dtype == np.float64 else 6) * 8 * len(self)
 
-    def factor(self, executor: Executor) -> Factor:
-        return Factor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
+    def factor(self, executor: Executor) -> CholeskyFactor:
+        return CholeskyFactor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
 
     def reductions(
         self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
@@ -52,21 +52,21 @@ class ExactParts(Parts):
 
     def reduction(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, n) -> (m, d);  n^2 m d flops."""
-        P, Q = self._halves(self.data.Z.spread(K), executor)
+        P, Q = self._halves(self.data.Z.columns_times(K), executor)
         return np.concatenate(executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8)))
 
     def reduction_full(self, K: np.ndarray, executor: Executor) -> np.ndarray:
         """B^T C^-1 B of each query;  (m, n) -> (m, d, d)."""
-        P, Q = self._halves(self.data.Z.spread(K), executor)
+        P, Q = self._halves(self.data.Z.columns_times(K), executor)
         return symmetric_part(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
 
     def reduction_along(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
-        return self._quadratic(K * A.inner(self.data.Z), executor)
+        return self._quadratic(K * A.inner_products(self.data.Z), executor)
 
     def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m)."""
-        return self.reduction_between(K * A.inner(self.data.Z), executor)
+        return self.reduction_between(K * A.inner_products(self.data.Z), executor)
 
     def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
         """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
@@ -115,10 +115,10 @@ class ExactParts(Parts):
         for s in range(n_samples):
             W = prior.draw(d, random)
             noise = self.params.sigma_y * random.standard_normal(n)
-            missed[:, s] = self.data.y - self.data.Z.row_dot(W[:n]) - noise
+            missed[:, s] = self.data.y - self.data.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
         for s, correction in enumerate(self.factor(executor).solve(missed).T):
-            draws[:, :, s] += self.data.Z.scaled(correction).combine(prior.K_query, executor)
+            draws[:, :, s] += self.data.Z.scale_rows(correction).left_multiply(prior.K_query, executor)
         return draws
 
     def joint_bytes(self, m: int) -> int:

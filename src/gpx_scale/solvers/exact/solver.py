@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...errors import JitterWarning
-from ...linalg.cholesky import Factor
+from ...linalg.cholesky import CholeskyFactor
 from ...linalg.covariance import Covariance
-from ...model.hyperparameters import Params
-from ...runtime.parallel import Executor, Watch
+from ...model.hyperparameters import Hyperparameters
+from ...runtime.parallel import Executor, FactorisationThreads
 from ..contract import Evidence
 from .posterior import ExactParts
 
@@ -31,19 +31,21 @@ class ExactSolver:
     def __init__(self, n: int, dtype: Any, executor: Executor) -> None:
         self._buffer = np.empty(n * n, dtype)
         self._executor = executor
-        self._watch = Watch(executor.n_jobs, self._buffer.itemsize)
+        self._watch = FactorisationThreads(executor.n_jobs, self._buffer.itemsize)
 
-    def _factorise(self, data: Inputs, params: Params) -> Factor:
+    def _factorise(self, data: TrainingRows, params: Hyperparameters) -> CholeskyFactor:
         n = len(data)
-        return Factor.of(Covariance(data, params, self._executor), self._buffer[: n * n].reshape(n, n))
+        return CholeskyFactor.of(Covariance(data, params, self._executor), self._buffer[: n * n].reshape(n, n))
 
-    def evaluate(self, data: Inputs, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
+    def evaluate(
+        self, data: TrainingRows, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+    ) -> Evidence:
         """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
         n = len(data)
         with self._watch.over(n, n**3 if gradient else 0):
             return self._evaluate(data, params, gradient, information)
 
-    def _evaluate(self, data: Inputs, params: Params, gradient: bool, information: bool) -> Evidence:
+    def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
         factor = self._factorise(data, params)
         alpha = factor.solve(data.y[:, None])[:, 0]
         value = _log_density(data.y, alpha, factor)
@@ -56,7 +58,7 @@ class ExactSolver:
                 metric = _average_information(factor.covariance, alpha, inverse)
         return Evidence(value, slope, alpha, len(data), inverse_diagonal, metric)
 
-    def condition(self, data: Inputs, params: Params) -> ExactParts:
+    def condition(self, data: TrainingRows, params: Hyperparameters) -> ExactParts:
         """The posterior's parts; they keep the buffer, so this is the solver's last call."""
         with self._watch.over(len(data)):
             factor = self._factorise(data, params)
@@ -82,5 +84,5 @@ def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.
     return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
 
 
-def _log_density(y: np.ndarray, alpha: np.ndarray, factor: Factor) -> float:
+def _log_density(y: np.ndarray, alpha: np.ndarray, factor: CholeskyFactor) -> float:
     return -0.5 * float(y @ alpha) - factor.half_log_determinant() - 0.5 * len(y) * float(np.log(2 * np.pi))

@@ -70,7 +70,7 @@ def _directions(parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor
     Randomised subspace iteration on the queries' own kernel matrix.
     """
     kernel = parts.params.kernel
-    points = kernel.points(x)
+    points = kernel.prepare(x)
     own = cross(kernel, points, points, executor)
     sketch = np.random.RandomState(0).standard_normal((len(own), rank))
     basis, _ = qr(executor.matmul(own, executor.matmul(own, sketch)), mode="economic", check_finite=False)

@@ -12,13 +12,13 @@ import scipy.fft
 import scipy.sparse as sp
 
 from ...compiled.sparse import inner_rows, outer_rows, sparse_times
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...linalg.covariance import Covariance
 from ...linalg.sparse_covariance import single_will_do
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import Executor, slices
-from ..low_dimensional import LARGEST_COUNT, SHARP, Extent, Low
+from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
 
 PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
 # (factor, order) by smoothness nu: with f points per length scale, interpolation leaves factor f^-order of k for each column
@@ -42,10 +42,12 @@ class Grid:
     shape: tuple[int, ...]
 
     @classmethod
-    def around(cls, extent: Extent, kernel: Any, count: int | None = None, fineness: float = PER_LENGTH) -> Grid:
+    def around(cls, extent: InputExtent, kernel: Any, count: int | None = None, fineness: float = PER_LENGTH) -> Grid:
         """Over the data, `fineness` points to the shortest length scale, or `count` a dimension."""
         width = 2.0 * extent.half
-        counts = np.full(width.size, count) if count else points_for(width / kernel.lengths(width.size)[0], fineness)
+        counts = (
+            np.full(width.size, count) if count else points_for(width / kernel.length_scale_range(width.size)[0], fineness)
+        )
         step = np.where(width > 1e-290, width, 1.0) / np.maximum(counts - 1, 1)  # a step of denormals would be 0
         return cls(extent.low - EDGE * step, step, tuple(int(c) + 2 * EDGE for c in counts))
 
@@ -94,24 +96,24 @@ class Grid:
         return np.abs(points[:, None] - points).reshape(-1, self.step.size)
 
 
-def points_per_length(low: Low, share: float = 1.0) -> float:
+def points_per_length(low: InputResolution, share: float = 1.0) -> float:
     """Grid points per length scale, as many as roughness and noise ask for, or a share of that."""
     assert low.spans is not None
     return share * per_length(low.sharp, low.smoothness, len(low.spans))
 
 
-def points_of(low: Low, share: float = 1.0) -> np.ndarray:
+def points_of(low: InputResolution, share: float = 1.0) -> np.ndarray:
     """Grid points a dimension."""
     return points_for(2.0 * np.array(low.spans), points_per_length(low, share)) + 2 * EDGE
 
 
-def resolved(low: Low, share: float) -> bool:
+def resolves(low: InputResolution, share: float) -> bool:
     """Whether a grid with a share of the points still resolves the kernel beside the noise."""
     assert low.spans is not None
     return left_by(points_per_length(low, share), low.sharp, low.smoothness, len(low.spans)) <= PLANNED_SHARE_OF_NOISE
 
 
-def must_be_smooth(low: Low) -> None:
+def must_be_smooth(low: InputResolution) -> None:
     if low.smoothness < ROUGHEST:
         raise SolverUnavailable(
             "solver='grid' interpolates between points, and a Matern 1/2 is too rough for that: use solver='exact', 'cg', "
@@ -237,12 +239,14 @@ class GridCovariance(Covariance):
     def _values(self, lags: np.ndarray) -> np.ndarray:
         """k at differences of x;  (g, p) -> (g,)."""
         kernel = self.params.kernel
-        return kernel.tile(kernel.points(lags), kernel.points(np.zeros((1, lags.shape[1]))))[:, 0]
+        return kernel.tile(kernel.prepare(lags), kernel.prepare(np.zeros((1, lags.shape[1]))))[:, 0]
 
     def _slopes(self, lags: np.ndarray) -> np.ndarray:
         """dk/dtheta at differences of x;  (g, p) -> (g, t)."""
         kernel = self.params.kernel
-        return kernel.contract(kernel.points(lags), kernel.points(np.zeros((1, lags.shape[1]))), np.ones((len(lags), 1)))
+        return kernel.contract_gradient(
+            kernel.prepare(lags), kernel.prepare(np.zeros((1, lags.shape[1]))), np.ones((len(lags), 1))
+        )
 
     @property
     def _used(self) -> Interpolated:
@@ -256,14 +260,14 @@ class GridCovariance(Covariance):
     @cached_property
     def _left(self) -> np.ndarray:
         """What the diagonal needs, noise included;  (n,)."""
-        return self.diagonal - self.data.Z.squared() * self._on.quadratic(self._values(self._on.grid.near))
+        return self.diagonal - self.data.Z.squared_norms() * self._on.quadratic(self._values(self._on.grid.near))
 
     @cached_property
     def _left_slopes(self) -> np.ndarray:
         """Its derivatives by the kernel's parameters;  (n, t)."""
         each = self._slopes(self._on.grid.near)
         known = np.column_stack([self._on.quadratic(each[:, t]) for t in range(each.shape[1])])
-        return self.data.Z.squared()[:, None] * (self.params.kernel.diagonal_slopes(self.points) - known)
+        return self.data.Z.squared_norms()[:, None] * (self.params.kernel.diagonal_gradient(self.points) - known)
 
     def down(self, V: np.ndarray) -> np.ndarray:
         """W^T Z_l V for every l, transformed;  (n, c) -> (d c, ...)."""
@@ -295,7 +299,7 @@ class GridCovariance(Covariance):
 
 
 def grid_covariances(
-    data: Inputs, params: Params, executor: Executor, on: Interpolated | None
+    data: TrainingRows, params: Hyperparameters, executor: Executor, on: Interpolated | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that keeps its digits, and in float64."""
     precise = GridCovariance(data, params, executor, np.float64, on)

@@ -17,25 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from ...data.inputs import Inputs
+from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...linalg.covariance import Covariance
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import cross
 from ...runtime.parallel import Executor
 from ..cg.posterior import NEVER_BELOW, CgParts
-from ..cg.solver import CgSolver
-from ..low_dimensional import Extent, sharpness
+from ..cg.solver import CGSolver
+from ..low_dimensional import InputExtent, sharpness
 from .interpolation import REFUSED_SHARE_OF_NOISE, Grid, GridCovariance, Interpolated, grid_covariances, per_length
 
 
-class GridSolver(CgSolver):
+class GridSolver(CGSolver):
     """The iterative solver on a grid that one call of `place` lays for a whole fit."""
 
     def __init__(
         self,
         *args: Any,
-        extent: Extent,
+        extent: InputExtent,
         count: int | None,
         share: float,
         on: Interpolated | None,
@@ -48,7 +48,7 @@ class GridSolver(CgSolver):
         self._allow_grid = allow_grid
         self._held = False  # a search stays on its grid
 
-    def place(self, data: Inputs, params: Params, hold: bool = False) -> Grid:
+    def place(self, data: TrainingRows, params: Hyperparameters, hold: bool = False) -> Grid:
         """Lay the grid for these parameters, and hold on to it if asked to."""
         kernel, self._held = params.kernel, hold
         with self._journal.phase("grid"):
@@ -57,23 +57,23 @@ class GridSolver(CgSolver):
             self._on, self._pivots, self._draws, self._share = Interpolated.of(grid, kernel.vectors(data.x)), None, None, None
         return grid
 
-    def _fineness(self, data: Inputs, params: Params) -> float:
+    def _fineness(self, data: TrainingRows, params: Hyperparameters) -> float:
         p = self._extent.low.size
         return self._share_of_points * per_length(sharpness(params, data.Z.shape[1], p), params.kernel.smoothness, p)
 
-    def fine_for(self, data: Inputs, params: Params) -> bool:
+    def fine_for(self, data: TrainingRows, params: Hyperparameters) -> bool:
         """Whether the grid still has 3/4 of the points that a length scale should have."""
         assert self._on is not None
-        shortest = params.kernel.lengths(self._extent.half.size)[0]
+        shortest = params.kernel.length_scale_range(self._extent.half.size)[0]
         wanted = self._fineness(data, params) * self._on.grid.step
         return self._count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
 
-    def _covariance(self, data: Inputs, params: Params) -> tuple[Covariance, Covariance]:
+    def _covariance(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
         if self._on is None or not (self._held or self.fine_for(data, params)):
             self.place(data, params)
         return grid_covariances(data, params, self._executor, self._on)
 
-    def condition(self, data: Inputs, params: Params) -> GridParts:
+    def condition(self, data: TrainingRows, params: Hyperparameters) -> GridParts:
         found = super().condition(data, params)
         assert self._on is not None
         C = GridCovariance(data, params, self._executor, np.float64, self._on)
@@ -121,8 +121,8 @@ class GridParts(CgParts):
         if inside.any():
             found[inside] = self.on.grid.weights(vectors[inside]) @ self.weights
         if not inside.all():
-            beyond = cross(kernel, kernel.points(vectors[~inside]), kernel.points(kernel.vectors(self.data.x)), executor)
+            beyond = cross(kernel, kernel.prepare(vectors[~inside]), kernel.prepare(kernel.vectors(self.data.x)), executor)
             found[~inside] = self.mean(beyond, executor)
         if own is not None:
-            found += self.params.sigma_w**2 * self.data.Z[own].scaled(self.alpha[own]).array
+            found += self.params.sigma_w**2 * self.data.Z[own].scale_rows(self.alpha[own]).array
         return found

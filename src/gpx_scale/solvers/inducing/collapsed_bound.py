@@ -18,10 +18,10 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
 from ...data.features import DenseFeatures
-from ...data.inputs import Inputs, Places
+from ...data.inputs import InputRows, TrainingRows
 from ...errors import NotPositiveDefinite
 from ...linalg.preconditioner import right_solve
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import Executor, safe_threads
 
 SERIAL = Executor(1)  # a block is worked on by one thread
@@ -30,22 +30,22 @@ NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
 
 
 @dataclass(frozen=True)
-class Frame:
+class InducingVariables:
     """The inducing variables at given parameters: their points, and S_uu + jitter diag(S_uu) = L L^T."""
 
-    places: Places
-    params: Params
+    places: InputRows
+    params: Hyperparameters
     points: Any
     L: np.ndarray
     jitter: float
 
     @classmethod
-    def of(cls, places: Places, params: Params) -> Frame:
+    def of(cls, places: InputRows, params: Hyperparameters) -> InducingVariables:
         kernel = params.kernel
-        points = kernel.points(places.x)
-        S = places.Z.inner(places.Z)
+        points = kernel.prepare(places.x)
+        S = places.Z.inner_products(places.Z)
         kernel.multiply(points, points, S)
-        diagonal = kernel.diagonal(points) * places.Z.squared()
+        diagonal = kernel.diagonal(points) * places.Z.squared_norms()
         diagonal[diagonal == 0.0] = 1.0  # a point without z says nothing, whatever its variance
         eps = np.finfo(float).eps
         for jitter in (step * eps for step in JITTERS):
@@ -65,9 +65,9 @@ class Frame:
     def __len__(self) -> int:
         return len(self.L)
 
-    def cross(self, block: Places, points: Any) -> np.ndarray:
+    def cross(self, block: InputRows, points: Any) -> np.ndarray:
         """S_nu of a block of rows;  (b, m)."""
-        S = block.Z.inner(self.places.Z)
+        S = block.Z.inner_products(self.places.Z)
         self.params.kernel.multiply(points, self.points, S)
         return S
 
@@ -104,14 +104,14 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Collect:
+class BlockStatistics:
     """A block of rows -> its Statistics;  2 b m^2 flops."""
 
-    frame: Frame
+    frame: InducingVariables
 
-    def __call__(self, block: Inputs) -> Statistics:
+    def __call__(self, block: TrainingRows) -> Statistics:
         frame, kernel = self.frame, self.frame.params.kernel
-        points, z_squared = kernel.points(block.x), block.Z.squared()
+        points, z_squared = kernel.prepare(block.x), block.Z.squared_norms()
         D = frame.params.noise(z_squared)
         root = np.sqrt(D)
         F = right_solve(frame.L, frame.cross(block, points), SERIAL)
@@ -125,14 +125,14 @@ class Collect:
 
 
 @dataclass
-class Slopes:
+class BoundGradient:
     """Derivatives of the bound by the logs of the parameters (t,) and, where asked for, by x_u (m, p) and z_u (m, d)."""
 
     theta: np.ndarray
     x: np.ndarray | None = None
     z: np.ndarray | None = None
 
-    def __iadd__(self, other: Slopes) -> Slopes:
+    def __iadd__(self, other: BoundGradient) -> BoundGradient:
         self.theta += other.theta
         if self.x is not None:
             self.x += other.x
@@ -142,23 +142,23 @@ class Slopes:
 
 
 @dataclass(frozen=True)
-class Differentiate:
+class BlockGradient:
     """A block of rows -> what its S_nu, D and s add to the Slopes;  2 b m^2 flops.
 
     G_nu = beta v^T + D^-1 S_nu M     beta = (y - S_nu v) / D     M = L^-T E L^-1
     g_D  = 1/2 (beta^2 - 1/D + (s - diag(S_nu M S_un)) / D^2)     g_s = -1/(2 D)
     """
 
-    frame: Frame
+    frame: InducingVariables
     M: np.ndarray
     v: np.ndarray
     by_points: bool = False
 
-    def __call__(self, block: Inputs) -> Slopes:
+    def __call__(self, block: TrainingRows) -> BoundGradient:
         frame, params, kernel = self.frame, self.frame.params, self.frame.params.kernel
-        points, z_squared = kernel.points(block.x), block.Z.squared()
+        points, z_squared = kernel.prepare(block.x), block.Z.squared_norms()
         D, own = params.noise(z_squared), kernel.diagonal(points) * z_squared
-        inner = block.Z.inner(frame.places.Z)
+        inner = block.Z.inner_products(frame.places.Z)
         S = inner.copy()
         kernel.multiply(points, frame.points, S)
         beta = (block.y - S @ self.v) / D
@@ -168,23 +168,25 @@ class Differentiate:
         G += beta[:, None] * self.v
         along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
         along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
-        along_own = (-0.5 * z_squared / D) @ kernel.diagonal_slopes(points)
+        along_own = (-0.5 * z_squared / D) @ kernel.diagonal_gradient(points)
         x = z = None
         if self.by_points:
             x, z = _pull(frame, block, points, np.ascontiguousarray((G * inner).T), G.T)
         G *= inner
-        along_S = kernel.contract(points, frame.points, G).sum(axis=0)
-        return Slopes(np.concatenate([along_S + along_own, along_noise]), x, z)
+        along_S = kernel.contract_gradient(points, frame.points, G).sum(axis=0)
+        return BoundGradient(np.concatenate([along_S + along_own, along_noise]), x, z)
 
 
-def _pull(frame: Frame, rows: Places, points: Any, weighed: np.ndarray, G: np.ndarray) -> tuple[np.ndarray, Any]:
+def _pull(
+    frame: InducingVariables, rows: InputRows, points: Any, weighed: np.ndarray, G: np.ndarray
+) -> tuple[np.ndarray, Any]:
     """sum_i G_ui dS_ui by x_u, and by z_u of a dense Z;  weighed = G <z_u, z_i>, which is overwritten, and G (m, b)."""
     kernel, z = frame.params.kernel, None
     if isinstance(rows.Z, DenseFeatures):
         K = np.array(G, order="C")
         kernel.multiply(frame.points, points, K)
         z = K @ rows.Z.array
-    return kernel.pull(frame.points, points, weighed), z
+    return kernel.contract_input_gradient(frame.points, points, weighed), z
 
 
 # bound
@@ -194,14 +196,14 @@ def _pull(frame: Frame, rows: Places, points: Any, weighed: np.ndarray, G: np.nd
 class Bound:
     """The bound of all rows from their Statistics: its value, and what posterior and slopes need."""
 
-    frame: Frame
+    frame: InducingVariables
     statistics: Statistics
     root: np.ndarray
     v: np.ndarray
     value: float
 
     @classmethod
-    def of(cls, frame: Frame, statistics: Statistics) -> Bound:
+    def of(cls, frame: InducingVariables, statistics: Statistics) -> Bound:
         """root: the lower Cholesky factor of B;  m^3/3 flops."""
         found = statistics
         if (lost := np.finfo(float).eps * found.prior) > NATS_LOST * found.rows:
@@ -233,21 +235,21 @@ class Bound:
         half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
         return half.T @ half
 
-    def differentiate(self, by_points: bool = False) -> Differentiate:
+    def differentiate(self, by_points: bool = False) -> BlockGradient:
         """The map of the second pass."""
-        return Differentiate(self.frame, self._sandwich(self.E), self.v, by_points)
+        return BlockGradient(self.frame, self._sandwich(self.E), self.v, by_points)
 
     def _sandwich(self, A: np.ndarray) -> np.ndarray:
         """L^-T A L^-1 of a symmetric A;  (m, m)."""
         return self.frame.down(self.frame.down(A).T)
 
-    def own_slopes(self, by_points: bool = False) -> Slopes:
+    def own_slopes(self, by_points: bool = False) -> BoundGradient:
         """What S_uu adds: G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1."""
         frame, kernel = self.frame, self.frame.params.kernel
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
-        weighed = G * frame.places.Z.inner(frame.places.Z)
+        weighed = G * frame.places.Z.inner_products(frame.places.Z)
         x = z = None
         if by_points:  # u is on both sides of S_uu
             x, z = _pull(frame, frame.places, frame.points, 2.0 * weighed, 2.0 * G)
-        theta = kernel.contract(frame.points, frame.points, weighed).sum(axis=0)
-        return Slopes(np.concatenate([theta, np.zeros(2)]), x, z)
+        theta = kernel.contract_gradient(frame.points, frame.points, weighed).sum(axis=0)
+        return BoundGradient(np.concatenate([theta, np.zeros(2)]), x, z)

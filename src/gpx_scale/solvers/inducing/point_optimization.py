@@ -13,10 +13,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ...data.features import DenseFeatures
-from ...data.inputs import Places
-from ...data.row_source import MemoryRows, Rows
+from ...data.inputs import InputRows
+from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotPositiveDefinite
-from ...model.hyperparameters import Params, Prior
+from ...model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ...runtime.journal import HOPELESS, Journal, Stopped
 from .solver import InducingSolver
 
@@ -28,16 +28,24 @@ STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
 
 
-def movable(places: Places, kernel: Any) -> bool:
+def movable(places: InputRows, kernel: Any) -> bool:
     """Whether the bound has derivatives by these points: vectors, dense."""
     return (
-        kernel.takes == "vectors" and isinstance(places.Z, DenseFeatures) and isinstance(kernel.vectors(places.x), np.ndarray)
+        kernel.input_kind == "vectors"
+        and isinstance(places.Z, DenseFeatures)
+        and isinstance(kernel.vectors(places.x), np.ndarray)
     )
 
 
-def settle(
-    solver: InducingSolver, rows: MemoryRows, params: Params, prior: Prior, max_iter: int, journal: Journal, move: bool
-) -> Params:
+def optimize_points(
+    solver: InducingSolver,
+    rows: MemoryRows,
+    params: Hyperparameters,
+    prior: HyperparameterPrior,
+    max_iter: int,
+    journal: Journal,
+    move: bool,
+) -> Hyperparameters:
     """Find parameters for the solver's points on these rows, and move the points with them if asked to."""
     least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
     start = replace(params, sigma_y=max(params.sigma_y, least))
@@ -55,7 +63,7 @@ def settle(
     return objective.params
 
 
-def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarray) -> np.ndarray:
+def curvature(solver: InducingSolver, rows: RowSource, params: Hyperparameters, free: np.ndarray) -> np.ndarray:
     """Second derivatives of the bound of these rows at the solver's points, by the free logs, in nats a row and made positive;
     (t, t), 1 where not free. One evaluation for each parameter."""
     here, slope = params.theta, solver.evaluate(rows, params).gradient
@@ -78,7 +86,9 @@ def curvature(solver: InducingSolver, rows: Rows, params: Params, free: np.ndarr
 class _Objective:
     """-(bound + prior) a row of the logs and, where they move, of x_u and z_u; and the best point met."""
 
-    def __init__(self, solver: InducingSolver, rows: Rows, params: Params, prior: Prior, journal: Journal) -> None:
+    def __init__(
+        self, solver: InducingSolver, rows: RowSource, params: Hyperparameters, prior: HyperparameterPrior, journal: Journal
+    ) -> None:
         assert solver.places is not None
         self.solver, self.rows, self.prior, self.journal = solver, rows, prior, journal
         self.params, self.places = params, solver.places
@@ -107,12 +117,12 @@ class _Objective:
         assert isinstance(self.places.Z, DenseFeatures)
         return np.concatenate([self.params.kernel.vectors(self.places.x).ravel(), self.places.Z.array.ravel()])
 
-    def _moved(self, shape: Places, numbers: np.ndarray) -> Places:
+    def _moved(self, shape: InputRows, numbers: np.ndarray) -> InputRows:
         kernel = self.params.kernel
         x, z = np.split(numbers, [kernel.vectors(shape.x).size])
-        return Places(kernel.rows(x.reshape(len(shape), -1).copy()), DenseFeatures(z.reshape(len(shape), -1).copy()))
+        return InputRows(kernel.sliceable(x.reshape(len(shape), -1).copy()), DenseFeatures(z.reshape(len(shape), -1).copy()))
 
-    def _evaluate(self, params: Params, places: Places, free: np.ndarray, move: bool) -> tuple[float, np.ndarray]:
+    def _evaluate(self, params: Hyperparameters, places: InputRows, free: np.ndarray, move: bool) -> tuple[float, np.ndarray]:
         self.solver.places = places
         try:
             bound = self.solver.bound(self.rows, params)

@@ -14,7 +14,7 @@ from ...linalg.preconditioner import right_solve
 from ...runtime.parallel import Executor, slices
 from ..posterior import JointPrior, Parts, Reductions, symmetric_part
 from ..sparse_weights import Reduce, SolvedWords
-from .collapsed_bound import Bound, Collect, Frame, Statistics
+from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class InducingParts(Parts):
         )
 
     @property
-    def frame(self) -> Frame:
-        return Frame(self.data, self.params, self.params.kernel.points(self.data.x), self.L, self.jitter)
+    def frame(self) -> InducingVariables:
+        return InducingVariables(self.data, self.params, self.params.kernel.prepare(self.data.x), self.L, self.jitter)
 
     @property
-    def task(self) -> Collect:
+    def task(self) -> BlockStatistics:
         """What is asked of more rows."""
-        return Collect(self.frame)
+        return BlockStatistics(self.frame)
 
     @property
     def rows(self) -> int:
@@ -90,19 +90,19 @@ class InducingParts(Parts):
         """diag(W^T E W), W^T E W, and a^T W^T E W a of each query;  (q, m) -> (q, d), (q, d, d), (q,) each."""
         Z, each, full = self.data.Z, None, None
         if cov:
-            V = right_solve(self.L, Z.spread(K).reshape(-1, len(self)), executor)
+            V = right_solve(self.L, Z.columns_times(K).reshape(-1, len(self)), executor)
             known = executor.matmul(V, self.E).reshape(len(K), -1, len(self))
             V = V.reshape(known.shape)
             whole = executor.map(lambda i: V[i] @ known[i].swapaxes(1, 2), slices(len(K), 8))
             full = symmetric_part(np.concatenate(whole))
             each = np.einsum("ijj->ij", full) if var else None
         elif var:
-            each = self._quadratic(Z.spread(K).reshape(-1, len(self)), executor).reshape(len(K), -1)
-        return Reductions(each, full, [self._quadratic(K * A.inner(Z), executor) for A in along])
+            each = self._quadratic(Z.columns_times(K).reshape(-1, len(self)), executor).reshape(len(K), -1)
+        return Reductions(each, full, [self._quadratic(K * A.inner_products(Z), executor) for A in along])
 
     def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
         """a_i^T W_i^T E W_j a_j for all pairs of queries;  (q, m), (q, d) -> (q, q)."""
-        V = right_solve(self.L, K * A.inner(self.data.Z), executor)
+        V = right_solve(self.L, K * A.inner_products(self.data.Z), executor)
         return symmetric_part(executor.matmul(executor.matmul(V, self.E), V.T))
 
     def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
@@ -123,12 +123,12 @@ class InducingParts(Parts):
         draws, missed = np.empty((len(x), d, n_samples)), np.empty((m, n_samples))
         for s in range(n_samples):
             W = prior.draw(d, random)
-            missed[:, s] = self.data.Z.row_dot(W[:m])
+            missed[:, s] = self.data.Z.row_dots(W[:m])
             draws[:, :, s] = W[m:]
         drawn = solve_triangular(self._root, random.standard_normal((m, n_samples)), lower=True, trans="T")
         coefficients = self.alpha[:, None] + frame.down(drawn - solve_triangular(self.L, missed, lower=True))
         for s in range(n_samples):
-            draws[:, :, s] += self.data.Z.scaled(coefficients[:, s]).combine(prior.K_query, executor)
+            draws[:, :, s] += self.data.Z.scale_rows(coefficients[:, s]).left_multiply(prior.K_query, executor)
         return draws + self.params.sigma_w * random.standard_normal(draws.shape)
 
     def joint_bytes(self, m: int) -> int:

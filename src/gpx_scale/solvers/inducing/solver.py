@@ -12,15 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...data.inputs import Places
-from ...data.row_source import Rows
+from ...data.inputs import InputRows
+from ...data.row_source import RowSource
 from ...errors import JitterWarning
-from ...model.hyperparameters import Params
+from ...model.hyperparameters import Hyperparameters
 from ...runtime.journal import Journal
 from ...runtime.parallel import Executor, worthwhile_threads
 from ..contract import Evidence
-from .collapsed_bound import Bound, Collect, Frame, Slopes
-from .point_selection import Choice
+from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
+from .point_selection import PointSelection
 from .posterior import InducingParts
 
 DIGITS = 34  # binary ones, that a search sees
@@ -29,21 +29,21 @@ DIGITS = 34  # binary ones, that a search sees
 class InducingSolver:
     """Evidence (its bound) and posterior from m points, which the first parameters choose unless `place` has."""
 
-    def __init__(self, choice: Choice, executor: Executor, journal: Journal) -> None:
+    def __init__(self, choice: PointSelection, executor: Executor, journal: Journal) -> None:
         self.choice, self._executor, self._journal = choice, executor, journal
-        self.places: Places | None = None
+        self.places: InputRows | None = None
         self.metric: np.ndarray | None = None  # second derivatives a row, where the last search begins
 
-    def place(self, rows: Rows, params: Params) -> Places:
+    def place(self, rows: RowSource, params: Hyperparameters) -> InputRows:
         """Choose the points at these parameters, from now on."""
         with self._journal.phase("inducing points"), worthwhile_threads(self.choice.count):
             self.places = self.choice.of(rows, params, self._executor)
         return self.places
 
-    def _frame(self, rows: Rows, params: Params) -> Frame:
-        return Frame.of(self.places if self.places is not None else self.place(rows, params), params)
+    def _frame(self, rows: RowSource, params: Hyperparameters) -> InducingVariables:
+        return InducingVariables.of(self.places if self.places is not None else self.place(rows, params), params)
 
-    def bound(self, rows: Rows, params: Params) -> Bound:
+    def bound(self, rows: RowSource, params: Hyperparameters) -> Bound:
         """Return the bound of all rows.
 
         A few points are worked on by one BLAS thread: a search that moves them multiplies rounding a thousandfold, and the
@@ -51,23 +51,25 @@ class InducingSolver:
         """
         with worthwhile_threads(self.choice.count if self.places is None else len(self.places)):
             frame = self._frame(rows, params)
-            return Bound.of(frame, rows.add_up(Collect(frame), self._executor, self._journal.passed))
+            return Bound.of(frame, rows.sum_over(BlockStatistics(frame), self._executor, self._journal.passed))
 
-    def slopes(self, rows: Rows, bound: Bound, by_points: bool = False) -> Slopes:
+    def slopes(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
         """Return the derivatives of the bound, by a second pass."""
         with worthwhile_threads(len(bound.frame)):
-            slopes = rows.add_up(bound.differentiate(by_points), self._executor, self._journal.passed)
+            slopes = rows.sum_over(bound.differentiate(by_points), self._executor, self._journal.passed)
             slopes += bound.own_slopes(by_points)
         return slopes
 
-    def evaluate(self, rows: Rows, params: Params, *, gradient: bool = True, information: bool = False) -> Evidence:
+    def evaluate(
+        self, rows: RowSource, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+    ) -> Evidence:
         """The bound and its gradient by the logs of the parameters, at the points of this fit."""
         bound = self.bound(rows, params)
         slope = self.slopes(rows, bound).theta if gradient else None
         metric = self.metric * len(rows) if information and self.metric is not None else None
         return Evidence(bound.value, slope, bound.v, len(rows), information=metric)
 
-    def steady(self, rows: Rows, params: Params, *, information: bool = False) -> Evidence:
+    def steady(self, rows: RowSource, params: Hyperparameters, *, information: bool = False) -> Evidence:
         """`evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
         found = self.evaluate(rows, params, information=information)
         assert found.gradient is not None
@@ -76,7 +78,7 @@ class InducingSolver:
         value, gradient = np.round(found.value / unit) * unit, np.round(found.gradient / unit) * unit
         return replace(found, value=float(value), gradient=gradient)
 
-    def condition(self, rows: Rows, params: Params) -> InducingParts:
+    def condition(self, rows: RowSource, params: Hyperparameters) -> InducingParts:
         bound = self.bound(rows, params)
         if bound.frame.jitter > 1e-10:
             warnings.warn(
