@@ -188,7 +188,7 @@ def _halves(factor, B):
 # (where, name): arguments of the call -> {"dgemm": flops, ..., "bytes": moved}. Leading terms; none counts another's.
 FORMULAS = {
     (runtime.Executor, "matmul"): lambda self, A, B: _gemm(2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype),
-    (features.DenseFeatures, "inner"): lambda a, b: _gemm(2.0 * len(a) * len(b) * a.shape[1], a.array.dtype),
+    (features.DenseFeatures, "inner_products"): lambda a, b: _gemm(2.0 * len(a) * len(b) * a.shape[1], a.array.dtype),
     (Stationary, "multiply"): _profile,
     (Stationary, "contract"): _profile,
     (Stationary, "at"): lambda self, squared, out: epilogue(out.size, out.dtype),

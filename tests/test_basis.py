@@ -78,7 +78,7 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
     _, slopes = kernel.spectral_density(omega)
     for t in range(kernel.theta.size):
         step = 1e-6 * (np.arange(kernel.theta.size) == t)
-        up, down = (kernel.with_theta(kernel.theta + sign * step).density(omega)[0] for sign in (1, -1))
+        up, down = (kernel.with_theta(kernel.theta + sign * step).spectral_density(omega)[0] for sign in (1, -1))
         assert_allclose(slopes[:, t], (up - down) / 2e-6, rtol=1e-6, atol=1e-9)
 
 

@@ -65,7 +65,7 @@ def test_a_parabola_touches_the_objective_and_lies_above_it():
     problem, _ = small()
     W = np.random.RandomState(2).normal(size=(9, 3))
     system, s = problem.parabola(W, 0.1), 0.1
-    dense = np.column_stack([system.right_multiply(e.reshape(9, 3)).ravel() for e in np.eye(27)])
+    dense = np.column_stack([system.times(e.reshape(9, 3)).ravel() for e in np.eye(27)])
     assert np.allclose(dense, dense.T)
     assert np.linalg.eigvalsh(dense)[0] > 0
 

@@ -144,7 +144,7 @@ def test_function_kernel_on_sets():
     assert_allclose(kernel.tile(picked, picked), 2.0 * np.array(set_overlap([SETS[4], SETS[0]], [SETS[4], SETS[0]])))
     assert_allclose(kernel.diagonal(training), 2.0)
     both = kernel + kernels.Function(1.0, set_overlap)
-    joint = both.points(both.training(SETS))
+    joint = both.prepare(both.training_input(SETS))
     assert_allclose(both.tile(joint, joint), 3.0 * np.array(set_overlap(SETS, SETS)))
 
 
@@ -162,9 +162,9 @@ def test_function_kernel_on_sets():
         (lambda: kernels.RBF(1.0, (1.0, 2.0)).resolved(np.zeros((3, 5))), "2 entries, X has 5 columns"),
         (lambda: kernels.RBF()(np.zeros((2, 2))), '"median" is known only once data are seen'),
         (lambda: kernels.as_kernel("rbff"), "kernel='rbff'"),
-        (lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training(SETS), r"list of shape \(1, 1\) for 5 and 5"),
-        (lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training(SETS), "not symmetric"),
-        (lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training(SETS), "NaN or infinity"),
+        (lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training_input(SETS), r"list of shape \(1, 1\) for 5 and 5"),
+        (lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training_input(SETS), "not symmetric"),
+        (lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training_input(SETS), "NaN or infinity"),
     ],
 )
 def test_broken_kernels_say_what_is_wrong(broken, words):

@@ -224,7 +224,7 @@ def with_state(**nodes):
         (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
         (with_state(theta_={"is": "array", "of": 10_000}), "damaged"),
         (with_state(theta_={"is": "array", "of": "__class__"}), "damaged"),
-        (with_state(_door=None), "_door is not a Door"),
+        (with_state(_door=None), "_door is not a Preprocessor"),
         (with_state(posterior_=[]), "posterior_ is not a Posterior"),
         (with_state(feature_names_in_=5), "names of columns"),
         (with_state(predict="shadowed"), "it holds predict"),

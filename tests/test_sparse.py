@@ -479,7 +479,7 @@ def test_the_plan_takes_pairs_below_half_and_says_why():
 def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatch):
     X, y, Z, _, _ = text_problem(n=2000)
     model = GPXRegressor(solver="cg", memory_limit="100MB", n_jobs=2, **GIVEN)
-    monkeypatch.setattr(SparseFeatures, "density", 1e-6)
+    monkeypatch.setattr(SparseFeatures, "pair_density", 1e-6)
     monkeypatch.setattr("gpx_scale.fitting.searches.PAIR_BYTES", 10_000)
     with pytest.raises(MemoryLimitError, match="pairs"):
         model.fit(X, y, CSR(Z))

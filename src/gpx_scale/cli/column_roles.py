@@ -16,7 +16,6 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
-from ..data.features import DenseFeatures
 from ..data.table_files import PLAIN, TextFormat, header_of, listed, must_have
 from ..errors import InputError
 from .tables import DATE, MOST_LEVELS, NUMBER, Column, Table, looks_like, read_table
@@ -175,10 +174,10 @@ def asked_by(model: Any) -> dict[str, Column]:
     names = [str(name) for name in getattr(model, "feature_names_in_", ())]
     if not names:
         raise InputError("this model was fitted without names of columns: fit it on a pandas table, or with `gpx-scale fit`")
-    if model._door.separate:
+    if model._preprocessor.separate:
         raise InputError("this model was fitted with a separate Z, which a file does not say: use it from Python")
     found = {name: Column(name, "number") for name in names}
-    for transformer in (model._door.gate.x_transformer, model._door.gate.z_transformer):
+    for transformer in (model._preprocessor.gate.x_transformer, model._preprocessor.gate.z_transformer):
         for _, how, columns in getattr(transformer, "transformers_", ()):
             if isinstance(columns, str):
                 found[columns] = Column(columns, "text")
@@ -221,9 +220,9 @@ def table_for(model: Any, path: Any, way: TextFormat = PLAIN, also: str | None =
 
 def count_seen(model: Any, frame: Any) -> int | None:
     """How many rows of a frame the model was fitted on; None where it does not keep its rows, or they are no plain numbers."""
-    parts = model.posterior_.parts
-    if not (parts.keeps_rows and isinstance(parts.data.x, np.ndarray) and isinstance(parts.data.Z, DenseFeatures)):
+    rows = model.posterior_.training_rows
+    if rows is None or not isinstance(rows.x, np.ndarray) or rows.Z.is_sparse:
         return None
-    x, Z, _ = model._door.enter(frame, None)
-    known = {row.tobytes() for row in np.hstack([parts.data.x, parts.data.Z.array])}
-    return sum(row.tobytes() in known for row in np.hstack([x, Z.array]))
+    found = model._preprocessor.transform(frame, None)
+    known = {row.tobytes() for row in np.hstack([rows.x, rows.Z.to_dense()])}
+    return sum(row.tobytes() in known for row in np.hstack([found.x, found.Z.to_dense()]))

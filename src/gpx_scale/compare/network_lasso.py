@@ -108,19 +108,19 @@ class Parabola:
 
     def left(self, B: np.ndarray, W: np.ndarray) -> float:
         """About how far the least of the parabola is below it at W."""
-        residual = B - self.right_multiply(W)
+        residual = B - self.times(W)
         return float((residual * self.precondition(residual)).sum())
 
     def solve(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
         """From W on, until the residual is SOLVED of its first."""
-        residual = B - self.right_multiply(W)
+        residual = B - self.times(W)
         better = self.precondition(residual)
         direction, energy = better, float((residual * better).sum())
         enough = SOLVED**2 * energy
         for _ in range(INNER):
             if energy <= enough:
                 break
-            product = self.right_multiply(direction)
+            product = self.times(direction)
             step = energy / float((direction * product).sum())
             W = W + step * direction
             residual = residual - step * product
@@ -256,8 +256,8 @@ def weber_points(points: np.ndarray, max_iter: int = 200, tol: float = 1e-6) -> 
         if not left.size:
             break
         apart = (points[left] - w[left, None, :]) / extent[left, None, None]  # so that no unit is too small for its inverse
-        contract_input_gradient = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), tol)
-        step = np.einsum("mk,mkd->md", contract_input_gradient, apart) / contract_input_gradient.sum(axis=1, keepdims=True)
+        pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), tol)
+        step = np.einsum("mk,mkd->md", pull, apart) / pull.sum(axis=1, keepdims=True)
         w[left] += step * extent[left, None]
         left = left[np.abs(step).max(axis=1) > tol]
     return w

@@ -10,13 +10,14 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..compiled import sparse as sparse_loops
-from ..runtime.parallel import Executor, slices
+from ..runtime.parallel import slices
+from ..runtime.session import Session
 
 SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
 
@@ -24,9 +25,12 @@ SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
 class Features(abc.ABC):
     """What both forms answer. Rows are taken by a slice or an array of indices."""
 
+    is_sparse: ClassVar[bool]
+
     @property
     @abc.abstractmethod
-    def shape(self) -> tuple[int, int]: ...
+    def shape(self) -> tuple[int, int]:
+        """Return (n, d)."""
 
     @property
     @abc.abstractmethod
@@ -34,10 +38,20 @@ class Features(abc.ABC):
         """The numbers that make it up."""
 
     @abc.abstractmethod
-    def __getitem__(self, rows: slice | np.ndarray) -> Any: ...
+    def __getitem__(self, rows: slice | np.ndarray) -> Self:
+        """Return some of the rows."""
 
     @abc.abstractmethod
-    def astype(self, dtype: Any) -> Any: ...
+    def astype(self, dtype: Any) -> Self:
+        """Return the same with numbers of another type, shared where they have it already."""
+
+    @abc.abstractmethod
+    def to_dense(self) -> np.ndarray:
+        """Return the array;  (n, d)."""
+
+    @abc.abstractmethod
+    def repeat_row(self, z: np.ndarray, count: int) -> Self:
+        """Return rows of this form that are all z;  (d,) -> (count, d)."""
 
     @abc.abstractmethod
     def squared_norms(self) -> np.ndarray:
@@ -48,7 +62,7 @@ class Features(abc.ABC):
         """<z_i, z'_j> with rows of the same form;  (n, m) dense."""
 
     @abc.abstractmethod
-    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+    def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
         """K Z;  (m, n) -> (m, d)."""
 
     @abc.abstractmethod
@@ -56,12 +70,20 @@ class Features(abc.ABC):
         """Z A;  (d, c) -> (n, c)."""
 
     @abc.abstractmethod
-    def scale_rows(self, a: np.ndarray) -> Any:
+    def scale_rows(self, a: np.ndarray) -> Self:
         """diag(a) Z;  (n,) -> (n, d)."""
+
+    @abc.abstractmethod
+    def scale_columns(self, s: np.ndarray) -> Self:
+        """Z diag(s);  (d,) -> (n, d)."""
 
     @abc.abstractmethod
     def row_dots(self, W: np.ndarray) -> np.ndarray:
         """w_i . z_i;  (n, d) -> (n,)."""
+
+    @abc.abstractmethod
+    def columns(self, which: slice) -> np.ndarray:
+        """Return some columns as an array;  (n, c)."""
 
     @abc.abstractmethod
     def columns_times(self, K: np.ndarray) -> np.ndarray:
@@ -71,7 +93,12 @@ class Features(abc.ABC):
         return self.shape[0]
 
     @property
-    def width(self) -> int:
+    def pair_density(self) -> float:
+        """Return the share of pairs of rows that share a feature."""
+        return 1.0
+
+    @property
+    def entries_per_row(self) -> int:
         """Numbers that a row takes: d, or the mean of the entries of sparse rows;  what memory is planned by."""
         return self.shape[1]
 
@@ -81,6 +108,8 @@ class DenseFeatures(Features):
     """An array;  `inner` 2 n m d flops."""
 
     array: np.ndarray
+
+    is_sparse = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,8 +134,17 @@ class DenseFeatures(Features):
     def columns(self, which: slice) -> np.ndarray:
         return self.array[:, which]
 
-    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        return executor.matmul(K, self.array)
+    def to_dense(self) -> np.ndarray:
+        return self.array
+
+    def repeat_row(self, z: np.ndarray, count: int) -> DenseFeatures:
+        return DenseFeatures(np.broadcast_to(z, (count, z.size)))
+
+    def scale_columns(self, s: np.ndarray) -> DenseFeatures:
+        return DenseFeatures(self.array * s)
+
+    def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
+        return session.executor.matmul(K, self.array)
 
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
         return self.array @ A
@@ -130,6 +168,8 @@ class SparseFeatures(Features):
     values: np.ndarray
     d: int
 
+    is_sparse = True
+
     @classmethod
     def of(cls, matrix: Any) -> SparseFeatures:
         """From any scipy.sparse matrix of finite numbers, which is left as it is."""
@@ -151,7 +191,7 @@ class SparseFeatures(Features):
         return {name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")}  # not what can be computed again
 
     @property
-    def width(self) -> int:
+    def entries_per_row(self) -> int:
         return int(self.counts.mean()) + 1
 
     @property
@@ -204,9 +244,11 @@ class SparseFeatures(Features):
         sparse_loops.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
         return out
 
-    def left_multiply(self, K: np.ndarray, executor: Executor) -> np.ndarray:
+    def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
         Z = self.matrix
-        return np.concatenate(executor.map(lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // executor.n_jobs)))))
+        return np.concatenate(
+            session.executor.map(lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // session.executor.n_jobs))))
+        )
 
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
         return self.matrix @ A
@@ -219,6 +261,20 @@ class SparseFeatures(Features):
         """w_i . z_i, W dense (n, d) or the values at this very pattern (entries,);  -> (n,)."""
         at_pattern = W if W.ndim == 1 else W[self.entry_rows, self.indices[self.span]]
         return np.bincount(self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self))
+
+    def to_dense(self) -> np.ndarray:
+        return self.matrix.toarray()
+
+    def columns(self, which: slice) -> np.ndarray:
+        return self.matrix[:, which].toarray()
+
+    def repeat_row(self, z: np.ndarray, count: int) -> SparseFeatures:
+        where = np.flatnonzero(z)
+        indices, values = np.tile(where.astype(np.int32), count), np.tile(z[where], count)
+        return SparseFeatures(where.size * np.arange(count + 1), indices, values, z.size)
+
+    def scale_columns(self, s: np.ndarray) -> SparseFeatures:
+        return replace(self, values=self.values * s[self.indices])
 
     @property
     def entry_rows(self) -> np.ndarray:
@@ -242,16 +298,6 @@ class SparseFeatures(Features):
         if len(sample) == len(self):
             return float(np.mean(met))
         return float(min(predicted, np.mean(met) + 2.0 * np.std(met) / np.sqrt(len(sample))))
-
-
-def repeat_row(row: np.ndarray, like: Features) -> Features:
-    """One z, (d,), for every row of `like`, in its form."""
-    if isinstance(like, DenseFeatures):
-        return DenseFeatures(np.broadcast_to(row, like.shape))
-    where = np.flatnonzero(row)
-    pointers = where.size * np.arange(len(like) + 1)
-    indices, values = np.tile(where.astype(np.int32), len(like)), np.tile(row[where], len(like))
-    return SparseFeatures(pointers, indices, values, like.shape[1])
 
 
 def full_pattern(shape: tuple[int, int]) -> SparseFeatures:

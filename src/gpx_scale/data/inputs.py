@@ -103,6 +103,14 @@ class TrainingRows(InputRows):
         return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])
 
 
+@dataclass(frozen=True)
+class Queries(InputRows):
+    """Rows to predict and explain: also Z as the user knows it. `own`: they are the training rows, asking for their own w_i."""
+
+    raw_Z: Any = None
+    own: bool = False
+
+
 # the door
 
 
@@ -131,8 +139,18 @@ class InputTransforms:
 
 
 @dataclass(frozen=True)
+class InputOptions:
+    """What a user asked of the inputs: transformers, standardised columns, and a further column of ones in Z."""
+
+    x_transformer: Any = None
+    z_transformer: Any = None
+    standardize: bool = True
+    fit_intercept: bool = False
+
+
+@dataclass(frozen=True)
 class Preprocessor:
-    """What `fit` learned of the inputs, and the way for queries: `enter`."""
+    """What `fit` learned of the inputs, and the way for queries: `transform`."""
 
     gate: InputTransforms
     separate: bool
@@ -143,13 +161,13 @@ class Preprocessor:
     sparse_x: bool
     sparse_z: bool
 
-    def enter(self, X: Any, Z: Any) -> tuple[Any, Features, Any]:
-        """Checked queries: x for the kernel, Z for the engine, and Z as the user knows it."""
+    def transform(self, X: Any, Z: Any) -> Queries:
+        """Return checked queries in standardised units, and Z as the user knows it."""
         X, Z = unpack(X, Z)
         self._must_be_separate(Z)
         x, raw, _ = self.gate(X, Z, (self.sparse_x, self.sparse_z))
         self.must_match(x, raw, Z)
-        return *self.scaled(x, raw), raw
+        return Queries(*self.scaled(x, raw), raw_Z=raw)
 
     def _must_be_separate(self, Z: Any) -> None:
         if self.separate and Z is None:
@@ -190,19 +208,12 @@ class Preprocessor:
         return TrainingRows(*self.scaled(x, raw, standardize), y)
 
 
-def open_door(
-    X: Any,
-    y: Any,
-    Z: Any,
-    *,
-    input_kind: str,
-    x_transformer: Any = None,
-    z_transformer: Any = None,
-    standardize: bool = True,
-    fit_intercept: bool = False,
+def fit_preprocessor(
+    X: Any, y: Any, Z: Any, *, input_kind: str = "vectors", options: InputOptions = InputOptions()
 ) -> tuple[Preprocessor, TrainingRows]:
-    """Fit the transformers, check everything, learn the scaling; returns the door, and the data in the engine's units."""
+    """Fit the transformers, check everything, learn the scaling; returns the rows in standardised units, too."""
     X, Z = unpack(X, Z)
+    x_transformer, z_transformer = options.x_transformer, options.z_transformer
     if Z is None and z_transformer is None and input_kind != "vectors":
         raise InputError(f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)")
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
@@ -216,12 +227,12 @@ def open_door(
         x = x.copy()  # it is kept, and the caller may write to it
     _same_length(x, raw, y)
     vectors = x if input_kind == "vectors" else None
-    scaling = Scaling.of(vectors, raw, y, standardize=standardize, fit_intercept=fit_intercept)
-    door = door_for(gate, Z, x, raw, z, scaling)
-    return door, door.training(x, raw, y, standardize)
+    scaling = Scaling.of(vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept)
+    made = preprocessor_for(gate, Z, x, raw, z, scaling)
+    return made, made.training(x, raw, y, options.standardize)
 
 
-def door_for(gate: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
+def preprocessor_for(gate: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
     if scaling.has_units_apart():
         raise InputError("weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z")
     names = _feature_names(z, gate.z_transformer, raw.shape[1])

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..runtime.parallel import Executor, slices
+from ..kernels.kernel import Kernel
+from ..runtime.parallel import slices
+from ..runtime.session import Session
 from .features import DenseFeatures, Features, SparseFeatures
 from .inputs import TrainingRows
 
@@ -36,11 +38,21 @@ class RowSource(abc.ABC):
         """The `count` rows (or all) of the least keys, in their order: a smaller sample is part of a larger one."""
 
     @abc.abstractmethod
-    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
+    def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
         """sum of task(block) over all rows;  one pass."""
 
+    in_memory: ClassVar[bool] = False
+
+    def prepared(self, kernel: Kernel, keep: bool, session: Session) -> RowSource:
+        """Return the rows as a kernel and a solver take them, which `keep`s them for its posterior or not."""
+        return self
+
     @abc.abstractmethod
-    def arrays(self, kernel: Any) -> list[np.ndarray]:
+    def load(self) -> TrainingRows:
+        """Return all rows, which are in memory already; an InputError where they are not."""
+
+    @abc.abstractmethod
+    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
         """Return numbers by which these rows are told from others, as this kernel sees them."""
 
 
@@ -49,18 +61,33 @@ class MemoryRows(RowSource):
     """Rows in memory."""
 
     data: TrainingRows
-    seed: int = 0
+    seed: int | None = None
+
+    in_memory = True
 
     def __len__(self) -> int:
         return len(self.data)
 
     def subset(self, count: int) -> TrainingRows:
-        return self.data[least(keys(0, len(self.data), self.seed), count)]
+        return self.data[least(keys(0, len(self.data), self.seed or 0), count)]
 
-    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
-        return executor.sum_over(task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), tell))
+    def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
+        return session.executor.sum_over(
+            task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), session.journal.passed)
+        )
 
-    def arrays(self, kernel: Any) -> list[np.ndarray]:
+    def load(self) -> TrainingRows:
+        return self.data
+
+    def prepared(self, kernel: Kernel, keep: bool, session: Session) -> MemoryRows:
+        """Return the same rows with x as the kernel takes it; a solver that does not keep them takes subsets by a seed."""
+        if keep:
+            return replace(self, data=replace(self.data, x=kernel.training_input(self.data.x)))
+        if self.seed is not None:
+            return self
+        return MemoryRows(replace(self.data, x=kernel.sliceable(self.data.x)), session.draw_seed())
+
+    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
         return [*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)]
 
 

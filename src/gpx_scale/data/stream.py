@@ -22,11 +22,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import GPXWarning, InputError
+from ..kernels.kernel import Kernel
 from ..runtime.arguments import real_array
 from ..runtime.files import path_of
-from ..runtime.parallel import Executor, slices
+from ..runtime.parallel import slices
+from ..runtime.session import Session
 from .checks import target_of
-from .inputs import InputTransforms, Preprocessor, TrainingRows, count_rows, door_for, take, unpack
+from .inputs import InputTransforms, Preprocessor, TrainingRows, count_rows, preprocessor_for, take, unpack
 from .row_source import RowSource, Tell, blocks_of, keys, least, nobody, told
 from .scaling import Columns, Scaling
 from .table_files import CHUNK, SUFFIXES, TextFormat, common_columns, frames, is_table, listed
@@ -290,10 +292,10 @@ class Survey:
             self.keys, self.sample = both[at], (x, Z, y)
         return self
 
-    def door(self, gate: InputTransforms, standardize: bool, fit_intercept: bool) -> Preprocessor:
+    def preprocessor(self, gate: InputTransforms, standardize: bool, fit_intercept: bool) -> Preprocessor:
         scaling = Scaling.from_columns(self.x, self.z, self.y, standardize, fit_intercept)
         head = self.first
-        return door_for(gate, head.separate, head.x, head.Z, head.z, scaling)
+        return preprocessor_for(gate, head.separate, head.x, head.Z, head.z, scaling)
 
 
 def _head(raw: Raw) -> Raw:
@@ -333,13 +335,13 @@ def gate_for(input_kind: str, x_transformer: Any, z_transformer: Any) -> InputTr
     return InputTransforms(input_kind, x_transformer, z_transformer)
 
 
-def chunks_through(door: Preprocessor, source: Source, check: Callable[[Any], None]) -> Iterator[TrainingRows]:
-    """Behind a door that is known; `check` knows the names of X's columns."""
-    for chunk, raw, _ in read_through(door.gate, source, (door.sparse_x, door.sparse_z)):
+def chunks_through(preprocessor: Preprocessor, source: Source, check: Callable[[Any], None]) -> Iterator[TrainingRows]:
+    """Behind a preprocessor that is known; `check` knows the names of X's columns."""
+    for chunk, raw, _ in read_through(preprocessor.gate, source, (preprocessor.sparse_x, preprocessor.sparse_z)):
         with named(chunk):
             check(raw.X)
-            door.must_match(raw.x, raw.Z, raw.separate)
-            inputs = door.training(raw.x, raw.Z, raw.y)
+            preprocessor.must_match(raw.x, raw.Z, raw.separate)
+            inputs = preprocessor.training(raw.x, raw.Z, raw.y)
         yield inputs
 
 
@@ -358,10 +360,10 @@ def read_through(gate: InputTransforms, source: Source, sparse: Any = (None, Non
 
 @dataclass(frozen=True)
 class SurveyedRows(RowSource):
-    """Rows that are elsewhere: of which one pass has learned the door and a sample."""
+    """Rows that are elsewhere: of which one pass has learned the preprocessor and a sample."""
 
     survey: Survey
-    door: Preprocessor
+    preprocessor: Preprocessor
     standardize: bool
 
     def __len__(self) -> int:
@@ -370,15 +372,18 @@ class SurveyedRows(RowSource):
     def subset(self, count: int) -> TrainingRows:
         at = least(self.survey.keys, count)
         x, Z, y = self.survey.sample
-        return self.door.training(x[at], Z[at], y[at], self.standardize)
+        return self.preprocessor.training(x[at], Z[at], y[at], self.standardize)
 
-    def arrays(self, kernel: Any) -> list[np.ndarray]:
+    def load(self) -> TrainingRows:
+        raise InputError("these rows come in chunks, and are never in memory as a whole")
+
+    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
         return [np.frombuffer(b"".join(p.checksum for p in self.survey.prints), np.uint8)]
 
 
 @dataclass(frozen=True)
 class StreamRows(SurveyedRows):
-    """Rows behind the door, read anew for every pass."""
+    """Rows behind the preprocessor, read anew for every pass."""
 
     source: Source
 
@@ -405,19 +410,21 @@ class StreamRows(SurveyedRows):
             tell(start + len(raw.y), 0)
         if survey is None:
             raise InputError("the stream has no rows")
-        return cls(survey, survey.door(gate, standardize, fit_intercept), standardize, source)
+        return cls(survey, survey.preprocessor(gate, standardize, fit_intercept), standardize, source)
 
-    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
-        return executor.sum_over(task, told(blocks_of(self._chunks()), len(self), tell))
+    def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
+        return session.executor.sum_over(task, told(blocks_of(self._chunks()), len(self), session.journal.passed))
 
     def _chunks(self) -> Iterator[TrainingRows]:
         expected, seen = iter(self.survey.prints), 0
-        for chunk, raw, start in read_through(self.door.gate, self.source, (self.door.sparse_x, self.door.sparse_z)):
+        for chunk, raw, start in read_through(
+            self.preprocessor.gate, self.source, (self.preprocessor.sparse_x, self.preprocessor.sparse_z)
+        ):
             if (before := next(expected, None)) is None:
                 raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
             ChunkChecksum.of(chunk.name, raw).must_be(before)
             with named(chunk):
-                inputs = self.door.training(raw.x, raw.Z, raw.y, self.standardize)
+                inputs = self.preprocessor.training(raw.x, raw.Z, raw.y, self.standardize)
             seen = start + len(raw.y)
             yield inputs
         if (missing := next(expected, None)) is not None:

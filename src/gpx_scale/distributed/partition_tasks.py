@@ -20,7 +20,8 @@ from ..data.row_source import MemoryRows, joined, keys, least
 from ..data.stream import Chunk, ChunkChecksum, Survey, is_empty, named, through
 from ..errors import InputError
 from ..runtime.memory import available_memory
-from ..runtime.parallel import Executor, threads
+from ..runtime.parallel import threads
+from ..runtime.session import serial_session
 
 # A worker holds partitions as long as it uses at most this share of its memory. Scaled rows can be larger than the partitions
 # that they replace, and Dask pauses a worker at 80%: with a share of 0.6, one of three tight fits had a worker restarted.
@@ -76,7 +77,12 @@ def rows_of_survey(survey: Survey | None) -> int:
 
 
 def scale_partition(
-    parts: Any, door: Preprocessor, name: str, start: int | None, standardize: bool, before: ChunkChecksum | None = None
+    parts: Any,
+    preprocessor: Preprocessor,
+    name: str,
+    start: int | None,
+    standardize: bool,
+    before: ChunkChecksum | None = None,
 ) -> TrainingRows | None:
     """Return the rows behind the door; they must be those that the survey saw `before`, if there was one."""
     chunk = Chunk(name, *parts)
@@ -84,12 +90,12 @@ def scale_partition(
         if before is not None:
             ChunkChecksum.of_nothing(name).must_be(before)
         return None
-    raw = through(door.gate, chunk, start, (door.sparse_x, door.sparse_z))
+    raw = through(preprocessor.gate, chunk, start, (preprocessor.sparse_x, preprocessor.sparse_z))
     if before is not None:
         ChunkChecksum.of(name, raw).must_be(before)
     with named(chunk):
-        door.must_match(raw.x, raw.Z, raw.separate)
-        return door.training(raw.x, raw.Z, raw.y, standardize)
+        preprocessor.must_match(raw.x, raw.Z, raw.separate)
+        return preprocessor.training(raw.x, raw.Z, raw.y, standardize)
 
 
 def rows_of_inputs(data: TrainingRows | None) -> int:
@@ -133,8 +139,8 @@ def sum_over(task: Callable[[TrainingRows], Any], data: TrainingRows | None) -> 
     if data is None:
         return None
     _keep_freed_memory()
-    with threads(1), Executor(1) as executor:
-        return MemoryRows(data).sum_over(task, executor)
+    with threads(1):
+        return MemoryRows(data).sum_over(task, serial_session())
 
 
 def add_together(parts: list[Any]) -> Any:

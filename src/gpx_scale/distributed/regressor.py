@@ -23,7 +23,8 @@ from ..data.row_source import Tell, least, nobody
 from ..data.stream import ChunkChecksum, Survey, SurveyedRows
 from ..errors import GPXError, InputError
 from ..estimator.regressor import GPXRegressor
-from ..runtime.parallel import Executor
+from ..fitting.options import FitOptions
+from ..runtime.session import Session
 from .partition_tasks import (
     Sample,
     add_together,
@@ -97,21 +98,21 @@ class DaskGPXRegressor(GPXRegressor):
             return X.map_partitions(local.predict, meta=np.empty(0))
         return X.rechunk({1: -1}).map_blocks(local.predict, drop_axis=1, dtype=float)
 
-    def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
+    def _survey(self, X: Any, y: Any, Z: Any, options: FitOptions) -> Callable[..., SurveyedRows] | None:
         X, Z = unpack(X, Z)
         if not _is_remote(X):
-            return super()._elsewhere(X, y, Z, solver, kernel)
+            return super()._survey(X, y, Z, options)
         return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z))
 
-    def _more(self, X: Any, y: Any, Z: Any, task: Any, executor: Executor) -> Any:
+    def _sum_over(self, X: Any, y: Any, Z: Any, task: Any, session: Session) -> Any:
         X, Z = unpack(X, Z)
         if not _is_remote(X):
-            return super()._more(X, y, Z, task, executor)
-        client, door = client_of(self.client), self._door
+            return super()._sum_over(X, y, Z, task, session)
+        client, preprocessor = client_of(self.client), self._preprocessor
         parts = partitions_of(X, y, Z)
 
         def scaled(k: int, start: int | None = None) -> Any:
-            return dask.delayed(scale_partition)(parts[k], door, name_of_partition(k), start, True)
+            return dask.delayed(scale_partition)(parts[k], preprocessor, name_of_partition(k), start, True)
 
         with dask.config.set(LARGE):
             count, data = len(parts), [scaled(k) for k in range(len(parts))]
@@ -238,7 +239,7 @@ def name_of_partition(k: int) -> str:
 
 @dataclass(frozen=True)
 class DaskRows(SurveyedRows):
-    """Rows behind the door, on the workers that made them; `drawn` is the sample that is here."""
+    """Rows behind the preprocessor, on the workers that made them; `drawn` is the sample that is here."""
 
     client: Any
     inputs: list[Any]
@@ -258,17 +259,17 @@ class DaskRows(SurveyedRows):
         fit_intercept: bool,
         tell: Tell = nobody,
     ) -> DaskRows:
-        """After one pass that surveys all partitions; another brings them behind the door, where they stay."""
+        """After one pass that surveys all partitions; another brings them behind the preprocessor, where they stay."""
         workers = workers_of(client)
         homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
         with dask.config.set(LARGE):
             survey, parts = surveyed(client, partitions, homes, gate)
             tell(survey.rows, survey.rows)
-            door = survey.door(gate, standardize, fit_intercept)
+            preprocessor = survey.preprocessor(gate, standardize, fit_intercept)
             prints = {one.name: one for one in survey.prints}
             before = [prints.get(name, ChunkChecksum.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
             starts = [int(start) for start in np.cumsum([0, *(one.rows for one in before[:-1])])]
-            sent = client.submit(itself, door, pure=False)
+            sent = client.submit(itself, preprocessor, pure=False)
             scaled = [
                 dask.delayed(scale_partition)(part, sent, one.name, start, standardize, one)
                 for part, one, start in zip(parts, before, starts, strict=True)
@@ -282,12 +283,12 @@ class DaskRows(SurveyedRows):
                 for data, start in zip(inputs, starts, strict=True)
             ]
             drawn = result_of(client, tree(client, samples))
-        return cls(survey, door, standardize, client, inputs, homes, drawn)
+        return cls(survey, preprocessor, standardize, client, inputs, homes, drawn)
 
     def subset(self, count: int) -> TrainingRows:
         return self.drawn.data[least(self.drawn.keys, count)]
 
-    def sum_over(self, task: Callable[[TrainingRows], Any], executor: Executor, tell: Tell = nobody) -> Any:
+    def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
         with dask.config.set(LARGE):
             sent = self.client.submit(itself, task, pure=False)
             sums = [
@@ -297,7 +298,7 @@ class DaskRows(SurveyedRows):
             total = tree(self.client, sums)
             del sums  # A sum of one partition is not kept after it is added to the others.
             found = result_of(self.client, total)
-        tell(len(self), len(self))
+        session.journal.passed(len(self), len(self))
         return found
 
 

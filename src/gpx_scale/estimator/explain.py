@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.features import Features, SparseFeatures
+from ..data.inputs import Queries
 from ..data.scaling import Scaling, finite
 from ..errors import InputError
 from ..explanation import Explanation
@@ -42,7 +43,26 @@ def must_be_near(base: np.ndarray, features: Features) -> None:
         )
 
 
-def assemble(
+def explanation_from_moments(
+    moments: Moments,
+    queries: Queries,
+    baseline: np.ndarray,
+    scaling: Scaling,
+    params: Hyperparameters,
+    all_features: bool,
+    known: dict[str, Any],
+) -> Explanation:
+    """Return the explanation of queries from moments in standardised units.
+
+    `moments.along` are variances along z and along the baseline. A sparse Z has its own entries, or `all_features`.
+    """
+    if queries.Z.is_sparse and not all_features:
+        return _at_entries(moments, queries.Z, scaling, params, known)
+    raw = queries.raw_Z.toarray() if queries.Z.is_sparse else queries.raw_Z
+    return _of_all_features(moments, raw, baseline, scaling, params, known)
+
+
+def _of_all_features(
     moments: Moments,
     raw_z: np.ndarray,
     baseline: np.ndarray,
@@ -50,19 +70,18 @@ def assemble(
     params: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
-    """From the engine's moments to the user's explanation. `moments.along`: variances along z and along the baseline."""
     weights = scaling.weights(moments.mean)
     shift = raw_z - baseline
     with np.errstate(over="ignore"):
         contributions = finite(weights * shift, "contributions")
     base_values = scaling.prediction((moments.mean * scaling.z_row(baseline)).sum(axis=1))
     weights_std = contributions_std = weights_cov = None
-    if moments.var is not None:
-        weights_std = np.abs(scaling.weights(np.sqrt(moments.var)))
+    if moments.variance is not None:
+        weights_std = np.abs(scaling.weights(np.sqrt(moments.variance)))
         with np.errstate(over="ignore"):
             contributions_std = finite(weights_std * np.abs(shift), "deviations of contributions")
-    if moments.cov is not None:
-        weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.cov), 1, 2))
+    if moments.covariance is not None:
+        weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.covariance), 1, 2))
     prediction = base_values + contributions.sum(axis=1)
     return Explanation(
         weights=weights,
@@ -78,7 +97,7 @@ def assemble(
     )
 
 
-def assemble_sparse(
+def _at_entries(
     moments: Moments, z: SparseFeatures, scaling: Scaling, params: Hyperparameters, known: dict[str, Any]
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
@@ -90,8 +109,8 @@ def assemble_sparse(
     base_values = scaling.prediction(intercepts)
     contributions = pattern.with_values(weights * pattern.values)
     weights_std = contributions_std = None
-    if moments.var is not None:
-        deviations = scaling.y_scale * np.sqrt(moments.var[counted])
+    if moments.variance is not None:
+        deviations = scaling.y_scale * np.sqrt(moments.variance[counted])
         weights_std = pattern.with_values(deviations)
         contributions_std = pattern.with_values(deviations * np.abs(pattern.values))
     return Explanation(

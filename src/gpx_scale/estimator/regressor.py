@@ -1,4 +1,4 @@
-"""The front door: GPXRegressor, a scikit-learn estimator. No algebra here."""
+"""GPXRegressor, a scikit-learn estimator. There is no algebra here."""
 
 from __future__ import annotations
 
@@ -8,33 +8,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
-from ..data.features import Features, SparseFeatures
-from ..data.inputs import InputRows, Preprocessor, TrainingRows, name_of, open_door, remember_columns
+from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, chunks_through, gate_for, source_of
 from ..errors import InputError, SolverUnavailable
-from ..fitting.checkpoint import checked_path
-from ..fitting.searches import Search, make_solver
-from ..kernels import as_kernel
-from ..model.hyperparameters import Hyperparameters
-from ..optimize.search import Optimum
+from ..fitting.options import FitOptions, solver_options
+from ..fitting.procedure import fit_model, problem_of
+from ..fitting.starting_point import KnownOptimum
 from ..persistence.model_file import check_model, read_state
-from ..plan import BY_PASSES, INDUCING, Plan, make_plan, sample_rows, streamed_from
-from ..runtime.arguments import flag, moderate, one_of, whole
-from ..runtime.journal import FitReport, Journal, undone_on_failure
-from ..runtime.parallel import Executor
-from ..solvers.inducing.point_selection import PointSelection, count_of
+from ..plan import Plan, plan_for, streamed_from
+from ..runtime.journal import undone_on_failure
+from ..runtime.session import Session
+from ..solvers import registry
+from ..solvers.contract import Capability, Problem, SolverSetup
+from ..solvers.inducing.solver import sample_rows
 from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
 from .fitted_model import FittedModel
+from .prediction import PredictionMixin
 
 
-class GPXRegressor(FittedModel, RegressorMixin, BaseEstimator):
+class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     """Gaussian process regression with local explanation: y = w(x) . z + noise, every w_l(x) drawn from a GP over x.
 
     One locally linear model gives the prediction and its explanation, both with uncertainty. Hyperparameters maximise
@@ -197,6 +194,7 @@ class GPXRegressor(FittedModel, RegressorMixin, BaseEstimator):
         self.verbose = verbose
 
     _rows: RowSource | None = None
+    _known: KnownOptimum | None = None
 
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Estimate the hyperparameters and condition on the data.
@@ -209,217 +207,119 @@ class GPXRegressor(FittedModel, RegressorMixin, BaseEstimator):
         Ctrl-C while hyperparameters are searched ends the search: the model is fitted at the best ones found, and then
         KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
         """
-        return self._fit(X, y, Z, self.solver)
+        return self._fit(X, y, Z)
 
     def plan(self, X: Any, y: Any = None, Z: Any = None) -> Plan:
         """What `fit` would do with these, and why: solver, precision, memory. Data are checked, and nothing is fitted to them;
         `print` it."""
-        self._check_arguments()
-        kernel, random = as_kernel(self.kernel, self.theta1, self.theta2), check_random_state(self.random_state)
-        return copy(self)._receive(X, y, Z, kernel, self.solver, random, Journal())[2]
+        options = FitOptions.checked(self)
+        with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
+            preprocessor, rows = copy(self)._open_rows(X, y, Z, options, session)
+            return plan_for(problem_of(rows, preprocessor, options.kernel, options.solver, session, options.search.ard))
 
-    @available_if(lambda self: self.solver in ("auto", "basis", *INDUCING))
+    @available_if(lambda self: registry.can(self.solver, Capability.ADD_ROWS))
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Add rows to a model of inducing points or basis functions, at its hyperparameters, points (or box) and scaling; the
         first call fits one. A model that `auto` fitted otherwise is made one of inducing points first, out of the rows that it
         keeps."""
         if not hasattr(self, "posterior_"):
-            return self._fit(X, y, Z, "basis" if self.solver == "basis" else "inducing")
-        if self._params.kernel.input_kind == "gram":
+            return self._fit(X, y, Z, registry.that_adds_rows(self.solver))
+        model = self._model
+        if model.kernel.input_kind == "gram":
             raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
-        with undone_on_failure(self), self._engine() as (executor, _):
-            parts = self._points_of(self.posterior_.parts, executor)
-            more = self._more(X, y, Z, parts.task, executor)
+        with undone_on_failure(self), self._session() as session:
+            plan, posterior = self._without_rows(model, session)
+            more = self._sum_over(X, y, Z, posterior.statistics_task(), session)
             if more is None:
                 raise InputError("there are no rows to add")
-            parts = parts.with_more(more, executor)
-            self._rows, self.solver_ = None, self._plan.solver
-            self._plan = replace(self._plan, n=parts.rows)
-            self.posterior_ = Posterior(parts, self._params)
-            self.log_marginal_likelihood_value_ = parts.evidence - parts.rows * np.log(self._door.scaling.y_scale)
-            self.fit_report_ = self.fit_report_.after_more_rows(self._plan, self.log_marginal_likelihood_value_, parts)
+            posterior = posterior.with_statistics(more, session)
+            model = replace(model, plan=replace(plan, n=posterior.n_rows), posterior=posterior)
+            report = self.fit_report_.after_more_rows(model.plan, model.log_evidence, posterior)
+            self._rows = None
+            self._remember(replace(model, report=report))
         return self
 
-    def _points_of(self, parts: Any, executor: Executor) -> Any:
-        """Inducing points of a model that keeps its rows, at its hyperparameters; others have theirs."""
-        if not parts.keeps_rows:
-            return parts
-        self._plan = self._plan_for(self._door, parts.data, self._params.kernel, "inducing")
-        choice = self._choice(self._plan, self._door, self._params.kernel)
-        rows = MemoryRows(replace(parts.data, x=self._params.kernel.sliceable(parts.data.x)))
-        return make_solver(self._plan, executor, None, Journal(), choice).condition(rows, self._params)
+    def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior]:
+        """Return plan and posterior of a model that rows can be added to: of inducing points, if this one keeps its rows."""
+        kept = model.posterior.training_rows
+        if kept is None:
+            return model.plan, model.posterior
+        options = solver_options(self, registry.that_adds_rows("auto"))
+        rows = MemoryRows(kept)
+        problem = problem_of(rows, model.preprocessor, model.kernel, options, session, bool(self.ard))
+        plan = plan_for(problem)
+        setup = SolverSetup(session, model.kernel, options, model.preprocessor, self._compare_columns)
+        sliceable = MemoryRows(replace(kept, x=model.kernel.sliceable(kept.x)))
+        return plan, registry.create(plan, setup).condition(sliceable, model.hyperparameters)
 
-    def _more(self, X: Any, y: Any, Z: Any, task: Any, executor: Executor) -> Any:
-        """The sum of a task over rows, for a model that stands; None without rows."""
-        kernel, door = self._params.kernel, self._door
+    def _sum_over(self, X: Any, y: Any, Z: Any, task: Any, session: Session) -> Any:
+        """Return the sum of a task over further rows, for a model that stands; None without rows."""
+        kernel, preprocessor = self._model.kernel, self._preprocessor
         source = source_of(X, y, Z, input_kind=kernel.input_kind)
         if source is None:
             self._compare_columns(X)
-            x, features, _ = door.enter(X, Z)
-            chunks = iter([TrainingRows(kernel.sliceable(x), features, door.scaled_target(y, len(features)))])
+            found = preprocessor.transform(X, Z)
+            target = preprocessor.scaled_target(y, len(found))
+            chunks = iter([TrainingRows(kernel.sliceable(found.x), found.Z, target)])
         else:
-            chunks = chunks_through(door, source, self._compare_columns)
-        return executor.sum_over(task, blocks_of(chunks))
+            chunks = chunks_through(preprocessor, source, self._compare_columns)
+        return session.executor.sum_over(task, blocks_of(chunks))
 
-    def _fit(self, X: Any, y: Any, Z: Any, solver: str) -> GPXRegressor:
-        self._check_arguments()
-        journal = Journal(self.verbose, self.callbacks)
-        with undone_on_failure(self), self._engine() as (executor, _):
-            kernel = as_kernel(self.kernel, self.theta1, self.theta2)
-            random = check_random_state(self.random_state)
-            door, data, plan = self._receive(X, y, Z, kernel, solver, random, journal)
-            self.target_name_ = name_of(y)
-            journal.say(str(plan))
-            self._learn(door, data, plan, kernel, random, executor, journal)
-        if journal.was_interrupted:
+    def _fit(self, X: Any, y: Any, Z: Any, solver: str | None = None) -> GPXRegressor:
+        options = FitOptions.checked(self, solver)
+        limits = (self.n_jobs, self.memory_limit, self.random_state, self.verbose, self.callbacks)
+        with undone_on_failure(self), Session.open(*limits) as session:
+            preprocessor, rows = self._open_rows(X, y, Z, options, session)
+            check = partial(remember_columns, self, reset=False)
+            setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
+            known = self._known if self.warm_start else None
+            model, rows = fit_model(preprocessor, rows, options, setup, known, self._remember_optimum)
+            self._rows = None if model.posterior.training_rows is not None else rows
+            self.n_iter_ = sum(model.report.evaluations.values())
+            self._remember(replace(model, target_name=name_of(y)))
+        if session.journal.was_interrupted:
             raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
         return self
 
-    def _receive(
-        self, X: Any, y: Any, Z: Any, kernel: Any, solver: str, random: np.random.RandomState, journal: Journal
-    ) -> tuple[Preprocessor, Any, Plan]:
-        """Data behind the door: Inputs, or for inducing points Rows, which may be elsewhere."""
-        scale = {"standardize": self.standardize, "fit_intercept": self.fit_intercept}
-        survey = self._elsewhere(X, y, Z, solver, kernel)
-        if survey is not None:
-            count = whole(count_of(self.inducing_points, self.n_inducing), "n_inducing", least=1)
-            make_plan(1, 1, 1, solver=solver, dtype=self.dtype, stream=True)  # refused before anything is read
-            gate = gate_for(kernel.input_kind, self.x_transformer, self.z_transformer)
-            with journal.phase("survey of the rows"):
-                rows = survey(gate, keep=sample_rows(count), seed=self._seed(random), tell=journal.passed, **scale)
-            remember_columns(self, rows.survey.first.X, reset=True)
-            return rows.door, rows, self._plan_for(rows.door, rows, kernel, solver)
-        remember_columns(self, X, reset=True)
-        how = {"x_transformer": self.x_transformer, "z_transformer": self.z_transformer}
-        door, data = open_door(X, y, Z, input_kind=kernel.input_kind, **how, **scale)
-        plan = self._plan_for(door, data, kernel, solver)
-        if plan.solver in BY_PASSES:
-            return door, MemoryRows(replace(data, x=kernel.sliceable(data.x)), self._seed(random)), plan
-        return door, data, plan
+    def _open_rows(self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session) -> tuple[Preprocessor, RowSource]:
+        """Return the way of inputs, and rows in memory or elsewhere."""
+        kind, inputs, journal = options.kernel.input_kind, options.inputs, session.journal
+        survey = self._survey(X, y, Z, options)
+        if survey is None:
+            remember_columns(self, X, reset=True)
+            preprocessor, data = fit_preprocessor(X, y, Z, input_kind=kind, options=inputs)
+            return preprocessor, MemoryRows(data)
+        plan_for(  # What cannot be fitted is refused before anything is read.
+            Problem(1, 1, 1, session.memory_limit, 1, options.solver, stream=True, resolution=InputResolution())
+        )
+        gate = gate_for(kind, inputs.x_transformer, inputs.z_transformer)
+        with journal.phase("survey of the rows"):
+            rows = survey(
+                gate,
+                keep=sample_rows(options.solver.n_inducing),
+                seed=session.draw_seed(),
+                standardize=inputs.standardize,
+                fit_intercept=inputs.fit_intercept,
+                tell=journal.passed,
+            )
+        remember_columns(self, rows.survey.first.X, reset=True)
+        return rows.preprocessor, rows
 
-    def _seed(self, random: np.random.RandomState) -> int:
-        """Of the sample of rows; a checkpoint must find the same one again."""
-        return 0 if self.random_state is None else random.randint(2**31)
-
-    def _elsewhere(self, X: Any, y: Any, Z: Any, solver: str, kernel: Any) -> Callable[..., SurveyedRows] | None:
-        """How rows that are not in memory are surveyed; None where they are."""
-        source = source_of(X, y, Z, streamed_from(solver), kernel.input_kind)
+    def _survey(self, X: Any, y: Any, Z: Any, options: FitOptions) -> Callable[..., SurveyedRows] | None:
+        """Return how rows that are not in memory are surveyed; None where they are."""
+        source = source_of(X, y, Z, streamed_from(options.solver.solver), options.kernel.input_kind)
         return None if source is None else partial(StreamRows.open, source)
 
-    def _plan_for(self, door: Preprocessor, data: Any, kernel: Any, solver: str) -> Plan:
-        elsewhere = isinstance(data, SurveyedRows)
-        some = data.subset(1024) if elsewhere else getattr(data, "data", data)
-        return make_plan(
-            len(data),
-            some.x.width if isinstance(some.x, SparseFeatures) else door.scaling.x_shift.size,
-            some.Z.width,
-            solver=solver,
-            dtype=self.dtype,
-            memory_limit=self.memory_limit,
-            n_jobs=self.n_jobs,
-            gram=kernel.input_kind != "vectors",
-            rank=self.preconditioner_rank,
-            density=None if elsewhere else _density(some.Z, solver),
-            radial=kernel.is_radial and not self.ard,
-            n_inducing=count_of(self.inducing_points, self.n_inducing),
-            stream=elsewhere,
-            n_basis=self.n_basis,
-            low=InputResolution.of(kernel, some),
-        )
+    def _remember_optimum(self, known: KnownOptimum) -> None:
+        self._known = known
 
-    def _learn(
-        self,
-        door: Preprocessor,
-        data: Any,
-        plan: Plan,
-        kernel: Any,
-        random: np.random.RandomState,
-        executor: Executor,
-        journal: Journal,
-    ) -> None:
-        """Hyperparameters, then the posterior."""
-        x = data.subset(plan.subset).x if isinstance(data, RowSource) else data.x
-        choice = self._choice(plan, door, kernel)
-        if not isinstance(data, RowSource):
-            data = replace(data, x=kernel.training_input(x))
-        start = Hyperparameters(kernel.resolved(x, self.ard), float(self.sigma_w), float(self.sigma_y))
-        search, points = self._search(random), count_of(self.inducing_points, self.n_inducing)
-        origin = search.origin(data, start, choice, journal, most_points=min(plan.n, points))
-        if plan.provisional:
-            origin, plan, data = search.pilot(origin, plan, data, start, executor, journal)
-            choice = self._choice(plan, door, kernel)
-            journal.say(str(plan))
-        solver = make_solver(plan, executor, random, journal, choice)
-        optimum = Optimum(start, None, None, "hyperparameters as given", [])
-        if self.optimizer is not None:
-            optimum = search.run(solver, plan, data, start, origin, executor, journal)
-            # for a warm start, should the rest be interrupted
-            self._found = optimum.params, getattr(solver, "places", None)
-        with journal.phase("posterior"):
-            parts = solver.condition(data, optimum.params)
-        self._rows = data if isinstance(data, RowSource) else None
-        self._remember(door, plan, optimum, parts, journal)
-
-    def _choice(self, plan: Plan, door: Preprocessor, kernel: Any) -> PointSelection | None:
-        """How the inducing points are found; given ones come through the door. None for other solvers."""
-        if plan.solver != "inducing":
-            return None
-        way, places = self.inducing_points, None
-        if not isinstance(way, str):
-            try:
-                if kernel.input_kind == "vectors":
-                    remember_columns(self, way, reset=False)
-                x, features, _ = door.enter(way, None)
-            except ValueError as error:
-                raise InputError(f"inducing_points: {error}") from None
-            places = InputRows(kernel.sliceable(x), features)
-        searched = self.optimizer is not None
-        return PointSelection.asked(way, self.optimize_inducing, searched, plan.points, plan.sample, places)
-
-    def _remember(self, door: Preprocessor, plan: Plan, optimum: Optimum, parts: Any, journal: Journal) -> None:
-        self._door, self._params, self._plan = door, optimum.params, plan
-        self.posterior_ = Posterior(parts, optimum.params)
-        self.solver_ = plan.solver
-        self.theta_ = optimum.params.theta
-        self.n_iter_ = sum(journal.report.evaluations.values())
-        self.hyperparameters_ = optimum.params.as_dict()
-        self.log_marginal_likelihood_value_ = parts.evidence - plan.n * np.log(door.scaling.y_scale)
-        self.fit_report_ = self._report(journal, plan, optimum)
-
-    def _check_arguments(self) -> None:
-        one_of(self.optimizer, ("lbfgs", None), "optimizer")
-        one_of(self.optimize_inducing, (True, False, "auto"), "optimize_inducing")
-        for name in ("ard", "fit_intercept", "standardize", "warm_start"):
-            flag(getattr(self, name), name)
-        moderate(self.sigma_w, "sigma_w", zero=True)
-        moderate(self.sigma_y, "sigma_y")
-        moderate(self.tol, "tol", zero=True)
-        whole(self.max_iter, "max_iter", least=1)
-        whole(self.n_restarts, "n_restarts", least=0)
-        if self.checkpoint is not None:
-            checked_path(self.checkpoint)
-
-    def _search(self, random: np.random.RandomState) -> Search:
-        known = getattr(self, "_found", None) if self.warm_start else None
-        limits = int(self.max_iter), float(self.tol), int(self.n_restarts)
-        return Search(*limits, random, known, self.checkpoint, wanted=self.optimizer is not None)
-
-    def _report(self, journal: Journal, plan: Plan, optimum: Optimum) -> FitReport:
-        report, parts, scaling = journal.close(), self.posterior_.parts, self._door.scaling
-        report.solver, report.reasons = plan.solver, list(plan.reasons)
-        report.n_samples, report.n_features = plan.n, self._door.n_z
-        report.dtype, report.n_jobs, report.standardized = np.dtype(plan.dtype).name, plan.n_jobs, bool(self.standardize)
-        report.hyperparameters = self.hyperparameters_
-        report.evidence = self.log_marginal_likelihood_value_
-        report.converged, report.message, report.at_bound = optimum.converged, optimum.message, optimum.at_bound
-        report.jitter, report.condition = parts.jitter, parts.condition
-        report.memory_planned = plan.bytes_needed
-        report.variances = parts.variances
-        report.evidence_deviation, report.solution = parts.evidence_deviation, parts.solution
-        if optimum.evidence is not None:
-            residuals = optimum.evidence.leave_one_out()
-            report.leave_one_out_rmse = scaling.y_scale * float(np.sqrt(np.mean(residuals**2)))
-        return report
+    def _remember(self, model: FittedModel) -> None:
+        self._preprocessor, self._plan = model.preprocessor, model.plan
+        self.posterior_, self.fit_report_ = model.posterior, model.report
+        self.target_name_, self.solver_ = model.target_name, model.plan.solver
+        self.theta_ = model.hyperparameters.theta
+        self.hyperparameters_ = model.hyperparameters.as_dict()
+        self.log_marginal_likelihood_value_ = model.log_evidence
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows, which stay with the fit."""
@@ -442,7 +342,3 @@ def load(path: Any) -> GPXRegressor:
     check_model(state, set(model.get_params(deep=False)), path)
     model.__dict__.update(state)
     return model
-
-
-def _density(Z: Features, solver: str) -> float | None:
-    return Z.pair_density if isinstance(Z, SparseFeatures) and solver in ("auto", "cg") else None

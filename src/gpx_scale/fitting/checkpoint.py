@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..data.features import DenseFeatures
-from ..data.inputs import InputRows, TrainingRows
-from ..data.row_source import MemoryRows, RowSource
+from ..data.inputs import InputRows
+from ..data.row_source import RowSource
 from ..errors import GPXWarning, InputError
+from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.files import atomic_write, path_of, read_npy
 
@@ -34,13 +36,14 @@ class State:
 
     theta: np.ndarray
     finished: bool
-    places: InputRows | None = None
+    points: InputRows | None = None
 
     @property
     def arrays(self) -> dict[str, Any]:
         found: dict[str, Any] = {"theta": self.theta, "finished": self.finished}
-        if self.places is not None and isinstance(self.places.Z, DenseFeatures) and isinstance(self.places.x, np.ndarray):
-            found |= {"x": self.places.x, "z": self.places.Z.array}
+        points = self.points
+        if points is not None and not points.Z.is_sparse and isinstance(points.x, np.ndarray):
+            found |= {"x": points.x, "z": points.Z.to_dense()}
         return found
 
 
@@ -69,13 +72,11 @@ class Checkpoint:
     most_points: int
 
     @classmethod
-    def at(
-        cls, path: Any, data: TrainingRows | RowSource, start: Hyperparameters, choice: Any, most_points: int
-    ) -> Checkpoint:
-        rows = data if isinstance(data, RowSource) else MemoryRows(data)
-        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, choice)).encode(), digest_size=16)
-        given = choice.arrays(start.kernel) if choice is not None else ()
-        for array in (start.theta, *rows.arrays(start.kernel), *given):
+    def at(cls, path: Any, rows: RowSource, start: Hyperparameters, solver: Mapping[str, Any], most_points: int) -> Checkpoint:
+        """Return the checkpoint of a fit; `solver` is what tells its searches apart (`Solver.fingerprint`)."""
+        texts = [value for name, value in solver.items() if name != "arrays"]
+        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, *texts)).encode(), digest_size=16)
+        for array in (start.theta, *rows.arrays(start.kernel), *solver.get("arrays", ())):
             seen.update(str(array.shape).encode())
             seen.update(np.ascontiguousarray(array).data)
         return cls(checked_path(path), seen.hexdigest(), start, rows.subset(1), most_points)
@@ -106,8 +107,8 @@ class Checkpoint:
                 f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
             )
         _must(_is_one(found["finished"], "b"), "it does not say whether the search had ended")
-        places = self._places(found["x"], found["z"]) if "x" in found else None
-        return State(self._theta(found["theta"]), bool(found["finished"]), places)
+        points = self._points(found["x"], found["z"]) if "x" in found else None
+        return State(self._theta(found["theta"]), bool(found["finished"]), points)
 
     def _theta(self, theta: np.ndarray) -> np.ndarray:
         """Return logarithms that this model may have: as many as it has, within their bounds, -inf where one is held at 0."""
@@ -118,10 +119,10 @@ class Checkpoint:
         _must(inside[free].all() and (theta[~free] == prior.centre[~free]).all(), "hyperparameters beyond their bounds")
         return theta
 
-    def _places(self, x: np.ndarray, z: np.ndarray) -> InputRows:
+    def _points(self, x: np.ndarray, z: np.ndarray) -> InputRows:
         """Return inducing points that have the columns of the data."""
         like = self.like
-        _must(isinstance(like.x, np.ndarray) and isinstance(like.Z, DenseFeatures), "dense inducing points of sparse rows")
+        _must(isinstance(like.x, np.ndarray) and not like.Z.is_sparse, "dense inducing points of sparse rows")
         for name, points, width in (("x", x, like.x.shape[1]), ("z", z, like.Z.shape[1])):
             _must(points.dtype == np.float64 and points.ndim == 2, f"{name} is not a matrix of float64")
             _must(points.flags.c_contiguous, f"{name} is not stored by rows")
@@ -163,7 +164,6 @@ def _must(right: Any, what: str) -> None:
         raise ValueError(what)
 
 
-def _kinds(kernel: Any) -> Any:
-    """The kernel's class, and those of the kernels it combines."""
-    parts = [getattr(kernel, name) for name in ("first", "second") if hasattr(kernel, name)]
-    return type(kernel).__name__, *(_kinds(part) for part in parts)
+def _kinds(kernel: Kernel) -> tuple[Any, ...]:
+    """Return the kernel's class, and those of the kernels it combines."""
+    return type(kernel).__name__, *(_kinds(part) for part in kernel.components)

@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 
-from ..plan import Plan
 from ..runtime.parallel import threads
+from ..solvers import registry
+from ..solvers.contract import Plan
 
 FACTOR = 3.0  # either way (docs/measured.md)
 
@@ -15,23 +16,8 @@ FACTOR = 3.0  # either way (docs/measured.md)
 def expected_seconds(plan: Plan) -> float | None:
     """Of the search for hyperparameters and the posterior; None where it cannot be told before: of a grid, it is its length
     scales'."""
-    work = expected_work(plan)
+    work = registry.find(plan.solver).work(plan)
     return None if work is None else 0.3 + work / multiplication_rate(plan.n_jobs)
-
-
-def expected_work(plan: Plan) -> float | None:
-    """Flops of a matrix product that would take as long. Counts of evaluations are those of searches that were measured:
-    some from two starts on a quarter of the rows, some on half of them, five on all."""
-    n, wide = float(plan.n), (plan.d + plan.p) / 20.0
-    if plan.solver == "exact":
-        return 12.0 * n**3 + 900.0 * n**2 * (1.0 + wide)
-    if plan.solver == "cg":
-        return 12.0 * float(plan.subset) ** 3 + 10000.0 * n**2 * plan.density * (0.5 + 0.5 * wide)
-    if plan.solver == "inducing":
-        return plan.points**2 * (50.0 * n + 900.0 * plan.sample)
-    if plan.solver == "basis":
-        return 1e11 + 5e5 * n * (0.5 + 0.5 * wide)
-    return None
 
 
 SIDE = 768  # of the matrices: a tenth of a second in all

@@ -17,6 +17,11 @@ class Kernel(abc.ABC):
 
     input_kind: ClassVar[str]
 
+    @property
+    def components(self) -> tuple[Kernel, ...]:
+        """Return the kernels that this one combines, none for most."""
+        return ()
+
     # parameters
     @property
     @abc.abstractmethod
@@ -169,6 +174,10 @@ class Pair(Kernel):
             raise InputError(f"can only combine kernels, got {self.first!r} and {self.second!r}")
         if self.first.input_kind != self.second.input_kind:
             raise InputError(f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes {self.second.input_kind}")
+
+    @property
+    def components(self) -> tuple[Kernel, ...]:
+        return self.first, self.second
 
     @property
     def input_kind(self) -> str:  # type: ignore[override]

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from ..errors import NotConverged, NotPositiveDefinite
-from .covariance import Covariance
+from .covariance import TiledCovariance
 
 INVERTIBLE = 1e-10  # relative rounding of b.C^-1 b up to which the explicit inverse serves for variances
 REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
@@ -18,12 +18,12 @@ REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's sol
 class CholeskyFactor:
     """C + jitter diag(C) = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
 
-    covariance: Covariance
+    covariance: TiledCovariance
     buffer: np.ndarray
     jitter: float
 
     @classmethod
-    def of(cls, covariance: Covariance, buffer: np.ndarray) -> CholeskyFactor:
+    def of(cls, covariance: TiledCovariance, buffer: np.ndarray) -> CholeskyFactor:
         """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps.
 
         Jitter and the test of pivots are relative to each row's own C_ii, so rows of very different |z| do not matter.

@@ -5,19 +5,20 @@ For a right-hand side b and an approximate x with the true residual r = b - C x,
     b.x - x.C x / 2  =  b.C^-1 b / 2  -  r.C^-1 r / 2,        0 <= r.C^-1 r <= r.P^-1 r        (P <= C)
 
 so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in every iteration. A P that is not below C has
-another bound to offer: `P.nats`.
+another bound to offer: `P.error_bound_nats`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from ..errors import NotConverged
+from .covariance import Covariance
+from .preconditioner import Preconditioner
 
 ITERATIONS = 1000  # of one solve
 RESTARTS = 12  # from a true residual
@@ -27,13 +28,13 @@ Tell = Callable[[int, float, float], None]
 
 
 def solve(
-    C: Any,
-    P: Any,
+    C: Covariance,
+    P: Preconditioner,
     B: np.ndarray,
     nats: np.ndarray,
     *,
     start: np.ndarray | None = None,
-    precise: Any = None,
+    precise: Covariance | None = None,
     tell: Tell | None = None,
 ) -> Solution:
     """C^-1 B, each column to its own nats;  (n, c), (c,) -> Solution.
@@ -61,7 +62,7 @@ def solve(
     before = np.full(B.shape[1], np.inf)
     for turn in range(RESTARTS):
         H = P.solve(R)
-        now = P.nats(R, H)
+        now = P.error_bound_nats(R, H)
         todo = np.flatnonzero(~(now <= nats))  # NaN too
         if not todo.size:
             quadratic = np.einsum("ij,ij->j", B + R, X)  # = 2 b.x - x.C x
@@ -96,7 +97,7 @@ def _relative(R: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def _iterate(
-    C: Any, P: Any, R: np.ndarray, H: np.ndarray, goal: np.ndarray, done: int, tell: Tell | None
+    C: Covariance, P: Preconditioner, R: np.ndarray, H: np.ndarray, goal: np.ndarray, done: int, tell: Tell | None
 ) -> tuple[np.ndarray, list[list[float]], list[list[float]]]:
     """CG from 0, columns side by side; one that is at its goal, or can go no further, leaves. X, and CG's coefficients."""
     X, D = np.zeros_like(R), H.copy()
@@ -114,7 +115,7 @@ def _iterate(
         R = R - W
         H = P.solve(R)
         before, rho = rho, np.einsum("ij,ij->j", R, H)
-        left = P.nats(R, H)
+        left = P.error_bound_nats(R, H)
         ratio = np.divide(rho, before, out=np.zeros_like(rho), where=fine)
         for j in np.flatnonzero(fine):
             steps[running[j]].append(float(step[j]))

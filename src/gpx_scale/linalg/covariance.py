@@ -1,13 +1,16 @@
-"""C = S + diag(D), S = K o ZZ^T, as an operator over tiles: recomputed for every product, or stored.
+"""C = S + diag(D) of rows in memory, as an operator: its products, columns and derivatives.
 
-    Covariance     tiles formed, used for all columns of a product, and thrown away
-    Stored         the lower tiles kept in float32: n^2/2 numbers, one read of them a product
+    TiledCovariance     tiles formed, used for all columns of a product, and thrown away
+    StoredCovariance    the lower tiles kept in float32: n^2/2 numbers, one read of them a product
 
-Tiles and the order of every sum do not depend on the number of workers, so neither does any result.
+S and D are apart, since a Newton step of another likelihood changes D alone. Tiles and the order of every sum do not depend
+on the number of workers, so neither does any result.
 """
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,68 +20,98 @@ import numpy as np
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import cross
-from ..runtime.parallel import TILE, Executor, lower_tiles, slices
+from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix
+from ..runtime.parallel import TILE, lower_tiles, slices
+from ..runtime.session import Session
 
 STRIP, WIDE = 512, 1024  # rows and columns of a product's tiles: a float32 tile stays in the second-level cache
 GROUPS = 16  # partial sums of a product, each owned by one worker
 COLUMNS = 64  # of a product at once: what bounds the partial sums
+TILE_ENTRY_NS = 1.2  # of one core: an entry of a lower tile in a product with 16 columns
 
 
 @dataclass(frozen=True)
-class Covariance:
-    """C of the training rows at given parameters; tiles are formed in `dtype`, products added up in float64."""
+class Covariance(abc.ABC):
+    """C = S + diag(D) of training rows at given hyperparameters, (n, n).
 
-    data: TrainingRows
-    params: Hyperparameters
-    executor: Executor
+    Tiles are formed in `dtype`; products are added up in float64.
+    """
+
+    rows: TrainingRows
+    hyperparameters: Hyperparameters
+    session: Session
     dtype: Any = np.float64
 
-    @cached_property
-    def points(self) -> Any:
-        return self.params.kernel.prepare(self.data.x, self.dtype)
+    @property
+    def weight_prior(self) -> WeightPrior:
+        return self.hyperparameters.weight_prior
 
     @cached_property
-    def features(self) -> Any:
-        """Z in the tiles' dtype."""
-        return self.data.Z.astype(self.dtype)
+    def prepared(self) -> PreparedRows:
+        """Return x and Z as tiles take them, in the tiles' dtype."""
+        return self.weight_prior.prepare(self.rows, self.dtype)
 
     @cached_property
     def noise(self) -> np.ndarray:
-        """D, (n,)."""
-        return self.params.noise(self.data.Z.squared_norms())
+        """Return D;  (n,)."""
+        return self.hyperparameters.noise(self.rows.Z)
 
     @cached_property
-    def noise_tangents(self) -> np.ndarray:
-        """dD by the logs of sigma_w and sigma_y;  (n, 2)."""
-        along_w = 2.0 * self.params.sigma_w**2 * self.data.Z.squared_norms()
-        return np.column_stack([along_w, np.full(len(self), 2.0 * self.params.sigma_y**2)])
-
-    def __len__(self) -> int:
-        return len(self.data)
+    def noise_gradient(self) -> np.ndarray:
+        """Return dD by the logarithms of sigma_w and sigma_y;  (n, 2)."""
+        return self.hyperparameters.noise_gradient(self.rows.Z)
 
     @cached_property
     def diagonal(self) -> np.ndarray:
-        """C_ii = k_ii |z_i|^2 + D_i, analytic;  (n,)."""
-        return self.params.kernel.diagonal(self.points) * self.data.Z.squared_norms() + self.noise
+        """Return C_ii = S_ii + D_i, analytically;  (n,)."""
+        return self.weight_prior.kernel.diagonal(self.prepared.points) * self.rows.Z.squared_norms() + self.noise
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def columns(self, index: np.ndarray) -> np.ndarray:
+        """Return S[:, index] in float64;  (r,) -> (n, r);  n r kernel values."""
+        prepared = self.weight_prior.prepare(self.rows)
+        Z, points = prepared.Z, prepared.points
+        out = kernel_matrix(self.weight_prior.kernel, points, points[index], self.session, (Z, Z[index]))
+        out[index, np.arange(index.size)] = (self.diagonal - self.noise)[index]
+        return out
+
+    @property
+    @abc.abstractmethod
+    def product_cost(self) -> float:
+        """Return about how many nanoseconds a product with 16 columns takes on one core."""
+
+    @abc.abstractmethod
+    def matmul(self, V: np.ndarray) -> np.ndarray:
+        """Return C V;  (n, c) -> (n, c)."""
+
+    @abc.abstractmethod
+    def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,)."""
+
+    @abc.abstractmethod
+    def tangents(self, v: np.ndarray) -> np.ndarray:
+        """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t)."""
+
+
+@dataclass(frozen=True)
+class TiledCovariance(Covariance):
+    """C whose tiles are formed for every use."""
+
+    @property
+    def product_cost(self) -> float:
+        return 0.5 * TILE_ENTRY_NS * len(self) ** 2
 
     def _prepare(self) -> None:
         """What tiles share is computed here, once, not by whichever worker comes first."""
-        self.points, self.features, self.diagonal  # noqa: B018
+        self.prepared, self.diagonal  # noqa: B018
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
         """S of a block of rows and columns; 0 on the diagonal of C, which is analytic and added by whoever sums."""
-        out = self.features[rows].inner_products(self.features[cols])
-        self.params.kernel.multiply(self.points[rows], self.points[cols], out)
+        out = self.weight_prior.tile(self.prepared[rows], self.prepared[cols])
         if rows == cols:
             np.fill_diagonal(out, 0.0)
-        return out
-
-    def columns(self, index: np.ndarray) -> np.ndarray:
-        """S[:, index], float64;  (r,) -> (n, r)."""
-        Z, kernel, points = self.data.Z, self.params.kernel, self.params.kernel.prepare(self.data.x)
-        out = cross(kernel, points, points[index], self.executor, (Z, Z[index]))
-        out[index, np.arange(index.size)] = (self.diagonal - self.noise)[index]
         return out
 
     def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
@@ -90,7 +123,7 @@ class Covariance:
         def fill(tile: tuple[slice, slice]) -> None:
             out[tile] = self._form(*tile)
 
-        self.executor.map(fill, lower_tiles(len(self), TILE))
+        self.session.executor.map(fill, lower_tiles(len(self), TILE))
         np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
 
     _tile = _form  # what a product reads
@@ -117,25 +150,25 @@ class Covariance:
                     total[rows] += self._tile(rows, rows) @ right[rows]
                 return total
 
-            parts = self.executor.map(multiply, groups)
+            parts = self.session.executor.map(multiply, groups)
 
             def add(rows: slice, parts: list[np.ndarray] = parts, chunk: slice = chunk) -> None:
                 for part in parts:
                     out[rows, chunk] += part[rows]
 
-            self.executor.map(add, slices(len(self), 4 * STRIP))
+            self.session.executor.map(add, slices(len(self), 4 * STRIP))
         return out
 
-    def contract(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    def contract_inverse(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
         """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from C^-1's lower triangle;  (n,), (n, n) -> (t,)."""
 
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             dense_loops.evidence_weights(alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G)
 
         q = alpha**2 - inverse.diagonal()
-        return np.concatenate([self._contract_tiles(weigh), q @ self.noise_tangents])
+        return np.concatenate([self._contract_tiles(weigh), q @ self.noise_gradient])
 
-    def contract_pairs(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  n^2/2 kernel values."""
         left, right = np.hstack([U, V]).astype(self.dtype), np.hstack([V, U]).astype(self.dtype)
 
@@ -144,40 +177,39 @@ class Covariance:
             if rows == cols:
                 G *= G.dtype.type(0.5)  # both triangles of a diagonal tile are there
 
-        return np.concatenate([self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_tangents])
+        return np.concatenate([self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_gradient])
 
-    def _contract_tiles(self, weigh: Any) -> np.ndarray:
-        """sum over lower tiles of G_ij dk_ij/dtheta, G = <z_i, z_j> weighed in place;  -> (t of the kernel,)."""
+    def _contract_tiles(self, weigh: Callable[[slice, slice, np.ndarray], None]) -> np.ndarray:
+        """sum over lower tiles of W_ij dS_ij/dtheta; `weigh` multiplies a block by W in place;  -> (t of the prior,)."""
         self._prepare()
-        kernel = self.params.kernel
 
         def one(tile: tuple[slice, slice]) -> np.ndarray:
             rows, cols = tile
-            G = self.features[rows].inner_products(self.features[cols])
-            weigh(rows, cols, G)
-            return kernel.contract_gradient(self.points[rows], self.points[cols], G).sum(axis=0, dtype=float)
+            found = self.weight_prior.contract(self.prepared[rows], self.prepared[cols], lambda G: weigh(rows, cols, G))
+            return found.sum(axis=0, dtype=float)
 
-        return np.sum(self.executor.map(one, lower_tiles(len(self), TILE)), axis=0)
+        return np.sum(self.session.executor.map(one, lower_tiles(len(self), TILE)), axis=0)
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        """(dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  n^2 kernel values."""
+        """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  n^2 kernel values."""
         self._prepare()
-        kernel, right = self.params.kernel, v.astype(self.dtype)
+        prior, right = self.weight_prior, v.astype(self.dtype)
 
         def one(rows: slice) -> np.ndarray:
-            total = np.zeros((rows.stop - rows.start, kernel.theta.size))
+            total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
             for cols in slices(len(self), TILE):
-                G = self.features[rows].inner_products(self.features[cols])
-                G *= right[cols]
-                total += kernel.contract_gradient(self.points[rows], self.points[cols], G)
+                factor = right[cols]
+                total += prior.contract(
+                    self.prepared[rows], self.prepared[cols], lambda G, factor=factor: np.multiply(G, factor, out=G)
+                )
             return total
 
-        along_kernel = np.concatenate(self.executor.map(one, slices(len(self), TILE)))
-        return np.hstack([along_kernel, v[:, None] * self.noise_tangents])
+        along_kernel = np.concatenate(self.session.executor.map(one, slices(len(self), TILE)))
+        return np.hstack([along_kernel, v[:, None] * self.noise_gradient])
 
 
 @dataclass(frozen=True)
-class StoredCovariance(Covariance):
+class StoredCovariance(TiledCovariance):
     """C with its lower tiles kept, in float32 whatever they were formed in;  2 n^2 bytes and a strip."""
 
     @cached_property
@@ -191,7 +223,7 @@ class StoredCovariance(Covariance):
             return strip
 
         cuts = slices(len(self), STRIP)[::-1]  # the longest first, so that no worker ends with one
-        return self.executor.map(form, cuts)[::-1]
+        return self.session.executor.map(form, cuts)[::-1]
 
     def _prepare(self) -> None:
         super()._prepare()

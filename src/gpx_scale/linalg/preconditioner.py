@@ -11,15 +11,17 @@ needed: what they would take off the variance of a trace, probes of signs have n
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
 
 from ..errors import NotPositiveDefinite
-from ..runtime.parallel import Executor, safe_threads, slices
+from ..model.weight_prior import PreparedRows
+from ..runtime.parallel import safe_threads, slices
+from ..runtime.session import Session
 from .covariance import Covariance
 
 BLOCK = 128  # pivots drawn at once
@@ -33,7 +35,7 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
     Ends early where what is left of S_ii is on average `below_noise` times D_i. Rows that others in the block explain
     (duplicates) are dropped by a pivoted Cholesky.
     """
-    n, executor = len(covariance), covariance.executor
+    n, session = len(covariance), covariance.session
     left = covariance.diagonal - covariance.noise
     enough, dependent = ENOUGH * left.sum(), ENOUGH * left
     F, chosen = np.empty((n, rank)), np.empty(0, int)
@@ -45,12 +47,12 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
         block = random.choice(n, size, replace=False, p=odds)
         have = chosen.size
         G = covariance.columns(block)
-        G -= executor.matmul(F[:, :have], F[block, :have].T)
+        G -= session.executor.matmul(F[:, :have], F[block, :have].T)
         (pstrf,) = get_lapack_funcs(("pstrf",), (G,))
         L, order, good, _ = pstrf(G[block], lower=1)
         good = min(int(good), _leading(L.diagonal() ** 2 > dependent[block][order - 1]))
         keep = order[:good] - 1
-        F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], executor)
+        F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], session)
         left -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
         chosen = np.append(chosen, block[keep])
         left[left < dependent] = 0.0
@@ -58,37 +60,82 @@ def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomSta
     return chosen
 
 
+class Preconditioner(abc.ABC):
+    """P close to C, with which conjugate gradients need fewer iterations.
+
+    If it `bounds_from_below`, P <= C, and r.P^-1 r / 2 bounds what a solve still misses, in nats.
+    """
+
+    bounds_from_below: bool
+
+    @property
+    @abc.abstractmethod
+    def rank(self) -> int:
+        """Return how many pivots it has, for messages."""
+
+    @abc.abstractmethod
+    def solve(self, R: np.ndarray) -> np.ndarray:
+        """Return P^-1 R;  (n, c) -> (n, c)."""
+
+    @abc.abstractmethod
+    def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return draws of N(0, P) from standard normals (r, c) and (n, c);  (n, c)."""
+
+    @abc.abstractmethod
+    def log_determinant(self) -> float:
+        """Return log|P|."""
+
+    @abc.abstractmethod
+    def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
+        """Return at least r.C^-1 r / 2 of residuals R, PR = P^-1 R;  (n, c), (n, c) -> (c,)."""
+
+    @abc.abstractmethod
+    def trace_gradient(self) -> np.ndarray:
+        """Return tr(P^-1 dP) by every parameter;  (t,)."""
+
+    @abc.abstractmethod
+    def contract(self, V: np.ndarray) -> np.ndarray:
+        """Return sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
+
+    @abc.abstractmethod
+    def tangents(self, v: np.ndarray) -> np.ndarray:
+        """Return (dP/dtheta_t) v for every parameter;  (n,) -> (n, t)."""
+
+
 @dataclass(frozen=True)
-class LowRankPreconditioner:
-    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers. `residual`: D takes what is left of C's diagonal."""
+class LowRankPreconditioner(Preconditioner):
+    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers.
+
+    Unless it `bounds_from_below`, D takes what is left of C's diagonal.
+    """
 
     covariance: Covariance
     pivots: np.ndarray
     L: np.ndarray
     F: np.ndarray
-    residual: bool = False
+    bounds_from_below: bool = True
 
     @classmethod
-    def of(cls, covariance: Covariance, pivots: np.ndarray, residual: bool = False) -> LowRankPreconditioner:
+    def of(cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True) -> LowRankPreconditioner:
         F = covariance.columns(pivots)
         own = F[pivots]
         eps = np.finfo(float).eps
         if not pivots.size:
-            return cls(covariance, pivots, own, F, residual)
+            return cls(covariance, pivots, own, F, bounds_from_below)
         for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
             try:
                 with safe_threads(len(own)):
                     L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
             except np.linalg.LinAlgError:
                 continue
-            return cls(covariance, pivots, L, right_solve(L, F, covariance.executor), residual)
+            return cls(covariance, pivots, L, right_solve(L, F, covariance.session), bounds_from_below)
         raise NotPositiveDefinite(
             f"the covariance of {pivots.size} pivot rows has no Cholesky factor: is the kernel positive definite?"
         )
 
     @property
     def _theta_size(self) -> int:
-        return self.covariance.params.kernel.theta.size
+        return self.covariance.weight_prior.kernel.theta.size
 
     @property
     def rank(self) -> int:
@@ -97,15 +144,17 @@ class LowRankPreconditioner:
     @cached_property
     def D(self) -> np.ndarray:
         noise = self.covariance.noise
-        return np.maximum(self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F), noise) if self.residual else noise
+        if self.bounds_from_below:
+            return noise
+        return np.maximum(self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F), noise)
 
-    def nats(self, R: np.ndarray, H: np.ndarray) -> np.ndarray:
-        """At least r.C^-1 r / 2 of residuals R, H = P^-1 R: by P where P <= C, else by the noise;  (n, c) x 2 -> (c,)."""
-        return 0.5 * np.einsum("ij,ij->j", R, R / self.covariance.noise[:, None] if self.residual else H)
+    def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
+        """Return at least r.C^-1 r / 2: by P where P <= C, else by the noise alone;  (n, c), (n, c) -> (c,)."""
+        return 0.5 * np.einsum("ij,ij->j", R, PR if self.bounds_from_below else R / self.covariance.noise[:, None])
 
     @property
-    def executor(self) -> Executor:
-        return self.covariance.executor
+    def session(self) -> Session:
+        return self.covariance.session
 
     @cached_property
     def M(self) -> np.ndarray:
@@ -119,7 +168,7 @@ class LowRankPreconditioner:
             scaled = self.F[rows] / root[rows, None]
             return scaled.T @ scaled
 
-        inner += self.executor.sum_over(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
+        inner += self.session.executor.sum_over(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
         with safe_threads(len(inner)):
             return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
@@ -142,7 +191,7 @@ class LowRankPreconditioner:
     # With few columns, BLAS is 1.6 times faster when they are the rows of the product.
     def _down(self, V: np.ndarray) -> np.ndarray:
         """F^T V, added up in the order of the rows;  (n, c) -> (r, c)."""
-        parts = self.executor.map(lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS))
+        parts = self.session.executor.map(lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS))
         return np.sum(parts, axis=0).T
 
     def _up(self, W: np.ndarray) -> np.ndarray:
@@ -152,12 +201,12 @@ class LowRankPreconditioner:
         def one(rows: slice) -> None:
             out[rows] = (left @ self.F[rows].T).T
 
-        self.executor.map(one, slices(len(out), ROWS // 4))
+        self.session.executor.map(one, slices(len(out), ROWS // 4))
         return out
 
     # Derivatives, at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, Q = S_nI S_II^-1 = F L^-1.
 
-    def trace_of_derivative(self) -> np.ndarray:
+    def trace_gradient(self) -> np.ndarray:
         """tr(P^-1 dP) by every parameter;  (t,);  2 n r^2 flops and n r kernel values.
 
         P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD, where
@@ -166,14 +215,14 @@ class LowRankPreconditioner:
         if not self.rank:
             return self._along_noise(1.0 / self.D)
         m_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
-        M_inverse = self.executor.matmul(m_inverse.T, m_inverse)
-        H = self.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
+        M_inverse = self.session.executor.matmul(m_inverse.T, m_inverse)
+        H = self.session.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
         H /= self.D[:, None]
         inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
         along_S, explained = self._contract(H)
         return 2.0 * along_S - self._contract_pivots(inner) + self._along_noise((1.0 - explained) / self.D)
 
-    def contract_pairs(self, V: np.ndarray) -> np.ndarray:
+    def contract(self, V: np.ndarray) -> np.ndarray:
         """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
         if not self.rank:
             return self._along_noise(np.einsum("ij,ij->i", V, V))
@@ -181,68 +230,55 @@ class LowRankPreconditioner:
         return 2.0 * self._contract(V, U)[0] - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
-        tangents = diagonal @ self.covariance.noise_tangents
+        tangents = diagonal @ self.covariance.noise_gradient
         return np.concatenate([np.zeros(self._theta_size), tangents])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """(dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
-        data, kernel = self.covariance.data, self.covariance.params.kernel
         if not self.rank:
-            return np.hstack([np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_tangents])
-        points, Z = kernel.prepare(data.x), data.Z
-        pivots, Z_pivots = points[self.pivots], Z[self.pivots]
+            return np.hstack([np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_gradient])
+        prior, rows = self.covariance.weight_prior, self._rows
+        pivots = rows[self.pivots]
         q = solve_triangular(self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False)[:, 0]  # Q^T v
 
-        def products(a: Any, Z_a: Any, b: Any, Z_b: Any, right: np.ndarray) -> np.ndarray:
-            def one(rows: slice) -> np.ndarray:
-                G = Z_a[rows].inner_products(Z_b)
+        def products(a: PreparedRows, b: PreparedRows, right: np.ndarray) -> np.ndarray:
+            def weigh(G: np.ndarray) -> None:
                 G *= right
-                return kernel.contract_gradient(a[rows], b, G)
 
-            return np.concatenate(self.executor.map(one, slices(len(a), max(16, 2**20 // max(1, len(b))))))
+            cuts = slices(len(a), max(16, 2**20 // max(1, len(b))))
+            return np.concatenate(self.session.executor.map(lambda i: prior.contract(a[i], b, weigh), cuts))
 
-        there = products(points, Z, pivots, Z_pivots, q)
-        back = products(pivots, Z_pivots, points, Z, v) - products(pivots, Z_pivots, pivots, Z_pivots, q)
+        there = products(rows, pivots, q)
+        back = products(pivots, rows, v) - products(pivots, pivots, q)
         there += self._up(solve_triangular(self.L, back, lower=True, check_finite=False))
-        return np.hstack([there, v[:, None] * self.covariance.noise_tangents])
+        return np.hstack([there, v[:, None] * self.covariance.noise_gradient])
+
+    @cached_property
+    def _rows(self) -> PreparedRows:
+        return self.covariance.weight_prior.prepare(self.covariance.rows)
 
     def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""
-        data, kernel = self.covariance.data, self.covariance.params.kernel
-        points = kernel.prepare(data.x)
-        return _contract(data.Z, points, data.Z[self.pivots], points[self.pivots], kernel, left, right, self.executor)
+        return self._contract_with(self._rows, left, right)
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
         """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
-        data, kernel = self.covariance.data[self.pivots], self.covariance.params.kernel
-        points = kernel.prepare(data.x)
-        return _contract(data.Z, points, data.Z, points, kernel, W, None, self.executor)[0]
+        return self._contract_with(self._rows[self.pivots], W, None)[0]
 
+    def _contract_with(self, rows: PreparedRows, left: np.ndarray, right: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
 
-def _contract(
-    Z: Any,
-    points: Any,
-    Z_cols: Any,
-    points_cols: Any,
-    kernel: Any,
-    left: np.ndarray,
-    right: np.ndarray | None,
-    executor: Executor,
-) -> tuple[np.ndarray, np.ndarray]:
-    def one(rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        along, sums = np.zeros(kernel.theta.size), np.zeros(rows.stop - rows.start)
-        for cols in slices(len(points_cols), 512):
-            W = left[rows, cols] if right is None else left[rows] @ right[cols].T
-            G = Z[rows].inner_products(Z_cols[cols])
-            G *= W
-            S = G.copy()
-            kernel.multiply(points[rows], points_cols[cols], S)
-            sums += S.sum(axis=1)
-            along += kernel.contract_gradient(points[rows], points_cols[cols], G).sum(axis=0)
-        return along, sums
+        def one(i: slice) -> tuple[np.ndarray, np.ndarray]:
+            along, sums = np.zeros(self._theta_size), np.zeros(i.stop - i.start)
+            for j in slices(len(pivots), 512):
+                W = left[i, j] if right is None else left[i] @ right[j].T
+                found, more = prior.contract_and_sum(rows[i], pivots[j], W)
+                along += found.sum(axis=0)
+                sums += more
+            return along, sums
 
-    found = executor.map(one, slices(len(left), 512))
-    return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate([b for _, b in found])
+        found = self.session.executor.map(one, slices(len(left), 512))
+        return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate([b for _, b in found])
 
 
 def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
@@ -250,7 +286,7 @@ def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
     return solve_triangular(L, A.T, lower=True, trans="T", check_finite=False).T
 
 
-def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
+def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
     """B L^-T in place;  (r, r), (n, r) -> (n, r);  n r^2 flops, nearly all of them in products, by blocks of rows."""
     cuts = slices(len(L), 128)
     inverses = [solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T for j in cuts]
@@ -263,7 +299,7 @@ def right_solve(L: np.ndarray, B: np.ndarray, executor: Executor) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    executor.map(one, slices(len(B), max(16, min(1024, -(-len(B) // executor.n_jobs)))))
+    session.executor.map(one, slices(len(B), max(16, min(1024, -(-len(B) // session.executor.n_jobs)))))
     return B
 
 

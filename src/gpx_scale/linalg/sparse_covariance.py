@@ -22,16 +22,19 @@ from ..compiled import sparse as sparse_loops
 from ..compiled.sparse import PANEL
 from ..data.features import SparseFeatures
 from ..data.inputs import TrainingRows
+from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.memory import aligned
-from ..runtime.parallel import Executor, slices
-from .covariance import Covariance, StoredCovariance
+from ..runtime.parallel import slices
+from ..runtime.session import Session
+from .covariance import Covariance, StoredCovariance, TiledCovariance
 
 BLOCKS = 16  # half of them can be worked on at once
 FEWEST_PAIRS = 200_000  # of a tile, in the mean: less is not worth a round
 LARGEST_BLOCK = 32_768  # rows: the pairs of a tile are counted in 32 bits
 STRIPS = ((0.1, 128), (0.0, 512))  # rows of a strip, from a density on: few stay near the core, many save loops over no pairs
 CHUNK = 2**15  # pairs that go through the kernel at once, and stay in the second-level cache
+PAIR_NS = 1.1  # of two cores: a pair in a product with 16 columns
 PAIR_BYTES = 2 + 8 + 8 + 4  # column, inner product (4 where float32 has it exactly), squared distance, value
 
 
@@ -64,28 +67,30 @@ class Pairs:
     rounds: list[list[Tile]]
 
     @classmethod
-    def of(cls, data: TrainingRows, executor: Executor, allow: Callable[[int], None] = lambda count: None) -> Pairs:
+    def of(
+        cls, data: TrainingRows, kernel: Kernel, session: Session, allow: Callable[[int], None] = lambda count: None
+    ) -> Pairs:
         """Count, then `allow` the count or raise, then list;  an addition for every feature that two rows share, twice, and
         3 p flops a pair."""
         assert isinstance(data.Z, SparseFeatures)
-        density = data.Z.pair_density
+        density, x = data.Z.pair_density, kernel.vectors(data.x)
         strip = next(size for least, size in STRIPS if density >= least)
         blocks = _blocks(len(data), strip, density)
         parts = [data.Z[block] for block in blocks]
         for part in parts:
             part.by_feature  # noqa: B018
         rounds = _tournament(len(blocks))
-        counted = [executor.map(lambda pair: _count(parts, *pair, strip), matches) for matches in rounds]
+        counted = [session.executor.map(lambda pair: _count(parts, *pair, strip), matches) for matches in rounds]
         allow(sum(int(pointers[-1, -1]) for one in counted for pointers in one))
 
         def fill(job: tuple[tuple[int, int], np.ndarray]) -> Tile:
             (i, j), pointers = job
             columns, inner = _fill(parts, i, j, strip, pointers)
             squared = np.empty(columns.size)
-            _distances(data.x, blocks[i], blocks[j], strip, pointers, columns, squared)
+            _distances(x, blocks[i], blocks[j], strip, pointers, columns, squared)
             return Tile(blocks[i], blocks[j], strip, pointers, columns, inner, squared)
 
-        return cls([executor.map(fill, zip(one, at, strict=True)) for one, at in zip(rounds, counted, strict=True)])
+        return cls([session.executor.map(fill, zip(one, at, strict=True)) for one, at in zip(rounds, counted, strict=True)])
 
     @property
     def tiles(self) -> list[Tile]:
@@ -137,8 +142,6 @@ def _fill(parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.
 
 
 def _distances(x: Any, rows: slice, cols: slice, strip: int, at: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
-    while hasattr(x, "first"):  # kernels that are combined share one x
-        x = x.first
     if isinstance(x, SparseFeatures):
         a, b = x[rows], x[cols]
         sparse_loops.sparse_pair_distances(
@@ -158,18 +161,22 @@ class PairCovariance(Covariance):
         """S of the tile's pairs;  one exponential each."""
         out = tile.inner.astype(self.dtype)
         for chunk in slices(tile.size, CHUNK):
-            self.params.kernel.multiply_at(tile.squared[chunk], out[chunk])
+            self.weight_prior.kernel.multiply_at(tile.squared[chunk], out[chunk])
         return out
 
     @cached_property
     def _kept(self) -> dict[int, np.ndarray]:
         tiles = self.pairs.tiles
-        return {id(tile): values for tile, values in zip(tiles, self.executor.map(self._values, tiles), strict=True)}
+        return {id(tile): values for tile, values in zip(tiles, self.session.executor.map(self._values, tiles), strict=True)}
 
     def _prepare(self) -> None:
-        super()._prepare()
+        self.prepared, self.diagonal  # noqa: B018
         if self.dtype == np.float32:
             self._kept  # noqa: B018
+
+    @property
+    def product_cost(self) -> float:
+        return PAIR_NS * len(self.pairs)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
         """C V;  (n, c) -> (n, c);  each pair serves PANEL columns and both triangles."""
@@ -186,14 +193,14 @@ class PairCovariance(Covariance):
                 sparse_loops.pair_product(*tile.listed, values, *blocks)
 
             for one in self.pairs.rounds:
-                self.executor.map(multiply, one)
+                self.session.executor.map(multiply, one)
             out[:, chunk] += total[:, :width]
         return out
 
-    def contract_pairs(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  two exponentials and 4 c flops a pair."""
         self._prepare()
-        kernel = self.params.kernel
+        kernel = self.weight_prior.kernel
         left, right = aligned(U.shape, self.dtype), aligned(V.shape, self.dtype)
         left[...], right[...] = U, V
 
@@ -207,16 +214,16 @@ class PairCovariance(Covariance):
             return total
 
         both = np.einsum("ij,ij->i", U, V)
-        along = np.sum(self.executor.map(one, self.pairs.tiles), axis=0) + self._own_slopes * (
-            both @ self.data.Z.squared_norms()
+        along = np.sum(self.session.executor.map(one, self.pairs.tiles), axis=0) + self._own_slopes * (
+            both @ self.rows.Z.squared_norms()
         )
-        return np.concatenate([along, both @ self.noise_tangents])
+        return np.concatenate([along, both @ self.noise_gradient])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """(dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  two exponentials a pair."""
         self._prepare()
-        kernel = self.params.kernel
-        out = (v * self.data.Z.squared_norms())[:, None] * self._own_slopes
+        kernel = self.weight_prior.kernel
+        out = (v * self.rows.Z.squared_norms())[:, None] * self._own_slopes
 
         def one(tile: Tile) -> None:
             slopes = np.empty((kernel.theta.size, tile.size), self.dtype)
@@ -229,29 +236,29 @@ class PairCovariance(Covariance):
             out[tile.cols] += out_cols
 
         for tiles in self.pairs.rounds:
-            self.executor.map(one, tiles)
-        return np.hstack([out, v[:, None] * self.noise_tangents])
+            self.session.executor.map(one, tiles)
+        return np.hstack([out, v[:, None] * self.noise_gradient])
 
     @property
     def _own_slopes(self) -> np.ndarray:
         """dk(x, x)/dtheta;  (t,)."""
-        return self.params.kernel.gradient_at(np.zeros(1), np.ones(1))[:, 0]
+        return self.weight_prior.kernel.gradient_at(np.zeros(1), np.ones(1))[:, 0]
 
 
 def covariances(
-    data: TrainingRows, params: Hyperparameters, executor: Executor, form: str, dtype: Any, pairs: Pairs | None
+    data: TrainingRows, params: Hyperparameters, session: Session, form: str, dtype: Any, pairs: Pairs | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that will do, in its form; and in float64."""
-    exact = Covariance(data, params, executor)
+    exact = TiledCovariance(data, params, session)
     fine = single_will_do(exact)
     if form == "pairs":
         assert pairs is not None
-        precise = PairCovariance(data, params, executor, np.float64, pairs)
-        return PairCovariance(data, params, executor, dtype, pairs) if fine else precise, precise
+        precise = PairCovariance(data, params, session, np.float64, pairs)
+        return PairCovariance(data, params, session, dtype, pairs) if fine else precise, precise
     if not fine:
         return exact, exact
-    tiles = {"stored": StoredCovariance, "recomputed": Covariance}[form]
-    return tiles(data, params, executor, dtype if params.kernel.float32_is_safe(data.x) else np.float64), exact
+    tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
+    return tiles(data, params, session, dtype if params.kernel.float32_is_safe(data.x) else np.float64), exact
 
 
 def single_will_do(exact: Covariance) -> bool:
@@ -260,7 +267,7 @@ def single_will_do(exact: Covariance) -> bool:
     Rounding n^2 numbers to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not far
     above that, the rounded matrix need not be positive.
     """
-    z_squared, largest = exact.data.Z.squared_norms().max(), exact.diagonal.max()
+    z_squared, largest = exact.rows.Z.squared_norms().max(), exact.diagonal.max()
     in_range = 1e-25 < largest < 1e25
     if z_squared:
         in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared

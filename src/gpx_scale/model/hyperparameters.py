@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ..data.features import Features
 from ..errors import InputError
+from ..kernels.kernel import Kernel
+from ..likelihoods.likelihood import GaussianLikelihood, Likelihood
 from ..runtime.arguments import LARGEST_SQUARE, real_array
+from .weight_prior import WeightPrior
 
 LOGARITHMS = math.log(LARGEST_SQUARE)
 # Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
@@ -19,20 +23,42 @@ HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.lo
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The kernel with its parameters, and the two noise deviations. `theta` packs the logs: kernel, sigma_w, sigma_y."""
+    """The prior of the weights and the likelihood. `theta` packs their logarithms: kernel, sigma_w, sigma_y."""
 
-    kernel: Any
-    sigma_w: float
-    sigma_y: float
+    weight_prior: WeightPrior
+    likelihood: Likelihood
+
+    @classmethod
+    def of(cls, kernel: Kernel, sigma_w: float, sigma_y: float) -> Hyperparameters:
+        """Return those of the paper's model: one kernel for all weights, and Gaussian noise."""
+        return cls(WeightPrior.of(kernel, sigma_w), GaussianLikelihood(sigma_y))
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.weight_prior.kernel
+
+    @property
+    def sigma_w(self) -> float:
+        return self.weight_prior.sigma_w
+
+    @property
+    def sigma_y(self) -> float:
+        """Return the deviation of Gaussian noise."""
+        assert isinstance(self.likelihood, GaussianLikelihood)
+        return self.likelihood.sigma_y
 
     @property
     def theta(self) -> np.ndarray:
-        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed: its log is -inf, and stays so
-            return np.concatenate([self.kernel.theta, np.log([self.sigma_w, self.sigma_y])])
+        return np.concatenate([self.weight_prior.theta, self.likelihood.theta])
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
-        return (*self.kernel.parameter_kinds, "sigma", "sigma")
+        return self.weight_prior.parameter_kinds + self.likelihood.parameter_kinds
+
+    @property
+    def is_length_scale(self) -> np.ndarray:
+        """Return which entries of `theta` are length scales;  (t,)."""
+        return np.array([kind == "theta2" for kind in self.parameter_kinds])
 
     def with_theta(self, theta: np.ndarray) -> Hyperparameters:
         theta = real_array(theta)
@@ -41,8 +67,12 @@ class Hyperparameters:
                 f"theta must hold {self.theta.size} logarithms ({', '.join(self.names)}), none beyond {LOGARITHMS:.0f}, got "
                 f"{theta!r}"
             )
-        sigma_w, sigma_y = np.exp(theta[-2:]).tolist()
-        return replace(self, kernel=self.kernel.with_theta(theta[:-2]), sigma_w=sigma_w, sigma_y=sigma_y)
+        cut = self.weight_prior.theta.size
+        return Hyperparameters(self.weight_prior.with_theta(theta[:cut]), self.likelihood.with_theta(theta[cut:]))
+
+    def with_sigma_y(self, sigma_y: float) -> Hyperparameters:
+        """Return the same with other Gaussian noise."""
+        return replace(self, likelihood=GaussianLikelihood(sigma_y))
 
     @property
     def names(self) -> list[str]:
@@ -52,16 +82,21 @@ class Hyperparameters:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.kernel.as_dict(), "sigma_w": self.sigma_w, "sigma_y": self.sigma_y}
+        return {**self.weight_prior.as_dict(), **self.likelihood.as_dict()}
 
-    def noise(self, z_squared: np.ndarray) -> np.ndarray:
-        """D_i = sigma_y^2 + sigma_w^2 |z_i|^2;  (n,) -> (n,)."""
-        return self.sigma_y**2 + self.sigma_w**2 * z_squared
+    def noise(self, Z: Features) -> np.ndarray:
+        """Return D_i = sigma_y^2 + sigma_w^2 |z_i|^2;  (n, d) -> (n,)."""
+        return self.sigma_y**2 + self.sigma_w**2 * Z.squared_norms()
+
+    def noise_gradient(self, Z: Features) -> np.ndarray:
+        """Return dD by the logarithms of sigma_w and sigma_y;  (n, d) -> (n, 2)."""
+        along_w = 2.0 * self.sigma_w**2 * Z.squared_norms()
+        return np.column_stack([along_w, np.full(len(Z), 2.0 * self.sigma_y**2)])
 
 
 @dataclass(frozen=True)
 class HyperparameterPrior:
-    """Independent Gaussians on the free logs, centred where the fit starts, and the bounds around them."""
+    """Independent Gaussians on the free logarithms, centred where the fit starts, and the bounds around them."""
 
     centre: np.ndarray
     sd: np.ndarray
@@ -70,24 +105,24 @@ class HyperparameterPrior:
 
     @classmethod
     def around(cls, params: Hyperparameters) -> HyperparameterPrior:
-        half_width = np.array([HALF_WIDTH[label] for label in params.parameter_kinds])
-        sd = np.array([PRIOR_SD[label] for label in params.parameter_kinds])
+        half_width = np.array([HALF_WIDTH[kind] for kind in params.parameter_kinds])
+        sd = np.array([PRIOR_SD[kind] for kind in params.parameter_kinds])
         return cls(params.theta, sd, params.theta - half_width, params.theta + half_width)
 
     def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
-        """The same where these bounds hold too;  (t,), (t,)."""
+        """Return the same prior where these bounds hold too;  (t,), (t,)."""
         return replace(self, low=np.maximum(self.low, low), high=np.minimum(self.high, high))
 
     @property
     def free(self) -> np.ndarray:
-        """Which entries are estimated: a log of -inf (sigma_w = 0) is held."""
+        """Which entries are estimated: a logarithm of -inf (sigma_w = 0) is held."""
         return np.isfinite(self.centre)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         return self.low, self.high
 
     def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """log density up to a constant, and its gradient;  (t,) -> (), (t,)."""
+        """Return the log density up to a constant, and its gradient;  (t,) -> (), (t,)."""
         gradient = np.zeros_like(theta)
         scaled = (theta[self.free] - self.centre[self.free]) / self.sd[self.free]
         gradient[self.free] = -scaled / self.sd[self.free]

@@ -1,26 +1,206 @@
-"""The prior of the weights: where Z and the kernel meet."""
+"""The prior of the weights, the one place where the readable features Z and the kernel meet.
+
+    w_l(x) = sum_t g_tl(x) + e_l,    g_tl ~ GP(0, variance_tl k_t),    e_l ~ N(0, sigma_w^2)
+    f(x) = w(x).z,    S_ij = Cov[f_i, f_j] = sum_t k_t(x_i, x_j) <z_i, Lambda_t z_j>       (without e)
+
+Today there is one term, and its variances are 1: the paper's model.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..data.features import Features
-from ..runtime.parallel import TILE, Executor, slices
+from ..data.features import DenseFeatures, Features
+from ..data.inputs import InputRows
+from ..kernels.kernel import Kernel
+from ..runtime.parallel import TILE, slices
+from ..runtime.session import Session
 
 
-def cross(kernel: Any, a: Any, b: Any, executor: Executor, Z: tuple[Features, Features] | None = None) -> np.ndarray:
-    """k(a_i, b_j) for points a, b, times <z_i, z_j> where Z = (Z of a, Z of b) is given;  (m, n) in parallel tiles."""
+@dataclass(frozen=True)
+class Term:
+    """One Gaussian process per weight with a common kernel: g_l ~ GP(0, weight_variances_l k).
+
+    `weight_variances` are (d,), or None where all of them are 1.
+    """
+
+    kernel: Kernel
+    weight_variances: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """What tiles need of rows at given parameters: x as the kernel prepares it, and Z. Slices by rows."""
+
+    points: Any
+    Z: Features
+
+    def __len__(self) -> int:
+        return len(self.Z)
+
+    def __getitem__(self, rows: slice | np.ndarray) -> PreparedRows:
+        return PreparedRows(self.points[rows], self.Z[rows])
+
+
+@dataclass(frozen=True)
+class WeightPrior:
+    """The terms of the weights' prior, and the deviation sigma_w of each row's own weights."""
+
+    terms: tuple[Term, ...]
+    sigma_w: float
+
+    @classmethod
+    def of(cls, kernel: Kernel, sigma_w: float) -> WeightPrior:
+        """Return the paper's prior: all weights have this kernel."""
+        return cls((Term(kernel),), sigma_w)
+
+    @property
+    def kernel(self) -> Kernel:
+        """Return the kernel that all weights share."""
+        (term,) = self.terms
+        return term.kernel
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Return the logarithms of the kernels' parameters and of sigma_w;  (t + 1,)."""
+        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed: its logarithm is -inf, and stays so
+            return np.concatenate([*(term.kernel.theta for term in self.terms), np.log([self.sigma_w])])
+
+    @property
+    def parameter_kinds(self) -> tuple[str, ...]:
+        """Return the kind of each entry of `theta`."""
+        return (*(kind for term in self.terms for kind in term.kernel.parameter_kinds), "sigma")
+
+    def with_theta(self, theta: np.ndarray) -> WeightPrior:
+        """Return this prior at other parameters;  (t + 1,)."""
+        terms, at = [], 0
+        for term in self.terms:
+            size = term.kernel.theta.size
+            terms.append(replace(term, kernel=term.kernel.with_theta(theta[at : at + size])))
+            at += size
+        return WeightPrior(tuple(terms), float(np.exp(theta[at:]).tolist()[0]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {**self.kernel.as_dict(), "sigma_w": self.sigma_w}
+
+    # blocks of S
+
+    def prepare(self, rows: InputRows, dtype: Any = np.float64) -> PreparedRows:
+        """Return what tiles need of rows, in the tiles' dtype;  O(n p)."""
+        return PreparedRows(self.kernel.prepare(rows.x, dtype), rows.Z.astype(dtype))
+
+    def tile(self, a: PreparedRows, b: PreparedRows) -> np.ndarray:
+        """Return S between rows a and b;  (a, b);  2 d flops and one kernel value an entry."""
+        out = a.Z.inner_products(b.Z)
+        self.kernel.multiply(a.points, b.points, out)
+        return out
+
+    def contract(self, a: PreparedRows, b: PreparedRows, weigh: Callable[[np.ndarray], None]) -> np.ndarray:
+        """Return sum_j W_ij dS_ij/dtheta for each row i of a;  (a, t);  `weigh` multiplies a block by W in place.
+
+        W is a function and not a matrix so that it can be fused with what forms it.
+        """
+        G = a.Z.inner_products(b.Z)
+        weigh(G)
+        return self.kernel.contract_gradient(a.points, b.points, G)
+
+    def contract_and_sum(self, a: PreparedRows, b: PreparedRows, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `contract` does with a matrix W, and the row sums of W o S;  (a, b) -> (a, t), (a,)."""
+        sums = np.empty(len(a))
+
+        def weigh(G: np.ndarray) -> None:
+            np.multiply(G, W, out=G)
+            S = G.copy()
+            self.kernel.multiply(a.points, b.points, S)
+            sums[:] = S.sum(axis=1)
+
+        return self.contract(a, b, weigh), sums
+
+    def contract_inputs(
+        self, a: PreparedRows, b: PreparedRows, W: np.ndarray, weighed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return sum_j W_ij dS_ij by x_i and, where Z is dense, by z_i;  (a, b) -> (a, p), (a, d).
+
+        `weighed` is W_ij <z_i, z_j>, which callers have at hand, and is overwritten.
+        """
+        by_z = None
+        if isinstance(b.Z, DenseFeatures):
+            K = np.array(W, order="C")
+            self.kernel.multiply(a.points, b.points, K)
+            by_z = K @ b.Z.array
+        return self.kernel.contract_input_gradient(a.points, b.points, weighed), by_z
+
+    def diagonal(self, a: PreparedRows) -> np.ndarray:
+        """Return S_ii = k(x_i, x_i) |z_i|^2, analytically;  (n,)."""
+        return self.kernel.diagonal(a.points) * a.Z.squared_norms()
+
+    def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
+        """Return dk(x_i, x_i)/dtheta, to be multiplied by |z_i|^2;  (n, t)."""
+        return self.kernel.diagonal_gradient(a.points)
+
+    def variance(self, x: Any) -> np.ndarray:
+        """Return the prior variance of each weight of the surface g at x, k(x, x);  (m,)."""
+        return self.kernel.diagonal(self.kernel.prepare(x))
+
+    def joint(self, x: Any, A: Features, session: Session) -> np.ndarray:
+        """Return the prior covariance of a_i . g(x_i) between all queries;  (m, d) -> (m, m)."""
+        points = self.kernel.prepare(x)
+        joint = kernel_matrix(self.kernel, points, points, session, (A, A))
+        joint[np.diag_indices(len(joint))] = self.kernel.diagonal(points) * A.squared_norms()
+        return joint
+
+    def cross(self, x: Any, rows: InputRows, session: Session, own: slice | None = None) -> CrossCovariance:
+        """Return Cov[g_l(x*_i), f_j] of queries with rows;  m n kernel values.
+
+        `own` are the rows that the queries are, if they are training rows that ask for their own w_i = g(x_i) + e_i.
+        """
+        K = kernel_matrix(self.kernel, self.kernel.prepare(x), self.kernel.prepare(rows.x), session)
+        if own is not None:
+            K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.sigma_w**2
+        return CrossCovariance(K, rows.Z)
+
+
+@dataclass(frozen=True)
+class CrossCovariance:
+    """Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl, as k(x*, X) (m, n) and Z (n, d). Slices by queries."""
+
+    K: np.ndarray
+    Z: Features
+
+    def __len__(self) -> int:
+        return len(self.K)
+
+    def __getitem__(self, queries: slice) -> CrossCovariance:
+        return CrossCovariance(self.K[queries], self.Z)
+
+    def weights(self, alpha: np.ndarray, session: Session) -> np.ndarray:
+        """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = (K diag(alpha) Z)_il;  (n,) -> (m, d);  2 m n d flops."""
+        return self.Z.scale_rows(alpha).left_multiply(self.K, session)
+
+    def along(self, A: Features) -> np.ndarray:
+        """Return Cov[a_i . w(x*_i), f_j];  (m, d) -> (m, n);  2 m n d flops."""
+        return self.K * A.inner_products(self.Z)
+
+    def of_all_weights(self) -> np.ndarray:
+        """Return Cov[w_l(x*_i), f_j] itself;  (m, d, n)."""
+        return self.Z.columns_times(self.K)
+
+
+def kernel_matrix(kernel: Kernel, a: Any, b: Any, session: Session, Z: tuple[Features, Features] | None = None) -> np.ndarray:
+    """Return k(a_i, b_j) of prepared inputs, times <z_i, z_j> where Z of both is given;  (m, n), in parallel tiles."""
     out = np.empty((len(a), len(b)))
 
     def fill(tile: tuple[slice, slice]) -> None:
         rows, cols = tile
-        block = (
-            np.ones((rows.stop - rows.start, cols.stop - cols.start)) if Z is None else Z[0][rows].inner_products(Z[1][cols])
-        )
+        shape = rows.stop - rows.start, cols.stop - cols.start
+        block = np.ones(shape) if Z is None else Z[0][rows].inner_products(Z[1][cols])
         kernel.multiply(a[rows], b[cols], block)
         out[tile] = block
 
-    executor.map(fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)])
+    session.executor.map(fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)])
     return out

@@ -1,7 +1,8 @@
-"""Maximising the evidence: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks.
+"""The search for hyperparameters: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks.
 
-Two searches end on all rows: `maximise_evidence`, where the evidence is known to rounding, and `climb`, where only its
-gradient is known well (`cg`: the evidence has a standard error of many nats, its gradient loses a fraction of one).
+Two searches end on all rows: `maximise_evidence`, where the log marginal likelihood is known to rounding, and
+`gradient_newton`, where only its gradient is known well (`cg`: the value has a standard error of many nats, the gradient
+loses a fraction of one).
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ..data.inputs import TrainingRows
+from ..data.inputs import InputRows
+from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ..runtime.journal import HOPELESS, Journal, Stopped
+from ..runtime.journal import Journal, Stopped
+from ..runtime.session import Session
+from .objective import Objective, Optimum, SaveBest, at_bound, best_of, forget
 
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}  # C is linear in this power of the parameter
 LONGEST = 2.0  # step in the logs
@@ -26,79 +30,77 @@ NOISY = 0.5**0.5  # sigma_y of the second start
 SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
 CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
 
-Keep = Callable[[Hyperparameters], None]
-Told = Callable[[float, Hyperparameters], None]
-
 
 @dataclass(frozen=True)
-class Optimum:
-    params: Hyperparameters
-    evidence: Any
-    converged: bool | None
-    message: str
-    at_bound: list[str]
+class Search:
+    """What a solver searches on, from where, and how far.
 
+    If it is `warm`, the start is an optimum already, and only the last stage is run; `carried` are inducing points that are
+    known with it. `save_best` is told of the best point of all rows as it gets better.
+    """
 
-def forget(params: Hyperparameters) -> None:
-    """What is done with the best point so far where nobody keeps it."""
+    rows: RowSource
+    start: Hyperparameters
+    prior: HyperparameterPrior
+    max_iter: int
+    tol: float
+    n_restarts: int
+    session: Session
+    save_best: SaveBest = forget
+    warm: bool = False
+    carried: InputRows | None = None
 
+    def starting_at(self, start: Hyperparameters) -> Search:
+        """Return the same search from another point."""
+        return replace(self, start=start)
 
-def _best_of(keep: Keep) -> Told:
-    """Told of every start's best points, it keeps those that are the best of all."""
-    least = np.inf
+    def on(self, rows: RowSource) -> Search:
+        """Return the same search on other rows, of whose best points nobody is told."""
+        return replace(self, rows=rows, save_best=forget)
 
-    def told(loss: float, params: Hyperparameters) -> None:
-        nonlocal least
-        if loss < least:
-            least = loss
-            keep(params)
-
-    return told
-
-
-class _Objective:
-    """-(evidence + prior) of the free logs, in nats a row, its gradient, and the best point met on the way."""
-
-    def __init__(
+    def maximise(
         self,
         evaluate: Callable[..., Any],
-        start: Hyperparameters,
-        prior: HyperparameterPrior,
-        journal: Journal,
-        phase: str,
-        keep: Told,
-    ):
-        self.evaluate, self.prior, self.journal, self.phase, self.keep = evaluate, prior, journal, phase, keep
-        self.template, self.free = start, prior.free
-        self.best: Any = None  # (loss, params, evidence), or None where no point had a Cholesky factor
-        self.information: Any = None  # second derivatives at the last point that asked for them
+        *,
+        warm: bool = False,
+        phase: str = "all rows",
+        tol: float = 0.0,
+        restarts: bool = True,
+    ) -> Optimum:
+        """Return the optimum by L-BFGS on some rows, then quasi-Newton on all."""
+        return maximise_evidence(
+            evaluate,
+            self.rows,
+            self.start,
+            self.prior,
+            max_iter=self.max_iter,
+            tol=max(tol, self.tol),
+            n_restarts=self.n_restarts * restarts,
+            random=self.session.random,
+            journal=self.session.journal,
+            whole=phase,
+            warm=warm,
+            keep=self.save_best,
+        )
 
-    def __call__(self, free: np.ndarray, information: bool = False) -> tuple[float, np.ndarray]:
-        theta = self.template.theta
-        theta[self.free] = free
-        params = self.template.with_theta(theta)
-        try:
-            evidence = self.evaluate(params, information=information)
-        except (NotPositiveDefinite, NotConverged):
-            return HOPELESS, np.zeros_like(free)
-        n = evidence.rows
-        log_prior, slope = self.prior.value_and_gradient(theta)
-        loss = -(evidence.value + log_prior) / n
-        if information and evidence.information is not None:
-            own = evidence.information[np.ix_(self.free, self.free)]
-            self.information = (own + np.diag(self.prior.sd[self.free] ** -2)) / n
-        if self.best is None or loss < self.best[0]:
-            self.best = (loss, params, evidence)
-            self.keep(loss, params)
-        self.journal.evaluated(self.phase, evidence.value, params.as_dict())
-        if self.journal.stopped:
-            raise Stopped
-        return loss, -(evidence.gradient + slope)[self.free] / n
+    def gradient_newton(self, evaluate: Callable[..., Any], *, phase: str = "all rows", tol: float = 0.0) -> Optimum:
+        """Return the optimum by Newton's method on gradients alone."""
+        return gradient_newton(
+            evaluate,
+            self.rows,
+            self.start,
+            self.prior,
+            max_iter=self.max_iter,
+            tol=max(tol, self.tol),
+            journal=self.session.journal,
+            phase=phase,
+            keep=self.save_best,
+        )
 
 
 def maximise_evidence(
-    evaluate: Callable[[TrainingRows, Hyperparameters], Any],
-    data: TrainingRows,
+    evaluate: Callable[..., Any],
+    data: RowSource,
     start: Hyperparameters,
     prior: HyperparameterPrior,
     *,
@@ -109,7 +111,7 @@ def maximise_evidence(
     journal: Journal,
     whole: str = "all rows",
     warm: bool = False,
-    keep: Keep = forget,
+    keep: SaveBest = forget,
 ) -> Optimum:
     """The parameters of the largest evidence times prior, from `start`, from the same with more noise, and from `n_restarts`
     draws around the prior's centre.
@@ -123,8 +125,8 @@ def maximise_evidence(
     stages = [(whole, data)] if warm else list(_stages(data, random, whole))
     search = _quasi_newton if warm and not n_restarts else _lbfgs
     for phase, rows in stages:
-        told = _best_of(keep if rows is data else forget)
-        tried = [_Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
+        told = best_of(keep if rows is data else forget)
+        tried = [Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
         with journal.phase(f"hyperparameters, {phase}"):
             try:
                 outcomes = [search(objective, prior, max_iter, tol) for objective in tried]
@@ -149,7 +151,7 @@ def maximise_evidence(
 
 def gradient_newton(
     evaluate: Callable[..., Any],
-    data: TrainingRows,
+    data: RowSource,
     start: Hyperparameters,
     prior: HyperparameterPrior,
     *,
@@ -157,7 +159,7 @@ def gradient_newton(
     tol: float,
     journal: Journal,
     phase: str = "all rows",
-    keep: Keep = forget,
+    keep: SaveBest = forget,
 ) -> Optimum:
     """Damped quasi-Newton on the gradient alone, from a good start, its metric the average information there.
 
@@ -222,18 +224,19 @@ def gradient_newton(
     return Optimum(params, None, *outcome, at_bound(params, prior))
 
 
-def _stages(data: TrainingRows, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, TrainingRows]]:
+def _stages(data: RowSource, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, RowSource]]:
     """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
     n = len(data)
     if n >= SUBSET_FROM:
         order = random.permutation(n)
-        yield "a quarter of the rows", data[np.sort(order[: min(4000, n // 4)])]
+        rows = data.load()
+        yield "a quarter of the rows", MemoryRows(rows[np.sort(order[: min(4000, n // 4)])])
         if n >= HALF_FROM:
-            yield "half of the rows", data[np.sort(order[: n // 2])]
+            yield "half of the rows", MemoryRows(rows[np.sort(order[: n // 2])])
     yield whole, data
 
 
-def _quasi_newton(objective: _Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
+def _quasi_newton(objective: Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
     """BFGS from the average information at the start, projected to the box, until half the decrement is below tol.
 
     C is linear in theta1, sigma_w^2 and sigma_y^2, so along their logs the loss bends as exp: a Newton step up is taken in
@@ -311,7 +314,7 @@ def _damped_update(H: np.ndarray, s: np.ndarray, change: np.ndarray) -> np.ndarr
     return H - np.outer(Hs, Hs) / bend + np.outer(change, change) / float(s @ change)
 
 
-def _lbfgs(objective: _Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
+def _lbfgs(objective: Objective, prior: HyperparameterPrior, max_iter: int, tol: float) -> tuple[bool, str]:
     low, high = prior.bounds()
     free = prior.free
     first = np.clip(objective.template.theta[free], low[free], high[free])
@@ -336,7 +339,7 @@ ENDS = {  # what L-BFGS-B says, in words
 def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
     """`start` with noise of half a variance of 1: from little noise alone, a search may end where short length scales explain
     the noise (70-80 nats low on each split of Diabetes with z = 1)."""
-    return [replace(start, sigma_y=NOISY)] if start.sigma_y < NOISY else []
+    return [start.with_sigma_y(NOISY)] if start.sigma_y < NOISY else []
 
 
 def _draw(start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState) -> Hyperparameters:
@@ -345,11 +348,3 @@ def _draw(start: Hyperparameters, prior: HyperparameterPrior, random: np.random.
     moved = theta[free] + 0.5 * prior.sd[free] * random.standard_normal(int(free.sum()))
     theta[free] = np.clip(moved, low[free], high[free])
     return start.with_theta(theta)
-
-
-def at_bound(params: Hyperparameters, prior: HyperparameterPrior) -> list[str]:
-    """Names of the free parameters that a bound holds."""
-    theta = params.theta
-    inside = ((theta > prior.low + 1e-6) & (theta < prior.high - 1e-6))[prior.free]
-    names = [name for name, free in zip(params.names, prior.free, strict=True) if free]
-    return [name for name, fine in zip(names, inside, strict=True) if not fine]

@@ -18,30 +18,35 @@ from ..data.checks import must_be_moderate
 from ..data.features import DenseFeatures, Features, SparseFeatures
 from ..data.inputs import InputRows, Preprocessor, TrainingRows
 from ..data.scaling import Scaling
+from ..fitting.starting_point import KnownOptimum
 from ..kernels.kernel import Kernel, Pair, PairPoints
 from ..kernels.precomputed import GramPoints
 from ..model.hyperparameters import Hyperparameters
-from ..plan import Plan
 from ..runtime.arguments import moderate
 from ..runtime.journal import FitReport
 from ..solvers.basis.laplacian_basis import LaplacianBasis
 from ..solvers.basis.marginal_likelihood import Space
-from ..solvers.basis.posterior import BasisParts
-from ..solvers.cg.posterior import CgParts, PathBank
-from ..solvers.exact.posterior import ExactParts
+from ..solvers.basis.posterior import BasisPosterior
+from ..solvers.basis.solver import BasisSettings
+from ..solvers.cg.planning import CGSettings
+from ..solvers.cg.posterior import CGPosterior, PathBank
+from ..solvers.contract import Plan
+from ..solvers.exact.posterior import ExactPosterior
 from ..solvers.grid.interpolation import Interpolated
-from ..solvers.grid.solver import GridParts
+from ..solvers.grid.posterior import GridPosterior
+from ..solvers.grid.solver import GridSettings
 from ..solvers.inducing.collapsed_bound import Statistics
-from ..solvers.inducing.posterior import InducingParts
+from ..solvers.inducing.posterior import InducingPosterior
+from ..solvers.inducing.solver import InducingSettings
 from ..solvers.low_dimensional import InputExtent
-from ..solvers.posterior import Parts, Posterior
+from ..solvers.posterior import Posterior
 
-PARTS: dict[str, type[Parts]] = {
-    "exact": ExactParts,
-    "cg": CgParts,
-    "grid": GridParts,
-    "inducing": InducingParts,
-    "basis": BasisParts,
+POSTERIORS: dict[str, type[Posterior]] = {
+    "exact": ExactPosterior,
+    "cg": CGPosterior,
+    "grid": GridPosterior,
+    "inducing": InducingPosterior,
+    "basis": BasisPosterior,
 }
 FORMS = ("stored", "recomputed", "pairs", "grid")
 WRITTEN_TO = 1e-9  # relative difference by which a number that is kept twice may differ: logarithms on another processor
@@ -116,29 +121,23 @@ def _finite(*values: float) -> bool:
 
 def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     """Check what `GPXRegressor` is made of; `parameters` are the names of its arguments."""
-    kinds = {
-        "_door": Preprocessor,
-        "_params": Hyperparameters,
-        "_plan": Plan,
-        "posterior_": Posterior,
-        "fit_report_": FitReport,
-    }
+    kinds = {"_preprocessor": Preprocessor, "_plan": Plan, "posterior_": Posterior, "fit_report_": FitReport}
     for name, kind in kinds.items():
         must(isinstance(state.get(name), kind), f"{name} is not a {kind.__name__}")
     strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
     must(not strange, f"it holds {', '.join(sorted(strange))}")
-    door, params, plan, posterior = (state[name] for name in ("_door", "_params", "_plan", "posterior_"))
-    _check_door(door)
-    _check_params(params, door)
-    parts = posterior.parts
-    must(type(parts) is PARTS.get(plan.solver) and state.get("solver_") == plan.solver, "it is of another solver than it says")
-    must(posterior.params == parts.params == params, "hyperparameters differ within it")
-    _check_plan(plan, parts, door)
-    CHECKS[type(parts)](parts, plan, door)
-    _check_attributes(state, params, door)
+    preprocessor, plan, posterior = (state[name] for name in ("_preprocessor", "_plan", "posterior_"))
+    params = posterior.hyperparameters
+    _check_preprocessor(preprocessor)
+    _check_params(params, preprocessor)
+    same = type(posterior) is POSTERIORS.get(plan.solver) and state.get("solver_") == plan.solver
+    must(same, "it is of another solver than it says")
+    _check_plan(plan, posterior, preprocessor)
+    CHECKS[type(posterior)](posterior, plan, preprocessor)
+    _check_attributes(state, params, preprocessor)
 
 
-def _check_attributes(state: dict[str, Any], params: Hyperparameters, door: Preprocessor) -> None:
+def _check_attributes(state: dict[str, Any], params: Hyperparameters, preprocessor: Preprocessor) -> None:
     must(_same(state.get("theta_"), params.theta), "theta_ are other hyperparameters")
     known: Any
     wanted = params.as_dict()
@@ -151,16 +150,16 @@ def _check_attributes(state: dict[str, Any], params: Hyperparameters, door: Prep
     check_random_state(state.get("random_state"))
     columns, names = state.get("n_features_in_"), state.get("feature_names_in_")
     must(_fits(columns, int | None) and (columns is None or columns >= 0), "n_features_in_ is not a whole number")
-    if door.gate.input_kind == "vectors" and door.gate.x_transformer is None:
-        must(columns in (None, door.scaling.x_shift.size), "X has other columns than its scaling")
+    if preprocessor.gate.input_kind == "vectors" and preprocessor.gate.x_transformer is None:
+        must(columns in (None, preprocessor.scaling.x_shift.size), "X has other columns than its scaling")
     if names is not None:
         must(isinstance(names, np.ndarray) and names.shape == (columns,), "names of columns are no list of as many names")
         must(all(isinstance(name, str) for name in names), "names of columns are no texts")
-    if (found := state.get("_found")) is not None:
-        must(_fits(found, tuple[Hyperparameters, InputRows | None]), "_found holds no hyperparameters")
-        _check_params(found[0], door)
-        if found[1] is not None:
-            _check_rows(found[1], found[0].kernel, door)
+    if (found := state.get("_known")) is not None:
+        must(isinstance(found, KnownOptimum), "_known holds no hyperparameters")
+        _check_params(found.hyperparameters, preprocessor)
+        if found.points is not None:
+            _check_rows(found.points, found.hyperparameters.kernel, preprocessor)
 
 
 def _same(value: Any, other: Any) -> bool:
@@ -172,13 +171,13 @@ def _same(value: Any, other: Any) -> bool:
     return numbers.shape == np.shape(other) and np.allclose(numbers, other, rtol=WRITTEN_TO, atol=WRITTEN_TO)
 
 
-def _check_door(door: Preprocessor) -> None:
-    scaling, gate = door.scaling, door.gate
+def _check_preprocessor(preprocessor: Preprocessor) -> None:
+    scaling, gate = preprocessor.scaling, preprocessor.gate
     must(gate.input_kind in ("vectors", "gram", "objects"), "its kernel takes no known input")
     _check_scaling(scaling)
-    must(door.n_z == scaling.z_scale.size >= 1, "Z has other columns than its scaling")
-    must(len(door.z_names) == door.n_z, "Z has other columns than names")
-    must(gate.input_kind == "vectors" or not (door.sparse_x or scaling.x_shift.size), "X has a scaling and no columns")
+    must(preprocessor.n_z == scaling.z_scale.size >= 1, "Z has other columns than its scaling")
+    must(len(preprocessor.z_names) == preprocessor.n_z, "Z has other columns than names")
+    must(gate.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size), "X has a scaling and no columns")
 
 
 def _check_scaling(scaling: Scaling) -> None:
@@ -190,31 +189,50 @@ def _check_scaling(scaling: Scaling) -> None:
     must(_finite(scaling.y_shift, scaling.y_scale) and scaling.y_scale > 0, "y has no scale")
 
 
-def _check_params(params: Hyperparameters, door: Preprocessor) -> None:
+def _check_params(params: Hyperparameters, preprocessor: Preprocessor) -> None:
     kernel = params.kernel
     must(isinstance(kernel, Kernel), "its kernel is not a kernel")
-    must(kernel.input_kind == door.gate.input_kind, "its kernel takes another input than the model")
+    must(kernel.input_kind == preprocessor.gate.input_kind, "its kernel takes another input than the model")
     moderate(params.sigma_w, "sigma_w", zero=True)
     moderate(params.sigma_y, "sigma_y")
     must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
-    if kernel.input_kind == "vectors" and not door.sparse_x:
-        kernel.prepare(np.zeros((1, door.scaling.x_shift.size)))  # refuses length scales of other columns
+    if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
+        kernel.prepare(np.zeros((1, preprocessor.scaling.x_shift.size)))  # refuses length scales of other columns
 
 
-def _check_plan(plan: Plan, parts: Any, door: Preprocessor) -> None:
-    counts = (plan.p, plan.rank, plan.subset, plan.shared, plan.points, plan.sample, plan.bytes_needed)
+SETTINGS: dict[str, type] = {
+    "exact": NoneType,
+    "cg": CGSettings,
+    "grid": GridSettings,
+    "inducing": InducingSettings,
+    "basis": BasisSettings,
+}
+
+
+def _check_plan(plan: Plan, posterior: Posterior, preprocessor: Preprocessor) -> None:
+    settings = plan.settings
+    must(type(settings) is SETTINGS[plan.solver], "its plan has settings of another solver")
+    counts = [plan.p, plan.subset, plan.bytes_needed]
+    if isinstance(settings, CGSettings):
+        counts += [settings.rank, settings.shared]
+        must(0.0 <= settings.pair_density <= 1.0, "a share of its plan is not one")
+    if isinstance(settings, InducingSettings):
+        counts += [settings.points, settings.sample]
     must(min(counts) >= 0 and min(plan.n, plan.d, plan.n_jobs, plan.memory_limit) >= 1, "a count of its plan is negative")
     must(plan.dtype in (np.float32, np.float64), "its plan has another type of numbers")
-    must(0.0 < plan.share <= 1.0 and 0.0 <= plan.density <= 1.0, "a share of its plan is not one")
-    must(plan.again is None and _fits(plan.count, int | None) and (plan.count or 1) >= 1, "its plan is not at its end")
-    if plan.extent is not None:
-        _check_extent(plan.extent, door)
-    must(plan.n == (len(parts) if parts.keeps_rows else parts.rows), "its plan is of another number of rows")
-    must(parts.d == door.n_z + door.scaling.intercept, "Z has other columns than its scaling")
+    must(not plan.needs_length_scales, "its plan is not at its end")
+    if isinstance(settings, GridSettings | BasisSettings):
+        must(settings.count is None or settings.count >= 1, "its plan is not at its end")
+        if settings.extent is not None:
+            _check_extent(settings.extent, preprocessor)
+    if isinstance(settings, GridSettings):
+        must(0.0 < settings.share <= 1.0, "a share of its plan is not one")
+    must(plan.n == posterior.n_rows, "its plan is of another number of rows")
+    must(posterior.d == preprocessor.n_z + preprocessor.scaling.intercept, "Z has other columns than its scaling")
 
 
-def _check_extent(extent: InputExtent, door: Preprocessor) -> None:
-    width = door.scaling.x_shift.size
+def _check_extent(extent: InputExtent, preprocessor: Preprocessor) -> None:
+    width = preprocessor.scaling.x_shift.size
     _numbers(extent.low, (width,), "the least x")
     _numbers(extent.high, (width,), "the largest x")
     must((extent.low <= extent.high).all() and _finite(extent.z_squared) and extent.z_squared >= 0, "x has no extent")
@@ -223,13 +241,13 @@ def _check_extent(extent: InputExtent, door: Preprocessor) -> None:
 # rows
 
 
-def _check_rows(rows: Any, kernel: Kernel, door: Preprocessor, n_train: int | None = None) -> None:
+def _check_rows(rows: Any, kernel: Kernel, preprocessor: Preprocessor, n_train: int | None = None) -> None:
     """Rows of x and Z (and y) of one length, with the columns that the model takes; `n_train`: of a Gram matrix."""
     must(isinstance(rows, InputRows), "its rows are no rows")
-    width = door.n_z + door.scaling.intercept
+    width = preprocessor.n_z + preprocessor.scaling.intercept
     _check_features(rows.Z, len(rows.Z), width, "Z")
-    must(isinstance(rows.Z, SparseFeatures) == door.sparse_z, "Z is sparse in one place and dense in another")
-    _check_x(rows.x, kernel, len(rows.Z), door, n_train)
+    must(isinstance(rows.Z, SparseFeatures) == preprocessor.sparse_z, "Z is sparse in one place and dense in another")
+    _check_x(rows.x, kernel, len(rows.Z), preprocessor, n_train)
     if isinstance(rows, TrainingRows):
         _numbers(rows.y, (len(rows.Z),), "y")
         must_be_moderate(rows.y, "y", standardize=True)
@@ -246,10 +264,10 @@ def _check_features(Z: Any, n: int, d: int, what: str) -> None:
     must_be_moderate(Z, what, standardize=True)
 
 
-def _check_x(x: Any, kernel: Kernel, n: int, door: Preprocessor, n_train: int | None) -> None:
+def _check_x(x: Any, kernel: Kernel, n: int, preprocessor: Preprocessor, n_train: int | None) -> None:
     if isinstance(kernel, Pair) and isinstance(x, PairPoints):
-        _check_x(x.first, kernel.first, n, door, n_train)
-        _check_x(x.second, kernel.second, n, door, n_train)
+        _check_x(x.first, kernel.first, n, preprocessor, n_train)
+        _check_x(x.second, kernel.second, n, preprocessor, n_train)
         return
     if kernel.input_kind == "gram":
         must(isinstance(x, GramPoints), "its rows are not of a Gram matrix")
@@ -259,43 +277,53 @@ def _check_x(x: Any, kernel: Kernel, n: int, door: Preprocessor, n_train: int | 
         _numbers(x.own, (n,), "the diagonal of the Gram matrix")
         return
     must(kernel.input_kind == "vectors", "its kernel takes objects, which a file does not hold")
-    must(isinstance(x, SparseFeatures) == door.sparse_x, "X is sparse in one place and dense in another")
-    _check_features(x if door.sparse_x else DenseFeatures(x), n, door.scaling.x_shift.size, "X")
+    must(isinstance(x, SparseFeatures) == preprocessor.sparse_x, "X is sparse in one place and dense in another")
+    _check_features(x if preprocessor.sparse_x else DenseFeatures(x), n, preprocessor.scaling.x_shift.size, "X")
 
 
 # what each solver hands to the posterior
 
 
-def _check_exact(parts: ExactParts, plan: Plan, door: Preprocessor) -> None:
+def _check_exact(posterior: ExactPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
     n = plan.n
-    must(isinstance(parts.data, TrainingRows), "its rows have no y")
-    _check_rows(parts.data, parts.params.kernel, door, n)
-    _numbers(parts.alpha, (n,), "alpha")
-    _numbers(parts.buffer, (n, n), "the factor", (plan.dtype,))
-    must((parts.buffer.diagonal() > 0).all() and 0.0 <= parts.jitter < 1.0, "the factor is none")
+    must(isinstance(posterior.support, TrainingRows), "its rows have no y")
+    _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, n)
+    _numbers(posterior.coefficients, (n,), "alpha")
+    _numbers(posterior.buffer, (n, n), "the factor", (plan.dtype,))
+    must((posterior.buffer.diagonal() > 0).all() and 0.0 <= posterior.jitter < 1.0, "the factor is none")
 
 
-def _check_cg(parts: CgParts, plan: Plan, door: Preprocessor) -> None:
-    n, near = plan.n, parts.near
-    must(isinstance(parts.data, TrainingRows), "its rows have no y")
-    _check_rows(parts.data, parts.params.kernel, door, n)
-    _numbers(parts.alpha, (n,), "alpha")
-    _indices(parts.pivots, n, "pivots")
-    must(parts.form == plan.form in FORMS and parts.dtype in (np.float32, np.float64), "the covariance has no known form")
-    must((parts.form == "pairs") <= door.sparse_z and (parts.form == "grid") == isinstance(parts, GridParts), "another form")
-    must(near.params == parts.params and near.data.Z.shape == parts.data.Z.shape, "variances are of another model")
-    _check_rows(near.data, near.params.kernel, door, n)
+def _check_cg(posterior: CGPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
+    n, near, settings = plan.n, posterior.local_variance, plan.settings
+    must(isinstance(posterior.support, TrainingRows), "its rows have no y")
+    _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, n)
+    _numbers(posterior.coefficients, (n,), "alpha")
+    _indices(posterior.pivots, n, "pivots")
+    must(
+        posterior.form == settings.form in FORMS and posterior.dtype in (np.float32, np.float64),
+        "the covariance has no known form",
+    )
+    must(
+        (posterior.form == "pairs") <= preprocessor.sparse_z
+        and (posterior.form == "grid") == isinstance(posterior, GridPosterior),
+        "another form",
+    )
+    must(
+        near.hyperparameters == posterior.hyperparameters and near.rows.Z.shape == posterior.support.Z.shape,
+        "variances are of another model",
+    )
+    _check_rows(near.rows, near.hyperparameters.kernel, preprocessor, n)
     _indices(near.shared, n, "shared rows")
-    most = min(n, max(plan.shared, parts.pivots.size))
-    must(min(n, plan.shared) <= near.shared.size <= most, "variances from another number of rows")
-    must(near.nearby >= 1 and parts.pair_count >= 0 and 0 <= parts.seed < MOST_SEEDS, "a count is out of range")
-    _indices(np.unique(parts.pilots.rows), n, "pilots")
-    _check_paths(parts.bank, n, door)
+    most = min(n, max(settings.shared, posterior.pivots.size))
+    must(min(n, settings.shared) <= near.shared.size <= most, "variances from another number of rows")
+    must(near.nearby >= 1 and posterior.pair_count >= 0 and 0 <= posterior.seed < MOST_SEEDS, "a count is out of range")
+    _indices(np.unique(posterior.checked.rows), n, "pilots")
+    _check_paths(posterior.bank, n, preprocessor)
 
 
-def _check_paths(bank: PathBank, n: int, door: Preprocessor) -> None:
+def _check_paths(bank: PathBank, n: int, preprocessor: Preprocessor) -> None:
     _numbers(bank.solved, (n, len(bank.paths)), "the solutions of the posterior paths")
-    p, d = door.scaling.x_shift.size, door.n_z + door.scaling.intercept
+    p, d = preprocessor.scaling.x_shift.size, preprocessor.n_z + preprocessor.scaling.intercept
     for path in bank.paths:
         must(path.components, "a path has no frequencies")
         for frequencies, amplitudes in path.components:
@@ -303,13 +331,13 @@ def _check_paths(bank: PathBank, n: int, door: Preprocessor) -> None:
             _numbers(amplitudes, (2 * len(frequencies), d), "the amplitudes of a path", (np.float32,))
 
 
-def _check_grid(parts: GridParts, plan: Plan, door: Preprocessor) -> None:
-    _check_cg(parts, plan, door)
-    p, d = door.scaling.x_shift.size, parts.d
-    must(isinstance(parts.data.Z, DenseFeatures) and not door.sparse_x, "a grid of sparse rows")
-    _check_interpolation(parts.on, plan.n, p)
-    _numbers(parts.weights, (parts.on.grid.size, d), "the weights of the grid")
-    must(plan.extent is not None, "its plan has no extent of x")
+def _check_grid(posterior: GridPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
+    _check_cg(posterior, plan, preprocessor)
+    p, d = preprocessor.scaling.x_shift.size, posterior.d
+    must(isinstance(posterior.support.Z, DenseFeatures) and not preprocessor.sparse_x, "a grid of sparse rows")
+    _check_interpolation(posterior.interpolated, plan.n, p)
+    _numbers(posterior.grid_weights, (posterior.interpolated.grid.size, d), "the weights of the grid")
+    must(plan.settings.extent is not None, "its plan has no extent of x")
 
 
 def _check_interpolation(on: Interpolated, n: int, p: int) -> None:
@@ -323,15 +351,15 @@ def _check_interpolation(on: Interpolated, n: int, p: int) -> None:
     must((np.diff(W.indptr) == 4**p).all() and W.data.size == n * 4**p, "interpolation between other points")
 
 
-def _check_inducing(parts: InducingParts, plan: Plan, door: Preprocessor) -> None:
-    m = len(parts.data)
+def _check_inducing(posterior: InducingPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
+    m = len(posterior.support)
     must(m >= 1, "it has no inducing points")
-    _check_rows(parts.data, parts.params.kernel, door, plan.n)
-    _numbers(parts.alpha, (m,), "the coefficients of the inducing points")
-    _numbers(parts.L, (m, m), "the factor of the inducing points")
-    _numbers(parts.E, (m, m), "what the inducing points know")
-    must((parts.L.diagonal() > 0).all() and 0.0 <= parts.jitter < 1.0, "the factor of the inducing points is none")
-    _check_statistics(parts.statistics, m)
+    _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, plan.n)
+    _numbers(posterior.coefficients, (m,), "the coefficients of the inducing points")
+    _numbers(posterior.L, (m, m), "the factor of the inducing points")
+    _numbers(posterior.E, (m, m), "what the inducing points know")
+    must((posterior.L.diagonal() > 0).all() and 0.0 <= posterior.jitter < 1.0, "the factor of the inducing points is none")
+    _check_statistics(posterior.statistics, m)
 
 
 def _check_statistics(found: Statistics, m: int) -> None:
@@ -341,11 +369,14 @@ def _check_statistics(found: Statistics, m: int) -> None:
     must(found.rows >= 1 and _finite(*sums) and min(sums[1:]) >= 0.0, "sums over rows that are none")
 
 
-def _check_basis(parts: BasisParts, plan: Plan, door: Preprocessor) -> None:
-    p, d = door.scaling.x_shift.size, door.n_z + door.scaling.intercept
-    must(isinstance(parts.data, Space) and not (door.sparse_x or door.sparse_z), "a basis of sparse rows")
-    must(parts.params.kernel.has_spectral_density, "its kernel has no spectral density")
-    space = parts.data
+def _check_basis(posterior: BasisPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
+    p, d = preprocessor.scaling.x_shift.size, preprocessor.n_z + preprocessor.scaling.intercept
+    must(
+        isinstance(posterior.statistics, Space) and not (preprocessor.sparse_x or preprocessor.sparse_z),
+        "a basis of sparse rows",
+    )
+    must(posterior.hyperparameters.kernel.has_spectral_density, "its kernel has no spectral density")
+    space = posterior.statistics
     q = _check_box(space.box, p, space.sums.cosines)
     r, nodes = space.nodes.count, space.nodes
     _numbers(space.mean_square, (q,), "the mean squares of the functions")
@@ -353,10 +384,10 @@ def _check_basis(parts: BasisParts, plan: Plan, door: Preprocessor) -> None:
     _numbers(space.sums.cosines, (r, d * (d + 1) // 2, space.box.frequencies), "the sums of cosines")
     _numbers(space.sums.b, (r, d, q), "the sums of y over rows")
     _numbers(space.sums.plain, (r, 4), "the sums over rows")
-    must(space.sums.rows >= 1 and space.box.covers(parts.params.kernel), "a basis of other length scales")
-    _numbers(parts.alpha, (q * d,), "the coefficients of the basis")
-    _numbers(parts.inverse, (q * d, q * d), "the covariance of the basis")
-    must(_finite(*parts.left), "the remainder of the basis is not a number")
+    must(space.sums.rows >= 1 and space.box.covers(posterior.hyperparameters.kernel), "a basis of other length scales")
+    _numbers(posterior.coefficients, (q * d,), "the coefficients of the basis")
+    _numbers(posterior.inverse, (q * d, q * d), "the covariance of the basis")
+    must(_finite(*posterior.remainder_shares), "the remainder of the basis is not a number")
 
 
 def _check_box(box: LaplacianBasis, p: int, cosines: np.ndarray) -> int:
@@ -372,11 +403,11 @@ def _check_box(box: LaplacianBasis, p: int, cosines: np.ndarray) -> int:
 
 
 CHECKS: dict[type, Callable[[Any, Plan, Preprocessor], None]] = {
-    ExactParts: _check_exact,
-    CgParts: _check_cg,
-    GridParts: _check_grid,
-    InducingParts: _check_inducing,
-    BasisParts: _check_basis,
+    ExactPosterior: _check_exact,
+    CGPosterior: _check_cg,
+    GridPosterior: _check_grid,
+    InducingPosterior: _check_inducing,
+    BasisPosterior: _check_basis,
 }
 
 

@@ -26,28 +26,34 @@ from ..data.features import DenseFeatures, SparseFeatures
 from ..data.inputs import XZ, InputRows, InputTransforms, Preprocessor, TrainingRows
 from ..data.scaling import Scaling
 from ..errors import GPXWarning, InputError
+from ..fitting.starting_point import KnownOptimum
 from ..kernels import RBF, Matern12, Matern32, Matern52, Precomputed, Product, RationalQuadratic, Sum
 from ..kernels.kernel import PairPoints
 from ..kernels.precomputed import GramPoints
+from ..likelihoods.likelihood import GaussianLikelihood
 from ..model.hyperparameters import Hyperparameters
-from ..plan import Plan
+from ..model.weight_prior import Term, WeightPrior
 from ..runtime.files import atomic_write, read_npy
 from ..runtime.journal import FitReport
 from ..solvers.basis.laplacian_basis import LaplacianBasis
 from ..solvers.basis.marginal_likelihood import Space
-from ..solvers.basis.posterior import BasisParts
+from ..solvers.basis.posterior import BasisPosterior
+from ..solvers.basis.solver import BasisSettings
 from ..solvers.basis.sufficient_statistics import BasisStatistics, Nodes
 from ..solvers.cg.pathwise_sampling import PriorPath
-from ..solvers.cg.posterior import CgParts, PathBank
+from ..solvers.cg.planning import CGSettings
+from ..solvers.cg.posterior import CGPosterior, PathBank
 from ..solvers.cg.variance_calibration import Asked
-from ..solvers.exact.posterior import ExactParts
+from ..solvers.contract import Plan
+from ..solvers.exact.posterior import ExactPosterior
 from ..solvers.grid.interpolation import Grid, Interpolated
-from ..solvers.grid.solver import GridParts
+from ..solvers.grid.posterior import GridPosterior
+from ..solvers.grid.solver import GridSettings
 from ..solvers.inducing.collapsed_bound import Statistics
-from ..solvers.inducing.posterior import InducingParts
+from ..solvers.inducing.posterior import InducingPosterior
+from ..solvers.inducing.solver import InducingSettings
 from ..solvers.low_dimensional import InputExtent
 from ..solvers.neighborhood import LocalVariance
-from ..solvers.posterior import Posterior
 from .checks import must, must_be_model, must_be_transformer, must_be_typed
 from .version_1 import translated
 
@@ -69,22 +75,22 @@ def _fields_of(made: Any) -> dict[str, Any]:
     return {field.name: getattr(made, field.name) for field in fields(made)}
 
 
-def _packed(parts: ExactParts) -> dict[str, Any]:
+def _packed(posterior: ExactPosterior) -> dict[str, Any]:
     """The factor's triangle alone: half of n^2."""
-    n, known = len(parts), _fields_of(parts)
-    packed = np.empty(n * (n + 1) // 2, parts.buffer.dtype)
-    for i, row in enumerate(parts.buffer):
+    n, known = len(posterior), _fields_of(posterior)
+    packed = np.empty(n * (n + 1) // 2, posterior.buffer.dtype)
+    for i, row in enumerate(posterior.buffer):
         packed[i * (i + 1) // 2 :][: i + 1] = row[: i + 1]
     return known | {"buffer": packed}
 
 
-def _unpacked(buffer: np.ndarray, alpha: np.ndarray, **known: Any) -> ExactParts:
-    n = alpha.size
+def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
+    n = coefficients.size
     must(buffer.size == n * (n + 1) // 2, "a factor of another size")
     square = np.zeros((n, n), buffer.dtype)
     for i, row in enumerate(square):
         row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
-    return ExactParts(buffer=square, alpha=alpha, **known)
+    return ExactPosterior(buffer=square, coefficients=coefficients, **known)
 
 
 def _sparse(pointers: np.ndarray, indices: np.ndarray, values: np.ndarray, d: int) -> SparseFeatures:
@@ -115,8 +121,12 @@ def _some(*names: str) -> Callable[[Any], dict[str, Any]]:
 
 
 _PLAIN = (
+    *(CGSettings, GridSettings, InducingSettings, BasisSettings, KnownOptimum),
     *(
         Hyperparameters,
+        WeightPrior,
+        Term,
+        GaussianLikelihood,
         RBF,
         Matern12,
         Matern32,
@@ -135,19 +145,29 @@ _PLAIN = (
         DenseFeatures,
         Plan,
         InputExtent,
-        Posterior,
         FitReport,
         PriorPath,
         Asked,
-        CgParts,
+        CGPosterior,
     ),
-    *(Grid, GridParts, Interpolated, Statistics, InducingParts, LaplacianBasis, Nodes, BasisStatistics, Space, BasisParts),
+    *(
+        Grid,
+        GridPosterior,
+        Interpolated,
+        Statistics,
+        InducingPosterior,
+        LaplacianBasis,
+        Nodes,
+        BasisStatistics,
+        Space,
+        BasisPosterior,
+    ),
 )
 OURS: dict[type, Kind] = {
     **{one: Kind(_fields_of, one) for one in _PLAIN},
     **{one: Kind(_fields_of, _rows(one)) for one in (TrainingRows, InputRows)},
     SparseFeatures: Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
-    ExactParts: Kind(_packed, _unpacked),
+    ExactPosterior: Kind(_packed, _unpacked),
     LocalVariance: Kind(_fields_of, LocalVariance),
     PathBank: Kind(_some("paths", "solved"), PathBank),
     XZ: Kind(_fields_of, XZ),

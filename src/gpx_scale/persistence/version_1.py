@@ -1,18 +1,27 @@
 """Model files of version 1: their names of classes and fields, translated before any class sees them.
 
-A node of the tree is {"is": name, "of": content}; of one of our classes, the content is a mapping from field to node.
+A node of the tree is {"is": name, "of": content}; of one of our classes, the content is a mapping from field to node. What is
+damaged is left as it is: the classes of today refuse it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+Node = Any  # What JSON has: a mapping, a list, a text, a number, true, false or null.
 
 # Names of classes as version 1 has them, and as they are now.
 CLASSES = {
+    "BasisParts": "BasisPosterior",
     "Box": "LaplacianBasis",
+    "CgParts": "CGPosterior",
     "Door": "Preprocessor",
+    "ExactParts": "ExactPosterior",
     "Extent": "InputExtent",
     "Gate": "InputTransforms",
+    "GridParts": "GridPosterior",
+    "InducingParts": "InducingPosterior",
     "Inputs": "TrainingRows",
     "Neighbourhood": "LocalVariance",
     "Params": "Hyperparameters",
@@ -20,26 +29,84 @@ CLASSES = {
     "Sums": "BasisStatistics",
     "gpx_scale.datasets.vectors.LSA": "gpx_scale.datasets.LSA",
 }
+_POSTERIOR = {"params": "hyperparameters", "evidence": "log_evidence", "condition": "condition_number"}
+_KERNEL_POSTERIOR = _POSTERIOR | {"data": "support", "alpha": "coefficients"}
+_CG = _KERNEL_POSTERIOR | {"evidence_deviation": "standard_error", "near": "local_variance", "pilots": "checked"}
 # Fields of a class (by its name of today) that have another name now.
-FIELDS = {"InputTransforms": {"takes": "input_kind"}}
-# Attributes of the estimator that have another name now.
-ATTRIBUTES: dict[str, str] = {}
+FIELDS: dict[str, dict[str, str]] = {
+    "BasisPosterior": _POSTERIOR | {"data": "statistics", "alpha": "coefficients", "left": "remainder_shares"},
+    "CGPosterior": _CG,
+    "ExactPosterior": _KERNEL_POSTERIOR,
+    "GridPosterior": _CG | {"on": "interpolated", "weights": "grid_weights", "left": "remainder"},
+    "InducingPosterior": _KERNEL_POSTERIOR,
+    "InputTransforms": {"takes": "input_kind"},
+    "LocalVariance": {"data": "rows", "params": "hyperparameters"},
+}
+# Attributes of the estimator that have another name now, and one that is in the posterior already.
+ATTRIBUTES = {"_door": "_preprocessor", "_found": "_known"}
+DROPPED = ("_params",)
 
 
-def translated(state: dict[str, Any]) -> dict[str, Any]:
+def translated(state: dict[str, Node]) -> dict[str, Node]:
     """Return the state of a file of version 1 with the names of today."""
-    return {ATTRIBUTES.get(name, name): _node(node) for name, node in state.items()}
+    found = {ATTRIBUTES.get(name, name): _node(node) for name, node in state.items() if name not in DROPPED}
+    posterior, known = found.get("posterior_"), found.get("_known")
+    if _is(posterior, "Posterior"):
+        found["posterior_"] = posterior["of"].get("parts")
+    if _is(known, "tuple") and isinstance(known["of"], list) and len(known["of"]) == 2:
+        hyperparameters, points = known["of"]
+        found["_known"] = _made("KnownOptimum", hyperparameters=hyperparameters, points=points)
+    return found
 
 
-def _node(node: Any) -> Any:
+def _node(node: Node) -> Node:
     if isinstance(node, list):
         return [_node(item) for item in node]
     if not isinstance(node, dict):
         return node
-    name = CLASSES.get(node.get("is"), node.get("is"))
-    content, fields = node.get("of"), FIELDS.get(name, {})
+    kind = node.get("is")
+    name = CLASSES.get(kind, kind) if isinstance(kind, str) else kind
+    content = node.get("of")
     if isinstance(content, dict):
+        fields = FIELDS.get(name, {}) if isinstance(name, str) else {}
         content = {fields.get(key, key): _node(item) for key, item in content.items()}
+        if name in REBUILT:
+            content = REBUILT[name](content)
     else:
         content = _node(content)
     return node | {"is": name, "of": content}
+
+
+def _is(node: Node, name: str) -> bool:
+    return isinstance(node, dict) and node.get("is") == name and isinstance(node.get("of"), dict | list)
+
+
+def _made(name: str, **fields: Node) -> Node:
+    return {"is": name, "of": fields}
+
+
+def _hyperparameters(of: dict[str, Node]) -> dict[str, Node]:
+    """From a kernel and two deviations to the prior of the weights and the likelihood."""
+    term = _made("Term", kernel=of["kernel"], weight_variances=None)
+    prior = _made("WeightPrior", terms={"is": "tuple", "of": [term]}, sigma_w=of["sigma_w"])
+    return {"weight_prior": prior, "likelihood": _made("GaussianLikelihood", sigma_y=of["sigma_y"])}
+
+
+def _plan(of: dict[str, Node]) -> dict[str, Node]:
+    """Gather what belongs to one solver in its settings."""
+    own = ("form", "rank", "try_jacobi", "shared", "points", "sample", "count", "share", "density", "extent", "again")
+    known = {name: of[name] for name in own}
+    cg = {name: known[name] for name in ("form", "rank", "try_jacobi", "shared")} | {"pair_density": known["density"]}
+    on_grid = {name: known[name] for name in ("count", "share", "extent")}
+    settings = {
+        "exact": None,
+        "cg": _made("CGSettings", **cg),
+        "grid": _made("GridSettings", **cg, **on_grid),
+        "inducing": _made("InducingSettings", points=known["points"], sample=known["sample"]),
+        "basis": _made("BasisSettings", count=known["count"], extent=known["extent"]),
+    }[of["solver"]]
+    rest = {name: node for name, node in of.items() if name not in own}
+    return rest | {"needs_length_scales": known["again"] is not None, "settings": settings}
+
+
+REBUILT: dict[Any, Callable[[dict[str, Node]], dict[str, Node]]] = {"Hyperparameters": _hyperparameters, "Plan": _plan}

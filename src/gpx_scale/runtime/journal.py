@@ -76,26 +76,27 @@ class FitReport:
         ]
         return "\n".join(lines)
 
-    def after_more_rows(self, plan: Any, evidence: float, parts: Any) -> FitReport:
+    def after_more_rows(self, plan: Any, evidence: float, posterior: Any) -> FitReport:
         """Return the report of this model after rows were added to it.
 
         The search (evaluations, seconds, whether it converged, bounds) stays that of the first fit, whose hyperparameters the
         model keeps; the message says so. All else is of the model as it is now.
         """
+        found = posterior.diagnostics
         return replace(
             self,
             solver=plan.solver,
             reasons=list(plan.reasons),
-            n_samples=parts.rows,
+            n_samples=posterior.n_rows,
             dtype=np.dtype(plan.dtype).name,
             n_jobs=plan.n_jobs,
             evidence=evidence,
-            evidence_deviation=parts.evidence_deviation,
+            evidence_deviation=found.standard_error,
             message=self.message.removesuffix(ROWS_ADDED) + ROWS_ADDED,
-            jitter=parts.jitter,
-            condition=parts.condition,
-            variances=parts.variances,
-            solution=parts.solution,
+            jitter=found.jitter,
+            condition=found.condition_number,
+            variances=found.variances,
+            solution=found.solution,
             leave_one_out_rmse=float("nan"),
             memory_planned=plan.bytes_needed,
             memory_peak=peak_memory(),
@@ -191,7 +192,7 @@ def undone_on_failure(estimator: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        found = {name: value for name, value in estimator.__dict__.items() if name == "_found"}
+        found = {name: value for name, value in estimator.__dict__.items() if name == "_known"}
         estimator.__dict__.clear()
         estimator.__dict__.update(before | found)
         raise

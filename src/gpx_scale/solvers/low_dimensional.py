@@ -14,6 +14,7 @@ from ..model.hyperparameters import Hyperparameters
 
 DIMENSIONS = 3
 SHARP = 100.0  # k over the noise up to which the usual functions, or points of a grid, are enough
+SUBSET_ROWS = 1_000  # of the exact search that length scales come from
 LARGEST_COUNT = 1e9  # count of anything
 
 
@@ -49,6 +50,7 @@ class InputResolution:
     spans: tuple[float, ...] | None = None
     spread: float = 1.0
     sharp: float = 1.0
+    extent: InputExtent | None = None
 
     @classmethod
     def of(cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None) -> InputResolution | None:
@@ -62,7 +64,7 @@ class InputResolution:
         low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
         sharp = sharpness(params, some.Z.shape[1], extent.half.size)
-        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), sharp)
+        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), sharp, extent)
 
 
 def sharpness(params: Hyperparameters, d: int, p: int) -> float:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..data.features import Features
 from ..data.inputs import TrainingRows
-from ..linalg.covariance import Covariance
+from ..linalg.covariance import TiledCovariance
 from ..linalg.preconditioner import right_solve
 from ..model.hyperparameters import Hyperparameters
-from ..runtime.parallel import Executor
-from .posterior import Reductions
+from ..model.weight_prior import CrossCovariance
+from ..runtime.session import Session
+from .posterior import MomentRequest, Moments
 from .sparse_weights import factor
 
 SHARED, LOCAL = 3_000, 512
@@ -47,27 +47,32 @@ class SharedRows:
 class LocalVariance:
     """Variances from the rows `shared` by all queries and each query's most correlated ones."""
 
-    data: TrainingRows
-    params: Hyperparameters
+    rows: TrainingRows
+    hyperparameters: Hyperparameters
     shared: np.ndarray
     nearby: int
 
     @classmethod
     def of(
-        cls, data: TrainingRows, params: Hyperparameters, shared: np.ndarray, executor: Executor, nearby: int = LOCAL
+        cls,
+        rows: TrainingRows,
+        hyperparameters: Hyperparameters,
+        shared: np.ndarray,
+        session: Session,
+        nearby: int = LOCAL,
     ) -> LocalVariance:
-        """Return a neighbourhood whose shared rows are factorised already."""
-        made = cls(data, params, shared, nearby)
-        made.shared_rows(executor)
+        """Return local variances whose shared rows are factorised already."""
+        made = cls(rows, hyperparameters, shared, nearby)
+        made.shared_rows(session)
         return made
 
-    def shared_rows(self, executor: Executor) -> SharedRows:
+    def shared_rows(self, session: Session) -> SharedRows:
         """Return what the shared rows say; a copy or a loaded model computes it when it is asked first, by its own workers."""
         if "_shared_rows" not in self.__dict__:
-            covariance = Covariance(self.data, self.params, executor)
+            covariance = TiledCovariance(self.rows, self.hyperparameters, session)
             V = covariance.columns(self.shared)
             L = factor(V[self.shared], covariance.noise[self.shared])
-            V = right_solve(L, V, executor)
+            V = right_solve(L, V, session)
             single = (covariance.noise / covariance.diagonal).min() > SINGLE
             self.__dict__["_shared_rows"] = SharedRows(covariance.diagonal, L, V.astype(np.float32) if single else V)
         return self.__dict__["_shared_rows"]
@@ -75,17 +80,18 @@ class LocalVariance:
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}  # n |I| numbers
 
-    def reductions(self, K: np.ndarray, var: bool, cov: bool, along: list[Features], executor: Executor) -> Reductions:
-        """Lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along each vector;
-        (m, n) -> Reductions."""
-        Z, kernel, known = self.data.Z, self.params.kernel, self.shared_rows(executor)
+    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+        """Return lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along vectors."""
+        K, Z, known = cross.K, cross.Z, self.shared_rows(session)
+        var, cov = request.variance, request.covariance
         m, d = len(K), Z.shape[1] if var or cov else 0
-        seen = [A.inner_products(Z) for A in along]
+        seen = [A.inner_products(Z) for A in request.along]
         interest = K * np.sqrt(Z.squared_norms())
         if seen:
             asked = seen[0].any(axis=1)  # a query with z* = 0 has no y to be correlated with: its weights count
             interest[asked] = (K * seen[0])[asked]
-        points = kernel.prepare(self.data.x)
+        prior = self.hyperparameters.weight_prior
+        prepared = prior.prepare(self.rows)
 
         def right_hand_sides(i: slice, rows: np.ndarray) -> np.ndarray:
             """b of some queries at some rows;  (queries, d + len(along), rows)."""
@@ -94,7 +100,7 @@ class LocalVariance:
             return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
 
         B = right_hand_sides(slice(0, m), self.shared)
-        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), executor).reshape(B.shape)
+        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), session).reshape(B.shape)
         others = np.setdiff1d(np.arange(len(Z)), self.shared)
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
@@ -102,19 +108,18 @@ class LocalVariance:
             R = _largest(interest[i, others] ** 2 / known.diagonal[others], others, self.nearby)
             V = known.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
-            T = Z[R].inner_products(Z[R])
-            kernel.multiply(points[R], points[R], T)
+            near = prepared[R]
+            T = prior.tile(near, near)
             np.fill_diagonal(T, known.diagonal[R])
             T -= V @ V.T
             root = factor(T, ROUNDED * known.diagonal[R] if V.dtype == np.float32 else 0.0)
             U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
             found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 
-        executor.map(one, range(m))
+        session.executor.map(one, range(m))
         each = np.einsum("ijj->ij", found) if cov else found
-        return Reductions(
-            each[:, :d] if var else None, found[:, :d, :d] if cov else None, [each[:, d + k] for k in range(len(along))]
-        )
+        along = [each[:, d + k] for k in range(len(seen))]
+        return Moments(None, each[:, :d] if var else None, found[:, :d, :d] if cov else None, along)
 
 
 def _largest(score: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:

@@ -1,315 +1,352 @@
-"""Predictive y and w: moments in chunks of queries, joint covariance, joint samples. One form for every solver.
+"""p(w(x*), y* | data): what every solver's posterior answers, and what is the same for all of them.
 
-In the engine's units. A solver's *parts* answer for g(x*): cross, prior, means, reductions; the noise is added here. Of a
-sparse Z, moments are at the entries of the queries' own pattern, (entries,) in its order.
+Everything is in standardised units. A solver answers for the surface g(x*): the covariance of g with the data, its mean, and
+what the data take off its prior variance. The base class cuts queries into chunks, adds the noise, and checks memory.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from ..data.features import Features, SparseFeatures, full_pattern
+from ..data.features import Features, full_pattern
+from ..data.inputs import Queries, TrainingRows
 from ..errors import NotPositiveDefinite, SolverUnavailable
+from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import cross
-from ..runtime.memory import within
-from ..runtime.parallel import Executor, slices, worthwhile_threads
-from .sparse_weights import Queries, Reduce, moments_at
+from ..model.weight_prior import CrossCovariance, kernel_matrix
+from ..runtime.parallel import slices, worthwhile_threads
+from ..runtime.session import Session
+from .contract import Capability, capability_error
+from .sparse_weights import Entries, EntryReduction, entry_moments
 
-
-@dataclass(frozen=True)
-class Moments:
-    """Of each query's w: mean (m, d), and as asked variance (m, d), covariance (m, d, d), variances along vectors (m,). At the
-    entries of a sparse pattern: mean and variance (entries,)."""
-
-    mean: np.ndarray
-    var: np.ndarray | None
-    cov: np.ndarray | None
-    along: list[np.ndarray]
-
-    def reshaped(self, shape: tuple[int, int]) -> Moments:
-        """Moments at every entry of a full pattern, as (m, d)."""
-        return replace(self, mean=self.mean.reshape(shape), var=None if self.var is None else self.var.reshape(shape))
+CHUNK_ROWS = 512  # right-hand sides of one chunk at least, if memory allows: enough for BLAS
+CHUNK_BYTES_USUAL = 2**26  # The allocator reuses the same pages from chunk to chunk up to here.
 
 
 @dataclass(frozen=True)
 class MomentRequest:
-    """What is asked for. std: "certified" and "samples" are ways to it, of the sums `along` and, with `weights`, of each one;
-    `own`: of the training rows' own w_i; `dense`: of a sparse Z, all d weights."""
+    """What is asked of a posterior, beside the mean of every weight.
 
-    std: bool | str = False
-    cov: bool = False
-    own: bool = False
-    dense: bool = False
-    weights: bool = True
+    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of sums `along` vectors, each (m, d).
+    Of a sparse Z, moments are at the entries of the queries, unless `all_features` are asked for. `method` is how variances
+    are computed: by default, as upper bounds for many queries ("bound"), or from posterior samples ("samples").
+    """
+
+    variance: bool = False
+    covariance: bool = False
+    all_features: bool = False
+    along: Sequence[Features] = ()
+    method: Literal["default", "bound", "samples"] = "default"
+    mean: bool = True
+
+    def __getitem__(self, queries: slice) -> MomentRequest:
+        """Return the request for some of the queries."""
+        return replace(self, along=[A[queries] for A in self.along])
 
 
 @dataclass(frozen=True)
-class Posterior:
-    """p(w(x*), y* | D) from a solver's parts."""
+class Moments:
+    """Moments of each query's weights: mean and variance (m, d), covariance (m, d, d), variances along vectors (m,) each.
 
-    parts: Any
-    params: Hyperparameters
+    At the entries of sparse queries, mean and variance are (entries,). What was not asked for is None, or empty.
+    """
 
-    def answer(
-        self,
-        x: Any,
-        z: Features,
-        ask: MomentRequest,
-        along: Sequence[Features],
-        executor: Executor,
-        chunk_bytes: int,
-        memory_limit: int,
-    ) -> Moments:
-        """Moments as asked; of a sparse z, at its entries unless all d weights are asked for."""
-        var = bool(ask.std) and ask.weights
-        if ask.std == "certified" and not self.parts.never_below:
+    mean: np.ndarray | None = None
+    variance: np.ndarray | None = None
+    covariance: np.ndarray | None = None
+    along: list[np.ndarray] = field(default_factory=list)
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Moments]) -> Moments:
+        """Return the moments of all queries from those of consecutive chunks."""
+
+        def together(name: str) -> np.ndarray | None:
+            parts = [getattr(piece, name) for piece in pieces]
+            return None if parts[0] is None else np.concatenate(parts)
+
+        along = [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)]
+        return cls(together("mean"), together("variance"), together("covariance"), along)
+
+    def reshaped(self, shape: tuple[int, int]) -> Moments:
+        """Return moments at every entry of a full pattern as (m, d)."""
+        assert self.mean is not None
+        variance = None if self.variance is None else self.variance.reshape(shape)
+        return replace(self, mean=self.mean.reshape(shape), variance=variance)
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What a posterior says of itself in the report of a fit.
+
+    The log marginal likelihood in standardised units and its standard error; jitter, relative to the diagonal; a lower bound
+    of the condition number (NaN where it is not known); how the system was solved and how variances are computed, in words.
+    """
+
+    log_evidence: float
+    standard_error: float = 0.0
+    jitter: float = 0.0
+    condition_number: float = float("nan")
+    solution: str = ""
+    variances: str = "exact"
+
+
+@dataclass(frozen=True)
+class Posterior(abc.ABC):
+    """p(w(x*), y* | data) of a fitted model, from what a solver has conditioned on the data."""
+
+    hyperparameters: Hyperparameters
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+
+    # what a solver implements
+
+    @property
+    @abc.abstractmethod
+    def d(self) -> int:
+        """Return the number of weights."""
+
+    @property
+    @abc.abstractmethod
+    def n_rows(self) -> int:
+        """Return the number of training rows."""
+
+    @property
+    @abc.abstractmethod
+    def diagnostics(self) -> Diagnostics:
+        """Return what the report of a fit says of this posterior."""
+
+    @property
+    @abc.abstractmethod
+    def bytes_per_query(self) -> int:
+        """Return the working memory of one right-hand side of one query."""
+
+    @abc.abstractmethod
+    def joint_bytes(self, m: int) -> int:
+        """Return the memory that the joint covariance of m queries takes."""
+
+    @abc.abstractmethod
+    def draw_bytes(self, m: int, count: int) -> int:
+        """Return the memory that joint draws at m queries take."""
+
+    @abc.abstractmethod
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> Any:
+        """Return the covariance of g(x*) with what is known of the data; slices by queries."""
+
+    @abc.abstractmethod
+    def mean(self, x: Any, cross: Any, session: Session, own: slice | None = None) -> np.ndarray:
+        """Return E[w*], from `cross` where that is there already;  (m, d)."""
+
+    @abc.abstractmethod
+    def reduction(self, cross: Any, request: MomentRequest, session: Session) -> Moments:
+        """Return what the data take off the prior variances and covariances of g, as asked."""
+
+    @abc.abstractmethod
+    def joint_reduction(self, cross: Any, A: Features, session: Session) -> np.ndarray:
+        """Return what they take off the covariance of a_i . g(x_i*) between all queries;  (m, d) -> (m, m)."""
+
+    @abc.abstractmethod
+    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of w at all queries;  (m, d, count)."""
+
+    # what only some can
+
+    @property
+    def training_rows(self) -> TrainingRows | None:
+        """Return the training rows, None where points or functions stand for them."""
+        return None
+
+    def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
+        """Return whether the evidence at other hyperparameters follows from the posterior alone, without further rows."""
+        return self.training_rows is not None
+
+    def entry_mean_and_reduction(
+        self, entries: Entries, reduction: EntryReduction | None, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[w_l(x*)], and what the data take off its variance, at entries of a sparse Z;  (entries,) each."""
+        raise capability_error(type(self), Capability.SPARSE_FEATURES)
+
+    def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
+        """Return what is known of (C^-1)_RR, for that many entries of a sparse Z."""
+        raise capability_error(type(self), Capability.SPARSE_FEATURES)
+
+    def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray | None:
+        """Return upper bounds of Var[g_l(x*)], (m, d), faster for many queries; None where ordinary variances are bounds."""
+        return None
+
+    def sampled_variance(self, x: Any, along: Sequence[Features], session: Session) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as not to be too small."""
+        raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
+
+    def statistics_task(self) -> Any:
+        """Return the task whose sum over further rows `with_statistics` takes."""
+        raise capability_error(type(self), Capability.ADD_ROWS)
+
+    def with_statistics(self, more: Any, session: Session) -> Posterior:
+        """Return the posterior after further rows, of which these are the sums."""
+        raise capability_error(type(self), Capability.ADD_ROWS)
+
+    # the same for all
+
+    def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+        """Return moments of the weights of each query, sigma_w included; what is not asked for is not computed."""
+        sparse = queries.Z.is_sparse
+        if request.method == "bound" and Capability.UPPER_BOUND not in self.capabilities:
             raise SolverUnavailable("deviations of this solver are not bounds: use std=True, or solver='cg' or 'exact'")
-        if ask.std == "samples":
-            if isinstance(z, SparseFeatures) or not hasattr(self.parts, "sampled_variance"):
+        if request.method == "samples":
+            if sparse or Capability.SAMPLED_VARIANCE not in self.capabilities:
                 raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")
-            return self.sampled_moments(x, executor, chunk_bytes, memory_limit, var=var, along=along)
-        if isinstance(z, SparseFeatures) and not ask.cov:
-            queries = Queries(x, full_pattern(z.shape) if ask.dense else z, ask.own)
-            moments = self.moments_at(queries, executor, chunk_bytes, memory_limit, var=var, along=along)
-            return moments.reshaped(z.shape) if ask.dense else moments
-        if ask.std == "certified":
-            return self.certified_moments(x, executor, chunk_bytes, along=along)
-        rows = slice(0, len(x)) if ask.own else None
-        return self.moments(x, executor, chunk_bytes, var=var, cov=ask.cov, along=along, own=rows)
+            return self._sampled_moments(queries, request, session)
+        if sparse and not request.covariance:
+            pattern = full_pattern(queries.Z.shape) if request.all_features else queries.Z
+            found = self._entry_moments(Entries(queries.x, pattern, queries.own), request, session)
+            return found.reshaped(queries.Z.shape) if request.all_features else found
+        if request.method == "bound" and request.variance:
+            return self._bounded_moments(queries, request, session)
+        return self._dense_moments(queries.x, request, session, queries.own)
 
-    def moments(
-        self,
-        x: Any,
-        executor: Executor,
-        chunk_bytes: int = 2**28,
-        *,
-        var: bool = False,
-        cov: bool = False,
-        along: Sequence[Features] = (),
-        own: slice | None = None,
-        mean: bool = True,
-    ) -> Moments:
-        """Moments of w at each query, sigma_w included; what is not asked for is not computed.
+    def _dense_moments(self, x: Any, request: MomentRequest, session: Session, own: bool = False) -> Moments:
+        sides = (self.d if request.variance or request.covariance else 0) + len(request.along)
+        pieces = [self._chunk(x[i], request[i], session, i if own else None) for i in self._chunks(len(x), sides, session)]
+        return Moments.joined(pieces)
 
-        `own` = slice(0, n): the queries are the training rows, asking for their own w_i.
-        """
-        rows = (self.parts.d if var or cov else 0) + len(along)
-        pieces = [
-            self._chunk(x[i], executor, mean, var, cov, [A[i] for A in along], None if own is None else i)
-            for i in self._chunks(len(x), rows, chunk_bytes)
-        ]
-        return Moments(
-            np.concatenate([piece.mean for piece in pieces]),
-            np.concatenate([piece.var for piece in pieces]) if var else None,
-            np.concatenate([piece.cov for piece in pieces]) if cov else None,
-            [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)],
-        )
-
-    def moments_at(
-        self,
-        queries: Queries,
-        executor: Executor,
-        chunk_bytes: int,
-        memory_limit: int,
-        *,
-        var: bool = False,
-        along: Sequence[Features] = (),
-    ) -> Moments:
-        """The same at the entries of a sparse pattern, feature by feature."""
-        parts, x, own = self.parts, queries.x, queries.own
-        mean, reduced = parts.moments_at(queries, var, executor, chunk_bytes, memory_limit)
+    def _entry_moments(self, entries: Entries, request: MomentRequest, session: Session) -> Moments:
+        """Return moments at the entries of a sparse pattern, feature by feature."""
+        x, own = entries.x, entries.own
+        count = entries.pattern.entry_rows.size
+        reduction = self.entry_reduction(count, session) if request.variance else None
+        mean, reduced = self.entry_mean_and_reduction(entries, reduction, session)
         variance = None
-        if var:
+        if request.variance:
             prior, floor = self._prior(x, own)
-            variance = np.maximum(prior[queries.at.entry_rows] - reduced, 0.0) + floor
-        if not along:
-            return Moments(mean, variance, None, [])
-        rows = slice(0, len(x)) if own else None
-        return replace(self.moments(x, executor, chunk_bytes, along=along, own=rows, mean=False), mean=mean, var=variance)
+            variance = np.maximum(prior[entries.pattern.entry_rows] - reduced, 0.0) + floor
+        if not request.along:
+            return Moments(mean, variance)
+        sums = self._dense_moments(x, MomentRequest(along=request.along, mean=False), session, own)
+        return replace(sums, mean=mean, variance=variance)
 
-    def _chunks(self, m: int, rows: int, chunk_bytes: int) -> list[slice]:
-        """Slices of queries with `rows` right-hand sides each: enough for BLAS, few enough for the allocator to reuse the same
-        pages from chunk to chunk."""
-        at_once = min(chunk_bytes // self.parts.bytes_per_row, max(512, 2**26 // self.parts.bytes_per_row))
-        return slices(m, max(1, at_once // max(1, rows)))
+    def _chunks(self, m: int, sides: int, session: Session) -> list[slice]:
+        """Return slices of queries with that many right-hand sides each."""
+        each = self.bytes_per_query
+        at_once = min(session.chunk_bytes // each, max(CHUNK_ROWS, CHUNK_BYTES_USUAL // each))
+        return slices(m, max(1, at_once // max(1, sides)))
 
     def _prior(self, x: Any, own: bool) -> tuple[np.ndarray, float]:
-        """Prior variance of what the data speak of, and what is added after; a training row's own noise is in the former."""
-        sigma_w_var = self.params.sigma_w**2
-        return self.parts.prior(x) + own * sigma_w_var, (not own) * sigma_w_var
+        """Return the prior variance that the data speak of, and what is added after; a row's own noise is in the former."""
+        prior = self.hyperparameters.weight_prior
+        own_variance = prior.sigma_w**2
+        return prior.variance(x) + own * own_variance, (not own) * own_variance
 
-    def certified_moments(
-        self, x: Any, executor: Executor, chunk_bytes: int = 2**28, *, along: Sequence[Features] = ()
-    ) -> Moments:
-        """The same with upper bounds of the weights' variances, by low-rank queries; sums `along` stay exact. A solver whose
-        variances are bounds already gives those."""
-        if not hasattr(self.parts, "variance_bound"):
-            return self.moments(x, executor, chunk_bytes, var=True, along=along)
-        exact = self.moments(x, executor, chunk_bytes, along=along)
-        bound = self.parts.variance_bound(x, executor, chunk_bytes)
-        return replace(exact, var=bound + self.params.sigma_w**2)
+    def _bounded_moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+        """Return upper bounds of the weights' variances; sums along vectors stay exact."""
+        bound = self.upper_bound_variance(queries.x, session)
+        if bound is None:  # ordinary variances are bounds already
+            return self._dense_moments(queries.x, request, session)
+        exact = self._dense_moments(queries.x, replace(request, variance=False), session)
+        return replace(exact, variance=bound + self.hyperparameters.sigma_w**2)
 
-    def _chunk(
-        self, x: Any, executor: Executor, mean: bool, var: bool, cov: bool, along: list[Features], own: slice | None
-    ) -> Moments:
-        parts = self.parts
-        K = parts.cross(x, executor, own) if var or cov or along else None
-        means = parts.means(x, K, executor, own) if mean else np.empty((len(x), 0))
-        if K is None:
-            return Moments(means, None, None, [])
+    def _chunk(self, x: Any, request: MomentRequest, session: Session, own: slice | None) -> Moments:
+        asked = request.variance or request.covariance or bool(request.along)
+        cross = self.cross(x, session, own) if asked else None
+        mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
+        if cross is None:
+            return Moments(mean)
         prior, floor = self._prior(x, own is not None)
-        asked = [A for A in along if A.squared_norms().any()]  # the usual baseline is 0
-        reduced = parts.reductions(K, executor, var=var, cov=cov, along=asked)
+        moving = [A for A in request.along if A.squared_norms().any()]  # the usual baseline is 0
+        reduced = self.reduction(cross, replace(request, along=moving), session)
         variance = covariance = None
-        if cov:
-            covariance = prior[:, None, None] * np.eye(means.shape[1]) - reduced.cov
+        if request.covariance:
+            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - reduced.covariance
             diagonal = np.einsum("ijj->ij", covariance)
             diagonal[...] = np.maximum(diagonal, 0.0) + floor
-        if var:
-            variance = np.maximum(prior[:, None] - reduced.var, 0.0) + floor
+        if request.variance:
+            variance = np.maximum(prior[:, None] - reduced.variance, 0.0) + floor
         less, sums = iter(reduced.along), []
-        for A in along:
+        for A in request.along:
             size = A.squared_norms()
             sums.append(np.maximum(prior * size - next(less), 0.0) + floor * size if size.any() else np.zeros_like(size))
-        return Moments(means, variance, covariance, sums)
+        return Moments(mean, variance, covariance, sums)
 
-    def sampled_moments(
-        self,
-        x: Any,
-        executor: Executor,
-        chunk_bytes: int,
-        memory_limit: int,
-        *,
-        var: bool = False,
-        along: Sequence[Features] = (),
-    ) -> Moments:
-        """The same with variances from paths of the posterior, inflated so that they do not under-report."""
-        within(self.parts.sample_bytes(1, self.parts.sampled_paths), memory_limit, "solving for posterior samples")
-        exact = self.moments(x, executor, chunk_bytes)
-        row = 2 * self.parts.bytes_per_row + 24 * self.parts.sampled_paths * exact.mean.shape[1]
-        rows = slices(len(x), max(1, chunk_bytes // row))
-        pieces = [self.parts.sampled_variance(x[i], [A[i] for A in along], executor) for i in rows]
-        sigma_w_var = self.params.sigma_w**2
+    def _sampled_moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+        """Return variances from paths of the posterior, inflated so that they do not under-report."""
+        paths = self.sampled_paths
+        session.require(self.draw_bytes(1, paths), "solving for posterior samples")
+        x = queries.x
+        exact = self._dense_moments(x, MomentRequest(), session)
+        row = 2 * self.bytes_per_query + 24 * paths * self.d
+        cuts = slices(len(x), max(1, session.chunk_bytes // row))
+        pieces = [self.sampled_variance(x[i], [A[i] for A in request.along], session) for i in cuts]
+        own_variance = self.hyperparameters.sigma_w**2
         sums = [np.concatenate(column) for column in zip(*(piece[1] for piece in pieces), strict=True)]
         return replace(
             exact,
-            var=np.concatenate([piece[0] for piece in pieces]) + sigma_w_var if var else None,
-            along=[s + sigma_w_var * A.squared_norms() for s, A in zip(sums, along, strict=True)],
+            variance=np.concatenate([piece[0] for piece in pieces]) + own_variance if request.variance else None,
+            along=[s + own_variance * A.squared_norms() for s, A in zip(sums, request.along, strict=True)],
         )
 
-    def joint(self, x: Any, A: Features, executor: Executor, memory_limit: int) -> np.ndarray:
-        """Cov of a_i . w(x_i*) + noise between all queries, i.e. of new y where A = Z*;  (m, d) -> (m, m)."""
-        m = len(x)
-        within(self.parts.joint_bytes(m), memory_limit, f"the joint covariance of {m} queries")
-        K = self.parts.cross(x, executor)
-        joint = self.parts.prior_joint(x, A, executor) - self.parts.reduction_joint(K, A, executor)
+    sampled_paths: ClassVar[int] = 0  # Paths that `sampled_variance` takes.
+
+    def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
+        """Return the covariance of new y, noise included, between all queries;  (m, m)."""
+        m, A = len(queries), queries.Z
+        session.require(self.joint_bytes(m), f"the joint covariance of {m} queries")
+        cross = self.cross(queries.x, session)
+        prior = self.hyperparameters.weight_prior.joint(queries.x, A, session)
+        joint = prior - self.joint_reduction(cross, A, session)
         at = np.diag_indices(m)
-        joint[at] = np.maximum(joint[at], 0.0) + self.params.noise(A.squared_norms())
+        joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise(A)
         return joint
 
-    def sample_weights(
-        self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor, memory_limit: int
-    ) -> np.ndarray:
-        """Joint draws of w at all queries;  (m, d, n_samples)."""
-        within(self.parts.sample_bytes(len(x), n_samples), memory_limit, f"sampling {len(x)} queries jointly")
-        return self.parts.sample(x, n_samples, random, executor)
+    def sample_weights(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of w at all queries;  (m, d, count)."""
+        session.require(self.draw_bytes(len(x), count), f"sampling {len(x)} queries jointly")
+        return self.draw(x, count, random, session)
 
-    def sample_y(
-        self,
-        x: Any,
-        A: Features,
-        n_samples: int,
-        random: np.random.RandomState,
-        executor: Executor,
-        memory_limit: int,
-    ) -> np.ndarray:
-        """Joint draws of new y: those of `sample_weights` with the same random state, times A, plus noise;  (m, n_samples)."""
-        W = self.sample_weights(x, n_samples, random, executor, memory_limit)
-        noise = self.params.sigma_y * random.standard_normal((len(x), n_samples))
-        for s in range(n_samples):
-            noise[:, s] += A.row_dots(W[:, :, s])
-        return noise
+    def sample_y(self, queries: Queries, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of new y: those of `sample_weights` with the same random state, times Z, plus noise;  (m, count)."""
+        W = self.sample_weights(queries.x, count, random, session)
+        drawn = self.hyperparameters.likelihood.draw(np.zeros((len(queries), count)), random)
+        for s in range(count):
+            drawn[:, s] += queries.Z.row_dots(W[:, :, s])
+        return drawn
 
 
 @dataclass(frozen=True)
-class Reductions:
-    """What the data take off the prior covariance of each query's g(x*), as asked: of each weight (m, d), the whole
-    (m, d, d), along vectors (m,) each."""
+class KernelPosterior(Posterior):
+    """A posterior whose mean is a sum of kernels: E[w*] = k(x*, X) diag(coefficients) Z over the rows of its `support`.
 
-    var: np.ndarray | None
-    cov: np.ndarray | None
-    along: list[np.ndarray]
+    The support are the training rows, and the coefficients alpha = C^-1 y; or inducing points, with coefficients of their own.
+    """
 
-
-@dataclass(frozen=True)
-class Parts:
-    """Queries come as x, with the executor of the call. `own`: the queries are training rows, these ones, and ask for
-    their own w_i = g(x_i) + e_i."""
-
-    data: Any
-    params: Hyperparameters
-    alpha: np.ndarray
-
-    keeps_rows = True  # `data` are the training rows, not points that stand for them
-    never_below = True  # deviations are exact, or more
+    support: Any
+    coefficients: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.data)
+        return len(self.support)
 
     @property
     def d(self) -> int:
-        """Weights."""
-        return self.data.Z.shape[1]
+        return self.support.Z.shape[1]
 
-    def answers_for(self, params: Hyperparameters) -> bool:
-        """Whether the evidence at these parameters can be had from the parts alone."""
-        return self.keeps_rows
+    @property
+    def n_rows(self) -> int:
+        return len(self.support)
 
-    def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
-        """Cov of g(x*) (or of the row's own w) with g(x_i) as y_i sees it;  (m, n)."""
-        kernel = self.params.kernel
-        K = cross(kernel, kernel.prepare(x), kernel.prepare(self.data.x), executor)
-        if own is not None:
-            K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.params.sigma_w**2
-        return K
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> CrossCovariance:
+        return self.hyperparameters.weight_prior.cross(x, self.support, session, own)
 
-    def prior(self, x: Any) -> np.ndarray:
-        """k(x*, x*);  (m,)."""
-        kernel = self.params.kernel
-        return kernel.diagonal(kernel.prepare(x))
+    def mean(self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None) -> np.ndarray:
+        return (self.cross(x, session, own) if cross is None else cross).weights(self.coefficients, session)
 
-    def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        """E[w*] = K diag(alpha) Z;  (m, n) -> (m, d)."""
-        return self.data.Z.scale_rows(self.alpha).left_multiply(K, executor)
-
-    def means(self, x: Any, K: np.ndarray | None, executor: Executor, own: slice | None = None) -> np.ndarray:
-        """E[w*], with K where it is there already;  (m, d)."""
-        return self.mean(self.cross(x, executor, own) if K is None else K, executor)
-
-    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
-        """What is known of (C^-1)_RR, for that many weights of a sparse Z."""
-        raise NotImplementedError
-
-    def moments_at(
-        self, queries: Queries, var: bool, executor: Executor, chunk_bytes: int, memory_limit: int
+    def entry_mean_and_reduction(
+        self, entries: Entries, reduction: EntryReduction | None, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
-        """E[w_l(x*)], and what the data take off its variance, at the entries of a sparse pattern;  (entries,) x 2."""
-        reduce = self.word_reduce(queries.at.indices[queries.at.span].size, executor, memory_limit) if var else None
-        return moments_at(self, queries, reduce, executor, chunk_bytes)
-
-    def prior_joint(self, x: Any, A: Features, executor: Executor) -> np.ndarray:
-        """k(x_i*, x_j*) <a_i, a_j>;  (m, m)."""
-        kernel = self.params.kernel
-        points = kernel.prepare(x)
-        joint = cross(kernel, points, points, executor, (A, A))
-        joint[np.diag_indices(len(joint))] = kernel.diagonal(points) * A.squared_norms()
-        return joint
+        return entry_moments(self.hyperparameters.weight_prior, self.support, self.coefficients, entries, reduction, session)
 
 
 @dataclass(frozen=True)
@@ -320,15 +357,15 @@ class JointPrior:
     K_query: np.ndarray
 
     @classmethod
-    def of(cls, kernel: Any, x_train: Any, x_query: Any, nugget: float, executor: Executor) -> JointPrior:
+    def of(cls, kernel: Kernel, x_train: Any, x_query: Any, nugget: float, session: Session) -> JointPrior:
         """With `nugget` on the diagonal, and the least jitter that helps: without one, K is singular to rounding."""
         train, query = kernel.prepare(x_train), kernel.prepare(x_query)
         n = len(train)
-        K_query = cross(kernel, query, train, executor)
+        K_query = kernel_matrix(kernel, query, train, session)
         joint = np.empty((n + len(query), n + len(query)))
-        joint[:n, :n] = cross(kernel, train, train, executor)
+        joint[:n, :n] = kernel_matrix(kernel, train, train, session)
         joint[n:, :n] = K_query
-        joint[n:, n:] = cross(kernel, query, query, executor)
+        joint[n:, n:] = kernel_matrix(kernel, query, query, session)
         own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
         (potrf,) = get_lapack_funcs(("potrf",), (joint,))
         lower = np.tril(joint, -1)
@@ -346,6 +383,13 @@ class JointPrior:
         (trmm,) = get_blas_funcs(("trmm",), (self.L,))
         return trmm(1.0, self.L.T, random.standard_normal((d, len(self.L))).T, lower=0, trans_a=1, overwrite_b=1)
 
+    def moved(self, draws: np.ndarray, corrections: np.ndarray, Z: Features, session: Session) -> np.ndarray:
+        """Return prior draws at the queries, moved by Matheron's rule: + k(x*, X) diag(c_s) Z;  (q, d, s), (m, s), in place."""
+        for s, correction in enumerate(corrections.T):
+            draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)
+        return draws
+
 
 def symmetric_part(A: np.ndarray) -> np.ndarray:
+    """Return (A + A^T) / 2 of the last two axes."""
     return 0.5 * (A + np.swapaxes(A, -1, -2))

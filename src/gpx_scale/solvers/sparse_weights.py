@@ -4,7 +4,7 @@
     Var[g_l(x*)]  =  k**  -  b.(C^-1)_RR b,      b = k(x*, X_R) o z_Rl
 
 Both for the features that a query has, which is all that its prediction needs: for m queries, one kernel value for every
-feature that a query and a row share. What a solver knows of (C^-1)_RR it gives as a `Reduce`; conditioning on R and some
+feature that a query and a row share. What a solver knows of (C^-1)_RR it gives as a `EntryReduction`; conditioning on R and some
 others alone never knows too much: it takes less off the variance than all rows would.
 """
 
@@ -19,10 +19,12 @@ from scipy.linalg import solve_triangular
 
 from ..compiled import sparse as sparse_loops
 from ..data.features import SparseFeatures
+from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
-from ..linalg.covariance import Covariance
-from ..model.weight_prior import cross
-from ..runtime.parallel import Executor, slices
+from ..linalg.covariance import TiledCovariance
+from ..model.weight_prior import WeightPrior, kernel_matrix
+from ..runtime.parallel import slices
+from ..runtime.session import Session
 
 AT_ONCE = 32  # features that a worker takes
 WORD_ROWS = 1_024  # that `LocalWords` conditions on at most
@@ -34,7 +36,7 @@ JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than th
 Block = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
 
 
-class Reduce(Protocol):
+class EntryReduction(Protocol):
     """What a solver knows of (C^-1)_RR. `parallel`: it may be called by several workers at once."""
 
     parallel: bool
@@ -44,53 +46,59 @@ class Reduce(Protocol):
 
 
 @dataclass(frozen=True)
-class Queries:
-    """Where, and of which features: x as the kernel takes it, and the pattern. `own`: they are the training rows."""
+class Entries:
+    """Where, and of which features: x as the kernel takes it, and a pattern. `own`: they are the training rows."""
 
     x: Any
-    at: SparseFeatures
+    pattern: SparseFeatures
     own: bool = False
 
 
-def moments_at(
-    parts: Any, queries: Queries, reduce: Reduce | None, executor: Executor, chunk_bytes: int
+def entry_moments(
+    weight_prior: WeightPrior,
+    support: InputRows,
+    coefficients: np.ndarray,
+    entries: Entries,
+    reduction: EntryReduction | None,
+    session: Session,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """E[w_l(x*)], and what the data take off its variance (0 without `reduce`), at every entry of the queries' pattern."""
-    kernel, Z, alpha = parts.params.kernel, parts.data.Z, parts.alpha
+    """Return E[w_l(x*)], and what the data take off its variance (0 without `reduction`), at every entry of the pattern."""
+    kernel, Z = weight_prior.kernel, support.Z
+    assert isinstance(Z, SparseFeatures)
     starts, rows, values = Z.by_feature
-    asked, entry_rows, order = _entries_by_feature(queries.at)
+    asked, entry_rows, order = _entries_by_feature(entries.pattern)
     mean, reduced = np.zeros(order.size), np.zeros(order.size)
-    points, seen = kernel.prepare(parts.data.x), kernel.prepare(queries.x)
+    points, seen = kernel.prepare(support.x), kernel.prepare(entries.x)
     # A kernel function or a given matrix is asked once for all pairs, not again for every word that two rows share.
-    K = None if kernel.input_kind == "vectors" else cross(kernel, seen, points, executor)
+    K = None if kernel.input_kind == "vectors" else kernel_matrix(kernel, seen, points, session)
 
-    def block(l: int, entries: np.ndarray) -> Block:
+    def block(l: int, some: np.ndarray) -> Block:
         R, z = rows[starts[l] : starts[l + 1]], values[starts[l] : starts[l + 1]]
-        Q = entry_rows[entries]
+        Q = entry_rows[some]
         B = kernel.tile(seen[Q], points[R]) if K is None else K[np.ix_(Q, R)]
-        if queries.own:
-            B[Q[:, None] == R] += parts.params.sigma_w**2
+        if entries.own:
+            B[Q[:, None] == R] += weight_prior.sigma_w**2
         B *= z
-        mean[entries] = B @ alpha[R]
+        mean[some] = B @ coefficients[R]
         return R, z, B
 
     def work(jobs: list[tuple[int, np.ndarray]]) -> None:
         blocks = [block(*job) for job in jobs]
-        if reduce is not None:
-            for (_, entries), less in zip(jobs, reduce(blocks), strict=True):
-                reduced[entries] = less
+        if reduction is not None:
+            for (_, some), less in zip(jobs, reduction(blocks), strict=True):
+                reduced[some] = less
 
-    parallel = reduce is None or reduce.parallel
-    at_once = chunk_bytes // (64 * executor.n_jobs)
+    parallel = reduction is None or reduction.parallel
+    at_once = session.chunk_bytes // (64 * session.executor.n_jobs)
     width = np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))  # of a right-hand side in work
     jobs = [
         (l, order[asked[l] : asked[l + 1]][some])
         for l in np.flatnonzero(np.diff(asked) * np.diff(starts))
         for some in slices(asked[l + 1] - asked[l], max(1, at_once // width[l]))
     ]
-    batches = _batches(jobs, [entries.size * width[l] for l, entries in jobs], at_once)
+    batches = _batches(jobs, [some.size * width[l] for l, some in jobs], at_once)
     if parallel:
-        executor.map(work, batches)
+        session.executor.map(work, batches)
     else:
         for batch in batches:
             work(batch)
@@ -119,12 +127,12 @@ def _entries_by_feature(at: SparseFeatures) -> tuple[np.ndarray, np.ndarray, np.
 
 @dataclass(frozen=True)
 class LocalWords:
-    """`Reduce` by conditioning on the rows with the word and on others that tell it from the other words there: r^3/3 flops a
+    """`EntryReduction` by conditioning on the rows with the word and on others that tell it from the other words there: r^3/3 flops a
     word and r^2 a query. On `vader_snippets`, deviations exceed the exact ones by 8% in the median and 28% at most with the
     rows of the word alone, by 5% and 13% with COMPANY.
     """
 
-    covariance: Covariance
+    covariance: TiledCovariance
     parallel = True
 
     def __call__(self, blocks: list[Block]) -> list[np.ndarray]:
@@ -146,15 +154,14 @@ class LocalWords:
     def _conditioned(self, R: np.ndarray, B: np.ndarray) -> np.ndarray:
         """b.(C_RR)^-1 b;  (r,), (c, r) -> (c,)."""
         C = self.covariance
-        Z, points = C.data.Z[R], C.points[R]
-        A = Z.inner_products(Z)
-        C.params.kernel.multiply(points, points, A)
+        rows = C.prepared[R]
+        A = C.weight_prior.tile(rows, rows)
         np.fill_diagonal(A, C.diagonal[R])
         return np.square(solve_triangular(factor(A), B.T, lower=True, check_finite=False)).sum(axis=0)
 
     def _company(self, R: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rows not in R that share most with those of R that count, up to COMPANY in all: any choice is valid."""
-        Z = self.covariance.data.Z
+        Z = self.covariance.rows.Z
         assert isinstance(Z, SparseFeatures)
         some = np.sort(np.argsort(-weights, kind="stable")[:COUNTED])
         rows, score = Z[R[some]], np.zeros(len(Z))
@@ -169,7 +176,7 @@ class LocalWords:
 
 @dataclass(frozen=True)
 class InverseWords:
-    """`Reduce` by the lower triangle of C^-1 itself, less its rounding: times `safe`;  r^2 flops a query."""
+    """`EntryReduction` by the lower triangle of C^-1 itself, less its rounding: times `safe`;  r^2 flops a query."""
 
     inverse: np.ndarray
     safe: float
@@ -185,7 +192,7 @@ class InverseWords:
 
 @dataclass(frozen=True)
 class SolvedWords:
-    """`Reduce` by a solver's own way for whole rows: `quadratic` (c, n) -> (c,);  n^2 flops a query."""
+    """`EntryReduction` by a solver's own way for whole rows: `quadratic` (c, n) -> (c,);  n^2 flops a query."""
 
     n: int
     quadratic: Callable[[np.ndarray], np.ndarray]

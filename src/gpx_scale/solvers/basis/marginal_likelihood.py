@@ -13,7 +13,7 @@ from scipy.linalg import get_lapack_funcs
 
 from ...errors import NotPositiveDefinite, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor
+from ...runtime.session import Session
 from .laplacian_basis import LaplacianBasis
 from .sufficient_statistics import BasisStatistics, Nodes
 
@@ -64,8 +64,8 @@ class Ratio:
 class BasisLikelihood:
     """The model at given parameters: B and its factor, v, and the value of the evidence;  M^3/3 flops."""
 
-    def __init__(self, space: Space, params: Hyperparameters, executor: Executor) -> None:
-        self.space, self.params, self._executor = space, params, executor
+    def __init__(self, space: Space, params: Hyperparameters, session: Session) -> None:
+        self.space, self.params, self._session = space, params, session
         self._ratio = Ratio.of(space.box, space.mean_square, params)
         weights, self._slopes = space.nodes.at(self._ratio.value)
         found = space.sums.at(weights)
@@ -83,7 +83,7 @@ class BasisLikelihood:
             rows, cols, pair = at
             self.B[cols, rows] = scale * gram(space.box, found.cosines[pair])
 
-        executor.map(fill, blocks(d, len(s)))
+        session.executor.map(fill, blocks(d, len(s)))
         self.B[np.diag_indices(self.c.size)] += 1.0
         potrf, potrs = get_lapack_funcs(("potrf", "potrs"), (self.B,))
         self.B, info = potrf(self.B, lower=1, overwrite_a=1, clean=0)
@@ -142,7 +142,7 @@ class BasisLikelihood:
             weighed *= below if rows == cols else 2.0
             return float(np.einsum("ij,ij->", weighed, gram(self.space.box, moved.cosines[pair])))
 
-        traced = sum(self._executor.map(one, blocks(moved.b.shape[0], q)))
+        traced = sum(self._session.executor.map(one, blocks(moved.b.shape[0], q)))
         along_c = self._precision * (self.root_s * moved.b).ravel() @ self.v
         return -0.5 * (moved.plain[0] + traced + self._precision * moved.plain[1] - 2.0 * along_c)
 

@@ -1,4 +1,4 @@
-"""The posterior of a basis of functions."""
+"""The posterior of a basis of functions: coefficients v of all functions, and their covariance B^-1."""
 
 from __future__ import annotations
 
@@ -9,142 +9,148 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
-from ...data.features import DenseFeatures, Features
+from ...data.features import Features
 from ...errors import InputError
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor, slices, worthwhile_threads
-from ..posterior import Parts, Reductions, symmetric_part
+from ...runtime.parallel import slices, worthwhile_threads
+from ...runtime.session import Session, serial_session
+from ..contract import Capability
+from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, symmetric_part
+from ..sparse_weights import Entries, EntryReduction
 from .marginal_likelihood import BasisLikelihood, Ratio, Space, blocks
 from .sufficient_statistics import AddUp, BasisStatistics, Nodes
 
 
 @dataclass(frozen=True)
-class BasisParts(Parts):
-    """What the posterior asks; alpha is v (M,), and `data` the space."""
+class BasisPosterior(Posterior):
+    """The posterior from functions and sums over rows (`statistics`), coefficients v (M,), and B^-1 (M, M)."""
 
+    statistics: Space
+    coefficients: np.ndarray
     inverse: np.ndarray
-    evidence: float
-    condition: float
-    left: tuple[float, float]
+    log_evidence: float
+    condition_number: float
+    remainder_shares: tuple[float, float]  # of the prior variance at the rows, that the functions leave: mean, and most
 
-    keeps_rows = False
-    never_below = False
-    evidence_deviation = 0.0
-    jitter = 0.0
+    capabilities = frozenset({Capability.STREAM, Capability.ADD_ROWS})
 
     @classmethod
-    def of(cls, space: Space, params: Hyperparameters, x: np.ndarray, executor: Executor) -> BasisParts:
-        found = BasisLikelihood(space, params, executor)
+    def of(cls, space: Space, hyperparameters: Hyperparameters, x: np.ndarray, session: Session) -> BasisPosterior:
+        found = BasisLikelihood(space, hyperparameters, session)
         inverse = found.inverted()
         for rows in slices(len(inverse), 512):
             inverse[rows, rows] = np.tril(inverse[rows, rows]) + np.tril(inverse[rows, rows], -1).T
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
-        parts = cls(space, params, found.v, inverse.T, found.value, found.condition, (0.0, 0.0))
-        left = parts.remainder(x) / parts.prior(x)
-        return replace(parts, left=(float(left.mean()), float(left.max())))
+        known = hyperparameters, space, found.v, inverse.T, found.value, found.condition
+        made = cls(*known, (0.0, 0.0))
+        shares = made.remainder(x) / hyperparameters.weight_prior.variance(x)
+        return replace(made, remainder_shares=(float(shares.mean()), float(shares.max())))
+
+    def __len__(self) -> int:
+        return self.statistics.size
 
     @property
     def d(self) -> int:
-        return self.data.sums.b.shape[1]
-
-    def __len__(self) -> int:
-        return self.data.size
+        return self.statistics.sums.b.shape[1]
 
     @property
-    def solution(self) -> str:
-        box = self.data.box
+    def n_rows(self) -> int:
+        return self.statistics.sums.rows
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        box, (mean, most) = self.statistics.box, self.remainder_shares
         lengths = ", ".join(f"{half / length:.1f}" for half, length in zip(box.half, box.longest, strict=True))
-        return f"{len(box)} functions for each of {self.d} weights, on a box of half-width {lengths} length scales"
-
-    @property
-    def variances(self) -> str:
-        mean, most = self.left
-        return (
+        solution = f"{len(box)} functions for each of {self.d} weights, on a box of half-width {lengths} length scales"
+        variances = (
             f"of the basis, and {mean:.1e} of the prior variance that it leaves at the rows (at most {most:.1e}); not bounds"
         )
+        return Diagnostics(self.log_evidence, condition_number=self.condition_number, solution=solution, variances=variances)
 
     @cached_property
-    def root_s(self) -> np.ndarray:
-        return np.sqrt(self.params.kernel.spectral_density(self.data.box.omega)[0])
+    def _root_density(self) -> np.ndarray:
+        return np.sqrt(self.hyperparameters.kernel.spectral_density(self.statistics.box.omega)[0])
 
-    def cross(self, x: Any, executor: Executor, own: slice | None = None) -> np.ndarray:
-        """s^1/2 phi(x*);  (m, q)."""
-        box, x = self.data.box, self.params.kernel.vectors(x)
-        parts = executor.map(lambda rows: box.functions(box.angles(x[rows])), slices(len(x), 512))
-        return np.concatenate(parts) * self.root_s if parts else np.empty((0, len(box)))
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> np.ndarray:
+        """Return s^1/2 phi(x*);  (m, q)."""
+        box, x = self.statistics.box, self.hyperparameters.kernel.vectors(x)
+        parts = session.executor.map(lambda rows: box.functions(box.angles(x[rows])), slices(len(x), 512))
+        return np.concatenate(parts) * self._root_density if parts else np.empty((0, len(box)))
 
     def remainder(self, x: Any) -> np.ndarray:
-        """k(x*, x*) less what the functions have of it;  (m,)."""
-        box = self.data.box
-        known = np.square(box.functions(box.angles(self.params.kernel.vectors(x))) * self.root_s).sum(axis=1)
-        return np.maximum(self.prior(x) - known, 0.0)
+        """Return k(x*, x*) less what the functions have of it;  (m,)."""
+        box = self.statistics.box
+        vectors = self.hyperparameters.kernel.vectors(x)
+        known = np.square(box.functions(box.angles(vectors)) * self._root_density).sum(axis=1)
+        return np.maximum(self.hyperparameters.weight_prior.variance(x) - known, 0.0)
 
-    def mean(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        return executor.matmul(K, np.ascontiguousarray(self.alpha.reshape(self.d, -1).T))
+    def mean(self, x: Any, cross: np.ndarray | None, session: Session, own: slice | None = None) -> np.ndarray:
+        phi = self.cross(x, session) if cross is None else cross
+        return session.executor.matmul(phi, np.ascontiguousarray(self.coefficients.reshape(self.d, -1).T))
 
     @property
-    def bytes_per_row(self) -> int:
+    def bytes_per_query(self) -> int:
         return 2 * 8 * len(self)
 
-    def _spread(self, K: np.ndarray, A: Features) -> np.ndarray:
-        """phi* x a of each query;  (m, q), (m, d) -> (m, M)."""
-        a = A.array if isinstance(A, DenseFeatures) else A.matrix.toarray()  # type: ignore[attr-defined]
-        return (a[:, :, None] * K[:, None, :]).reshape(len(K), -1)
+    def _with_features(self, phi: np.ndarray, A: Features) -> np.ndarray:
+        """Return phi* x a of each query;  (m, q), (m, d) -> (m, M)."""
+        return (A.to_dense()[:, :, None] * phi[:, None, :]).reshape(len(phi), -1)
 
-    def reductions(
-        self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
-    ) -> Reductions:
-        """phi.phi I - (phi x I)^T B^-1 (phi x I), its diagonal, and along vectors;  (m, q) -> (m, d, d), (m, d), (m,) each."""
-        q, d = K.shape[1], self.d
-        own, each, full = np.square(K).sum(axis=1), None, None
-        if cov:
-            full = np.empty((len(K), d, d))
+    def reduction(self, cross: np.ndarray, request: MomentRequest, session: Session) -> Moments:
+        """Return phi.phi I - (phi x I)^T B^-1 (phi x I), its diagonal, and along vectors;  (m, d, d), (m, d), (m,) each."""
+        phi, q, d = cross, cross.shape[1], self.d
+        own, each, full = np.square(phi).sum(axis=1), None, None
+        if request.covariance:
+            full = np.empty((len(phi), d, d))
 
             def pair(at: tuple[slice, slice, int]) -> None:
                 rows, cols, _ = at
-                taken = np.einsum("ij,ij->i", K @ self.inverse[rows, cols], K)
+                taken = np.einsum("ij,ij->i", phi @ self.inverse[rows, cols], phi)
                 full[:, rows.start // q, cols.start // q] = full[:, cols.start // q, rows.start // q] = -taken
 
-            executor.map(pair, blocks(d, q))
+            session.executor.map(pair, blocks(d, q))
             full += own[:, None, None] * np.eye(d)
-            each = np.einsum("ijj->ij", full) if var else None
-        elif var:
+            each = np.einsum("ijj->ij", full) if request.variance else None
+        elif request.variance:
 
             def one(l: int) -> np.ndarray:
                 rows = slice(l * q, l * q + q)
-                return own - np.einsum("ij,ij->i", K @ self.inverse[rows, rows], K)
+                return own - np.einsum("ij,ij->i", phi @ self.inverse[rows, rows], phi)
 
-            each = np.column_stack(executor.map(one, range(d)))
-        return Reductions(each, full, [self._along(K, A, own, executor) for A in along])
+            each = np.column_stack(session.executor.map(one, range(d)))
+        return Moments(None, each, full, [self._along(phi, A, own, session) for A in request.along])
 
-    def _along(self, K: np.ndarray, A: Features, own: np.ndarray, executor: Executor) -> np.ndarray:
-        wide = self._spread(K, A)
-        return own * A.squared_norms() - np.einsum("ij,ij->i", executor.matmul(wide, self.inverse), wide)
+    def _along(self, phi: np.ndarray, A: Features, own: np.ndarray, session: Session) -> np.ndarray:
+        wide = self._with_features(phi, A)
+        known = session.executor.matmul(wide, self.inverse)
+        return own * A.squared_norms() - np.einsum("ij,ij->i", known, wide)
 
-    def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
-        wide = self._spread(K, A)
-        known = wide - executor.matmul(wide, self.inverse)
-        return symmetric_part(executor.matmul(known, wide.T))
+    def joint_reduction(self, cross: np.ndarray, A: Features, session: Session) -> np.ndarray:
+        wide = self._with_features(cross, A)
+        known = wide - session.executor.matmul(wide, self.inverse)
+        return symmetric_part(session.executor.matmul(known, wide.T))
 
-    def moments_at(self, *args: Any) -> Any:
+    def entry_mean_and_reduction(
+        self, entries: Entries, reduction: EntryReduction | None, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("a model of basis functions has a dense Z: give Z as an array")
 
-    def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
-        """Joint draws of w at all queries, what the functions leave of k drawn for each by itself;  -> (m, d, n_samples)."""
-        K, q = self.cross(x, executor), len(self.data.box)
+    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of w at all queries, what the functions leave of k drawn for each by itself;  (m, d, count)."""
+        phi, q = self.cross(x, session), len(self.statistics.box)
         (trtrs,) = get_lapack_funcs(("trtrs",), (self.inverse,))
-        e = random.standard_normal((len(self), n_samples))
-        drawn = self.alpha[:, None] + trtrs(self._root, e, lower=1, trans=1)[0]
-        draws = np.empty((len(K), self.d, n_samples))
+        e = random.standard_normal((len(self), count))
+        drawn = self.coefficients[:, None] + trtrs(self._root, e, lower=1, trans=1)[0]
+        draws = np.empty((len(phi), self.d, count))
         for l in range(self.d):
-            draws[:, l] = executor.matmul(K, drawn[l * q : l * q + q])
-        left = np.sqrt(self.remainder(x) + self.params.sigma_w**2)
+            draws[:, l] = session.executor.matmul(phi, drawn[l * q : l * q + q])
+        left = np.sqrt(self.remainder(x) + self.hyperparameters.sigma_w**2)
         return draws + left[:, None, None] * random.standard_normal(draws.shape)
 
     @cached_property
     def _root(self) -> np.ndarray:
-        with Executor(1) as executor, worthwhile_threads(len(self)):
-            return BasisLikelihood(self.data, self.params, executor).B
+        with worthwhile_threads(len(self)):
+            return BasisLikelihood(self.statistics, self.hyperparameters, serial_session()).B
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_root"}  # M^2 numbers to be had again
@@ -152,34 +158,32 @@ class BasisParts(Parts):
     def joint_bytes(self, m: int) -> int:
         return 8 * (4 * m * len(self) + 4 * m * m)
 
-    def sample_bytes(self, m: int, n_samples: int) -> int:
-        return 8 * (2 * len(self) ** 2 + m * len(self.data.box) + (3 * m * self.d + 2 * len(self)) * n_samples)
+    def draw_bytes(self, m: int, count: int) -> int:
+        box = self.statistics.box
+        return 8 * (2 * len(self) ** 2 + m * len(box) + (3 * m * self.d + 2 * len(self)) * count)
 
     # more rows
 
-    @property
-    def rows(self) -> int:
-        return self.data.sums.rows
+    def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
+        return self.statistics.covers(hyperparameters)
 
-    def answers_for(self, params: Hyperparameters) -> bool:
-        return self.data.covers(params)
-
-    @property
-    def task(self) -> AddUp:
-        """What is asked of more rows, at these very parameters."""
-        return AddUp(self.data.box, self._node, within=True)
+    def statistics_task(self) -> AddUp:
+        """Return what is asked of more rows, at these very hyperparameters."""
+        return AddUp(self.statistics.box, self._node, within=True)
 
     @property
     def _node(self) -> Nodes:
-        rho = Ratio.of(self.data.box, self.data.mean_square, self.params).value
-        return Nodes.around(rho, self.data.nodes.largest, self.data.sums.rows, spread=0.0)
+        space = self.statistics
+        rho = Ratio.of(space.box, space.mean_square, self.hyperparameters).value
+        return Nodes.around(rho, space.nodes.largest, space.sums.rows, spread=0.0)
 
-    def with_more(self, sums: BasisStatistics, executor: Executor) -> BasisParts:
-        """The same after more rows, of which these are the sums."""
-        weights, _ = self.data.nodes.at(self._node.rho[0])
-        now = self.data.sums.at(weights)
+    def with_statistics(self, more: BasisStatistics, session: Session) -> BasisPosterior:
+        space = self.statistics
+        weights, _ = space.nodes.at(self._node.rho[0])
+        now = space.sums.at(weights)
         total = BasisStatistics(now.rows, now.cosines[None], now.b[None], now.plain[None])
-        total += sums
+        total += more
         with worthwhile_threads(len(self)):
-            space = replace(self.data, nodes=self._node, sums=total)
-            return replace(BasisParts.of(space, self.params, self.data.box.centre[None], executor), left=self.left)
+            space = replace(space, nodes=self._node, sums=total)
+            made = BasisPosterior.of(space, self.hyperparameters, space.box.centre[None], session)
+        return replace(made, remainder_shares=self.remainder_shares)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from ...data.features import Features, SparseFeatures
+from ...data.features import Features
 from ...data.inputs import TrainingRows
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor, slices
+from ...runtime.parallel import slices
+from ...runtime.session import Session
 
 FEATURES = 512  # frequencies of one path
 CONFIDENCE = 0.99  # that the deviation of one query from samples is not below the exact one
@@ -37,41 +38,41 @@ class PriorPath:
             components.append((frequencies, amplitudes.astype(np.float32)))
         return cls(components)
 
-    def __call__(self, x: Any, executor: Executor) -> np.ndarray:
+    def __call__(self, x: Any, session: Session) -> np.ndarray:
         """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
             waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
             return sum(wave @ amplitudes for wave, amplitudes in waves)
 
-        return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
+        return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
 
-    def along(self, x: Any, Z: Features, executor: Executor) -> np.ndarray:
+    def along(self, x: Any, Z: Features, session: Session) -> np.ndarray:
         """z_i . g(x_i), through (Z a^T), so that a sparse Z stays sparse;  (n, p), (n, d) -> (n,)."""
 
         def one(rows: slice) -> np.ndarray:
             waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
             return sum(np.einsum("ij,ij->i", wave, Z[rows].right_multiply(amplitudes.T)) for wave, amplitudes in waves)
 
-        return np.concatenate(executor.map(one, slices(len(x), 1024))).astype(float)
+        return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
 
     @staticmethod
     def _waves(x: Any, frequencies: np.ndarray) -> np.ndarray:
         """Cosines, then sines;  (n, p), (F, p) -> (n, 2 F)."""
-        phase = x.right_multiply(frequencies.T) if isinstance(x, SparseFeatures) else x @ frequencies.T
+        phase = x.right_multiply(frequencies.T) if isinstance(x, Features) else x @ frequencies.T
         phase = phase.astype(np.float32)  # sines of float32 are five times faster
         return np.hstack([np.cos(phase), np.sin(phase)])
 
 
 def prior_paths(
-    data: TrainingRows, params: Hyperparameters, randoms: list[np.random.RandomState], executor: Executor
+    data: TrainingRows, params: Hyperparameters, randoms: list[np.random.RandomState], session: Session
 ) -> tuple[list[PriorPath], np.ndarray]:
     """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
-    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z.squared_norms()))
+    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
         path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)
-        seen[:, s] = path.along(x, data.Z, executor) + noise * random.standard_normal(len(data))
+        seen[:, s] = path.along(x, data.Z, session) + noise * random.standard_normal(len(data))
         paths.append(path)
     return paths, seen
 

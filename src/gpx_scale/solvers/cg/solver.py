@@ -13,25 +13,31 @@ A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...data.features import DenseFeatures
 from ...data.inputs import TrainingRows
+from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotConverged
 from ...linalg.conjugate_gradients import ITERATIONS, Solution, log_quadrature, solve
 from ...linalg.covariance import COLUMNS, Covariance
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
-from ...linalg.sparse_covariance import Pairs, covariances
+from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.journal import Journal
-from ...runtime.parallel import Executor, slices
-from ..contract import Evidence
-from ..neighborhood import SHARED, LocalVariance
-from ..posterior import symmetric_part
+from ...optimize.objective import Optimum
+from ...optimize.search import Search
+from ...runtime.memory import within
+from ...runtime.parallel import slices
+from ...runtime.session import Session
+from ..contract import CG_ROWS, EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
+from ..exact.solver import SUBSET_TOLERANCE_NATS_PER_ROW, ExactSolver
+from ..neighborhood import LocalVariance
+from ..posterior import Posterior, symmetric_part
 from .pathwise_sampling import PriorPath, prior_paths
-from .posterior import PATH_SHARE, PATHS, CgParts, PathBank
+from .planning import DENSE, TRIAL_RANK_DIVISOR, CGSettings, expected_work, plan_conjugate_gradients, usual_rank
+from .posterior import PATH_SHARE, PATHS, CGPosterior, PathBank
 from .variance_calibration import CalibrationRows
 
 PROBES = 15  # and y: up to 16 columns, a product costs the same
@@ -44,51 +50,110 @@ PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's 
 APART = 1e-8  # of the largest, the least mean of y^2 / C_ii over a quarter of the rows that a solve is held to
 INFORMATION_SHARE = 1e-2
 TRIAL, WORTH = 1e-2, 25  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
-LESS = 4  # share of the pivots that Jacobi's preconditioner is compared with; all of them where it fails
-PAIR_NS, PIVOT_NS, BUILD_NS = 1.1, 3.5, 0.06  # of two cores: a pair times 16 columns, a pivot's row likewise, one of P's n r^2
+PIVOT_NS, BUILD_NS = 3.5, 0.06  # of two cores: a row of a pivot times 16 columns, one of the n r^2 flops that build P
+MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
 
-class CGSolver:
+class CGSolver(Solver):
     """Evidence and posterior by products with C alone; keeps pivots, probes and the last alpha between calls."""
 
-    def __init__(
-        self,
-        rank: int,
-        form: str,
-        dtype: Any,
-        executor: Executor,
-        random: np.random.RandomState,
-        journal: Journal,
-        shared: int = SHARED,
-        try_jacobi: bool = False,
-        allow: Any = lambda count: None,
-    ) -> None:
-        self.rank, self.form, self.dtype, self.shared = rank, form, dtype, shared
-        self._executor, self._random, self._journal = executor, random, journal
-        self._try_jacobi, self._allow = try_jacobi, allow
+    name = "cg"
+    keeps_rows = True
+    uses_pairs = True
+    capabilities = CGPosterior.capabilities
+
+    def __init__(self, plan: Plan, settings: CGSettings, session: Session) -> None:
+        self._plan, self.settings, self._session = plan, settings, session
+        self._try_jacobi = settings.try_jacobi
         self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
         self._draws: tuple[np.ndarray, np.ndarray] | None = None
         self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
-    def _covariance(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
+    # planning
+
+    @classmethod
+    def reason_to_prefer(cls, problem: Problem) -> str | None:
+        dense = problem.pair_density is None or problem.pair_density >= DENSE
+        if problem.stream or (problem.n > CG_ROWS and dense):
+            return None
+        if problem.n <= EXACT_ROWS:
+            return f"n <= {EXACT_ROWS}, but {problem.refusal}"
+        return f"n > {EXACT_ROWS}: conjugate gradients, a product at a time"
+
+    @classmethod
+    def plan(cls, problem: Problem, reason: str) -> Plan:
+        return plan_conjugate_gradients(problem, reason)
+
+    @classmethod
+    def gives_way(cls, problem: Problem) -> bool:
+        """Return whether the rank was left to the planner: one that was asked for is this solver's alone."""
+        return problem.options.rank is None
+
+    @classmethod
+    def work(cls, plan: Plan) -> float:
+        return expected_work(plan)
+
+    @classmethod
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> CGSolver:
+        return cls(plan, plan.settings, setup.session)
+
+    # search
+
+    def search(self, search: Search) -> Optimum:
+        """Return the optimum of all rows by Newton's method on gradients, from the exact optimum of a subset."""
+        if search.warm:
+            return search.gradient_newton(self.evaluate)
+        optimum = self._subset_optimum(search)
+        if self._plan.subset == self._plan.n or self._session.journal.stopped:
+            return optimum
+        return search.starting_at(optimum.hyperparameters).gradient_newton(self.evaluate)
+
+    def _subset_optimum(self, search: Search) -> Optimum:
+        """Return the exact optimum of a subset; of many rows, the iterative one of a larger subset after it.
+
+        Its evidence, and with it the leave-one-out residuals, is of another solver or of other rows than the fit, and is left
+        out.
+        """
+        plan, session = self._plan, self._session
+        if plan.subset == plan.n:
+            return replace(search.maximise(ExactSolver(plan.n, np.float64, session).evaluate), evidence=None)
+        order, rows = session.random.permutation(plan.n), search.rows.load()
+        some = search.on(MemoryRows(rows[np.sort(order[: plan.subset])]))
+        exact = ExactSolver(plan.subset, np.float64, session)
+        found = some.maximise(exact.evaluate, phase=f"{plan.subset} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+        if plan.n >= MANY_ROWS and not session.journal.stopped:
+            m = int(np.sqrt(plan.subset * plan.n))
+            larger = CGSolver(plan, replace(self.settings, rank=min(self.settings.rank, usual_rank(m))), session)
+            on = search.on(MemoryRows(rows[np.sort(order[:m])])).starting_at(found.hyperparameters)
+            found = on.gradient_newton(larger.evaluate, phase=f"{m} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+        return replace(found, evidence=None)
+
+    def _allow(self, count: int) -> None:
+        """More pairs than were predicted are refused before they are listed."""
+        what = f"a sparse C of {count:,} pairs"
+        within(count * PAIR_BYTES, self._plan.memory_limit, what, "rarer features (a lower max_df)")
+
+    # evaluations
+
+    def _covariances(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
         """C for many products, and C in float64 for residuals."""
-        if self.form == "pairs" and self._pairs is None:
-            with self._journal.phase("pairs"):
-                self._pairs = Pairs.of(data, self._executor, self._allow)
-        return covariances(data, params, self._executor, self.form, self.dtype, self._pairs)
+        if self.settings.form == "pairs" and self._pairs is None:
+            with self._session.journal.phase("pairs"):
+                self._pairs = Pairs.of(data, params.kernel, self._session, self._allow)
+        return covariances(data, params, self._session, self.settings.form, self._plan.dtype, self._pairs)
 
     def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRankPreconditioner:
         """P with the pivots of this fit, which the first call chooses."""
-        residual = self.form == "pairs"
+        bounds = self.settings.form != "pairs"
         if self._pivots is None:
-            with self._journal.phase("preconditioner"):
+            with self._session.journal.phase("preconditioner"):
                 self._pivots = self._choose_pivots(C, precise, y)
-            self._journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
-        P = LowRankPreconditioner.of(C, self._pivots, residual)
+            self._session.journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
+        P = LowRankPreconditioner.of(C, self._pivots, bounds)
         if self._draws is None:
-            draw = self._signs if residual else self._random.standard_normal
+            draw = self._session.random.standard_normal if bounds else self._signs
             self._draws = draw((P.rank, PROBES)), draw((len(y), PROBES))
         return P
 
@@ -98,16 +163,16 @@ class CGSolver:
         none, without = np.empty(0, int), ITERATIONS
         if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
             return none
-        rank = self.rank if without == ITERATIONS else -(-self.rank // LESS)
-        pivots = choose_pivots(C, rank, self._random, below_noise=0.5)
+        rank = self.settings.rank if without == ITERATIONS else -(-self.settings.rank // TRIAL_RANK_DIVISOR)
+        pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
         if without == ITERATIONS:  # nothing to compare with
             return pivots
-        n, r, product = len(y), pivots.size, len(C.pairs) * PAIR_NS  # type: ignore[attr-defined]
+        n, r, product = len(y), pivots.size, C.product_cost
         each = iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS
         return pivots if each < without * product else none
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
-        return np.where(self._random.uniform(size=shape) < 0.5, -1.0, 1.0)
+        return np.where(self._session.random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
     def _with_fewer_pivots_if_that_will_do(self, work: Callable[[], Any]) -> Any:
         """With all of them, from now on, where it will not."""
@@ -120,17 +185,19 @@ class CGSolver:
             return work()
 
     def evaluate(
-        self, data: TrainingRows, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
     ) -> Evidence:
-        """log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
-        return self._with_fewer_pivots_if_that_will_do(lambda: self._evaluate(data, params, gradient, information))
+        """Return log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
+        data = rows.load()
+        return self._with_fewer_pivots_if_that_will_do(lambda: self._evaluate(data, hyperparameters, gradient, information))
 
-    def condition(self, data: TrainingRows, params: Hyperparameters) -> CgParts:
-        """alpha to PREDICTION nats, the evidence, and paths of the posterior, in one solve."""
-        return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, params))
+    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> CGPosterior:
+        """Return alpha to PREDICTION nats, the evidence, and paths of the posterior, from one solve."""
+        data = rows.load()
+        return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, hyperparameters))
 
     def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
-        C, precise = self._covariance(data, params)
+        C, precise = self._covariances(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
         probes = P.draw(*self._draws)
@@ -142,7 +209,7 @@ class CGSolver:
             np.column_stack([data.y, probes]),
             np.concatenate([[TRAINING * len(data)], 0.5 * PROBE_SHARE * energy]),
             precise=precise,
-            tell=self._journal.iterated,
+            tell=self._session.journal.iterated,
         )
         alpha = self._last = found.X[:, 0].copy()
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
@@ -150,17 +217,17 @@ class CGSolver:
         if gradient:
             U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
             V = np.column_stack([alpha, halves])
-            slope = 0.5 * C.contract_pairs(U, V)
-            if not P.residual:
+            slope = 0.5 * C.contract(U, V)
+            if P.bounds_from_below:
                 if self._share is None:
                     self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
-                slope += 0.5 * self._share * (P.contract_pairs(halves) / PROBES - P.trace_of_derivative())
+                slope += 0.5 * self._share * (P.contract(halves) / PROBES - P.trace_gradient())
         if information:
             try:
                 metric = self._information(C, P, alpha)
             except NotConverged:  # float32 has no more to give
                 metric = self._information(precise, P, alpha)
-        return Evidence(value, slope, alpha, len(data), information=metric, deviation=deviation)
+        return Evidence(value, slope, len(data), alpha, information=metric, standard_error=deviation)
 
     def _information(self, C: Covariance, P: LowRankPreconditioner, alpha: np.ndarray) -> np.ndarray:
         """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).
@@ -173,23 +240,23 @@ class CGSolver:
             return np.zeros((U.shape[1], U.shape[1]))
         right = U[:, moving]
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
-        nats, tell = INFORMATION_SHARE * energy, self._journal.iterated
+        nats, tell = INFORMATION_SHARE * energy, self._session.journal.iterated
         X = np.hstack([solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)])
         metric = np.zeros((U.shape[1], U.shape[1]))
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
 
-    def _condition(self, data: TrainingRows, params: Hyperparameters) -> CgParts:
-        C, precise = self._covariance(data, params)
+    def _condition(self, data: TrainingRows, params: Hyperparameters) -> CGPosterior:
+        C, precise = self._covariances(data, params)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
         probes = P.draw(*self._draws)
-        seed = int(self._random.randint(2**31))
+        seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if params.kernel.input_kind == "vectors" and isinstance(data.Z, DenseFeatures):  # of a sparse Z, when asked for
-            paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._executor)
-        pilots = CalibrationRows.draw(data, params, self._random)
+        if params.kernel.input_kind == "vectors" and not data.Z.is_sparse:  # of a sparse Z, when asked for
+            paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._session)
+        pilots = CalibrationRows.draw(data, params, self._session.random)
         B = np.column_stack([data.y, probes, pilots.right_hand_sides(C), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
@@ -203,27 +270,29 @@ class CGSolver:
         start = np.zeros_like(B)
         if self._last is not None:
             start[:, 0] = self._last
-        found = solve(C, P, B, nats, start=start, precise=precise, tell=self._journal.iterated)
+        found = solve(C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated)
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         asked = slice(1 + PROBES, 1 + PROBES + len(pilots))
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
-        shared = np.concatenate([P.pivots, self._random.permutation(rest)])[: max(self.shared, 0 if P.residual else P.rank)]
+        shared = np.concatenate([P.pivots, self._session.random.permutation(rest)])[
+            : max(self.settings.shared, P.rank if P.bounds_from_below else 0)
+        ]
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
-        near = LocalVariance.of(data, params, shared, self._executor)
-        return CgParts(
-            data,
+        near = LocalVariance.of(data, params, shared, self._session)
+        return CGPosterior(
             params,
-            alpha=found.X[:, 0].copy(),
+            data,
+            found.X[:, 0].copy(),
             pivots=P.pivots,
-            form=self.form,
-            dtype=self.dtype,
-            evidence=value,
-            evidence_deviation=deviation,
+            form=self.settings.form,
+            dtype=self._plan.dtype,
+            log_evidence=value,
+            standard_error=deviation,
             solution=_summary(found),
-            near=near,
-            pilots=pilots.asked,
-            excess=pilots.excess(near, found.quadratic[asked], self._executor),
+            local_variance=near,
+            checked=pilots.asked,
+            excess=pilots.excess(near, found.quadratic[asked], self._session),
             bank=PathBank(paths, found.X[:, asked.stop :].copy()),
             seed=seed,
             pair_count=count,
@@ -232,7 +301,7 @@ class CGSolver:
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
     """Of a solve for y alone, to TRIAL nats a row; the most there are, where it does not get there."""
-    P = LowRankPreconditioner.of(C, pivots, residual=True)
+    P = LowRankPreconditioner.of(C, pivots, bounds_from_below=False)
     try:
         return solve(C, P, y[:, None], np.array([TRIAL * len(y)]), precise=precise).iterations
     except NotConverged:

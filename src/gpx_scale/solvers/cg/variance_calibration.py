@@ -11,15 +11,14 @@ import scipy.sparse as sp
 
 from ...data.features import SparseFeatures
 from ...data.inputs import TrainingRows
-from ...linalg.covariance import Covariance
+from ...linalg.covariance import Covariance, TiledCovariance
 from ...model.hyperparameters import Hyperparameters
-from ...model.weight_prior import cross
-from ...runtime.parallel import Executor
+from ...runtime.session import Session
 from ..neighborhood import LocalVariance
-from ..posterior import Parts
-from ..sparse_weights import LocalWords, Queries, moments_at
+from ..posterior import MomentRequest
+from ..sparse_weights import Entries, LocalWords, entry_moments
 
-PILOTS = 4  # of each kind
+CALIBRATION_ROWS = 4  # of each kind
 
 
 class Asked(NamedTuple):
@@ -33,18 +32,18 @@ class Asked(NamedTuple):
 class CalibrationRows:
     """The rows, and features of some rows (a pattern with one entry each) where Z is sparse."""
 
-    data: TrainingRows
-    params: Hyperparameters
+    training: TrainingRows
+    hyperparameters: Hyperparameters
     rows: np.ndarray
     words: SparseFeatures | None
 
     @classmethod
     def draw(cls, data: TrainingRows, params: Hyperparameters, random: np.random.RandomState) -> CalibrationRows:
-        rows = random.permutation(len(data))[:PILOTS]
-        if not isinstance(data.Z, SparseFeatures):
+        rows = random.permutation(len(data))[:CALIBRATION_ROWS]
+        if not data.Z.is_sparse:
             return cls(data, params, rows, None)
         having = np.flatnonzero(data.Z.counts)
-        some = having[np.unique(np.linspace(0, having.size - 1, min(PILOTS, having.size)).astype(int))]
+        some = having[np.unique(np.linspace(0, having.size - 1, min(CALIBRATION_ROWS, having.size)).astype(int))]
         picked = [data.Z.pointers[i] + random.randint(data.Z.counts[i]) for i in some]
         pointers = np.zeros(len(data) + 1, int)
         pointers[some + 1] = 1
@@ -58,10 +57,11 @@ class CalibrationRows:
     @property
     def scale(self) -> np.ndarray:
         """What the solves' tolerance is relative to: the noise of y, then sigma_w^2 and a thousandth of k(x, x);  (c,)."""
-        noise = self.params.noise(self.data.Z.squared_norms())[self.rows]
+        noise = self.hyperparameters.noise(self.training.Z)[self.rows]
         if self.words is None:
             return noise
-        weights = self.params.sigma_w**2 + 1e-3 * self.params.kernel.diagonal(self.params.kernel.prepare(self.data.x))
+        prior = self.hyperparameters.weight_prior
+        weights = prior.sigma_w**2 + 1e-3 * prior.variance(self.training.x)
         return np.concatenate([noise, weights[self.words.entry_rows]])
 
     @property
@@ -72,32 +72,31 @@ class CalibrationRows:
         return Asked(rows, self.words[rows].matrix)
 
     def right_hand_sides(self, C: Covariance) -> np.ndarray:
-        """b of each: S's column of the row, or k(x_i, X) o z_l;  (n, c)."""
+        """Return b of each: S's column of the row, or k(x_i, X) o z_l;  (n, c)."""
         columns = C.columns(self.rows)
         if self.words is None:
             return columns
-        kernel, points = self.params.kernel, self.params.kernel.prepare(self.data.x)
-        K = cross(kernel, points[self.words.entry_rows], points, C.executor)
+        K = self.hyperparameters.weight_prior.cross(self.training.x[self.words.entry_rows], self.training, C.session).K
         one = np.zeros((self.words.d, self.words.indices.size))
         one[self.words.indices, np.arange(self.words.indices.size)] = 1.0
-        Z = self.data.Z.right_multiply(one)
+        Z = self.training.Z.right_multiply(one)
         return np.hstack([columns, K.T * Z])
 
-    def excess(self, near: LocalVariance, known: np.ndarray, executor: Executor) -> list[tuple[float, float]]:
-        """Median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, then of weights."""
-        count = self.rows.size
-        points, diagonal = self.params.kernel.prepare(self.data.x), near.shared_rows(executor).diagonal[self.rows]
-        K = cross(self.params.kernel, points[self.rows], points, executor)
-        less = near.reductions(K, False, False, [self.data.Z[self.rows]], executor).along[0]
-        noise = self.params.noise(self.data.Z[self.rows].squared_norms())
+    def excess(self, near: LocalVariance, known: np.ndarray, session: Session) -> list[tuple[float, float]]:
+        """Return median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, of weights."""
+        count, prior, rows = self.rows.size, self.hyperparameters.weight_prior, self.training
+        diagonal = near.shared_rows(session).diagonal[self.rows]
+        cross = prior.cross(rows.x[self.rows], rows, session)
+        less = near.reduction(cross, MomentRequest(along=[rows.Z[self.rows]]), session).along[0]
+        noise = self.hyperparameters.noise(rows.Z[self.rows])
         found = [_excess(diagonal - less, np.maximum(diagonal - known[:count], noise))]
         if self.words is not None and len(self) > count:
-            parts = Parts(self.data, self.params, np.zeros(len(self.data)))
-            reduce = LocalWords(Covariance(self.data, self.params, executor))
-            _, reduced = moments_at(parts, Queries(self.data.x, self.words), reduce, executor, 2**26)
-            floor = self.params.sigma_w**2
-            prior = parts.prior(self.data.x)[self.words.entry_rows]
-            found.append(_excess(prior - reduced + floor, np.maximum(prior - known[count:], 0.0) + floor))
+            reduction = LocalWords(TiledCovariance(rows, self.hyperparameters, session))
+            entries = Entries(rows.x, self.words)
+            _, reduced = entry_moments(prior, rows, np.zeros(len(rows)), entries, reduction, session)
+            floor = prior.sigma_w**2
+            variance = prior.variance(rows.x)[self.words.entry_rows]
+            found.append(_excess(variance - reduced + floor, np.maximum(variance - known[count:], 0.0) + floor))
         return found
 
 

@@ -9,121 +9,131 @@ from typing import Any
 import numpy as np
 
 from ...data.features import Features
+from ...data.inputs import TrainingRows
 from ...linalg.cholesky import INVERTIBLE, CholeskyFactor
-from ...linalg.covariance import Covariance
-from ...runtime.parallel import Executor, slices, worthwhile_threads
-from ..posterior import JointPrior, Parts, Reductions, symmetric_part
-from ..sparse_weights import InverseWords, Reduce, SolvedWords
+from ...linalg.covariance import TiledCovariance
+from ...model.weight_prior import CrossCovariance
+from ...runtime.parallel import slices, worthwhile_threads
+from ...runtime.session import Session
+from ..contract import Capability
+from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
+from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
 from .variance_bound import latent_variance_bound
 
 
 @dataclass(frozen=True)
-class ExactParts(Parts):
-    """What the posterior asks of the exact solver."""
+class ExactPosterior(KernelPosterior):
+    """The posterior from the Cholesky factor of C, in the lower triangle of `buffer`."""
 
     buffer: np.ndarray
     jitter: float
-    evidence: float
-    condition: float
+    log_evidence: float
+    condition_number: float
 
-    evidence_deviation = 0.0
-    solution = ""
+    capabilities = frozenset(
+        {
+            Capability.TRAINING_WEIGHTS,
+            Capability.LEAVE_ONE_OUT,
+            Capability.UPPER_BOUND,
+            Capability.SPARSE_FEATURES,
+            Capability.ANY_KERNEL,
+            Capability.FLOAT32,
+        }
+    )
 
     @property
-    def variances(self) -> str:
-        return "exact" if self.buffer.dtype == np.float64 else "refined against float64 tiles, never below exact"
+    def training_rows(self) -> TrainingRows:
+        return self.support
 
     @property
-    def bytes_per_row(self) -> int:
-        """Working memory for one row of `halves`: the row, its result, an operand more; float32 keeps copies in float64."""
+    def diagnostics(self) -> Diagnostics:
+        exact = self.buffer.dtype == np.float64
+        variances = "exact" if exact else "refined against float64 tiles, never below exact"
+        return Diagnostics(self.log_evidence, jitter=self.jitter, condition_number=self.condition_number, variances=variances)
+
+    @property
+    def bytes_per_query(self) -> int:
+        """Return the bytes of a row of `halves`, its result, and one more operand; float32 keeps copies in float64."""
         return (3 if self.buffer.dtype == np.float64 else 6) * 8 * len(self)
 
-    def factor(self, executor: Executor) -> CholeskyFactor:
-        return CholeskyFactor(Covariance(self.data, self.params, executor), self.buffer, self.jitter)
+    def factor(self, session: Session) -> CholeskyFactor:
+        covariance = TiledCovariance(self.support, self.hyperparameters, session)
+        return CholeskyFactor(covariance, self.buffer, self.jitter)
 
-    def reductions(
-        self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
-    ) -> Reductions:
-        full = self.reduction_full(K, executor) if cov else None
+    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+        """Return diag(B^T C^-1 B), B = diag(k*) Z, B^T C^-1 B itself, and a^T B^T C^-1 B a;  n^2 flops a right-hand side."""
+        full = self.full_reduction(cross, session) if request.covariance else None
         each = None
-        if var:
-            each = self.reduction(K, executor) if full is None else np.einsum("ijj->ij", full)
-        return Reductions(each, full, [self.reduction_along(K, A, executor) for A in along])
+        if request.variance:
+            each = self.weight_reduction(cross, session) if full is None else np.einsum("ijj->ij", full)
+        return Moments(None, each, full, [self._quadratic(cross.along(A), session) for A in request.along])
 
-    def reduction(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        """diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, n) -> (m, d);  n^2 m d flops."""
-        P, Q = self._halves(self.data.Z.columns_times(K), executor)
-        return np.concatenate(executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8)))
+    def weight_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
+        """Return diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, d);  n^2 m d flops."""
+        P, Q = self._halves(cross.of_all_weights(), session)
+        return np.concatenate(session.executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8)))
 
-    def reduction_full(self, K: np.ndarray, executor: Executor) -> np.ndarray:
-        """B^T C^-1 B of each query;  (m, n) -> (m, d, d)."""
-        P, Q = self._halves(self.data.Z.columns_times(K), executor)
-        return symmetric_part(np.concatenate(executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))))
+    def full_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
+        """Return B^T C^-1 B of each query;  (m, d, d)."""
+        P, Q = self._halves(cross.of_all_weights(), session)
+        products = session.executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))
+        return symmetric_part(np.concatenate(products))
 
-    def reduction_along(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
-        """a^T B^T C^-1 B a of each query;  (m, n), (m, d) -> (m,);  n^2 m flops."""
-        return self._quadratic(K * A.inner_products(self.data.Z), executor)
+    def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
+        """Return a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, m)."""
+        P, Q = self._halves(cross.along(A), session)
+        return symmetric_part(session.executor.matmul(P, Q.T))
 
-    def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
-        """a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, n), (m, d) -> (m, m)."""
-        return self.reduction_between(K * A.inner_products(self.data.Z), executor)
-
-    def reduction_between(self, B: np.ndarray, executor: Executor) -> np.ndarray:
-        """B C^-1 B^T for rows B, which are overwritten;  (c, n) -> (c, c)."""
-        P, Q = self._halves(B, executor)
-        return symmetric_part(executor.matmul(P, Q.T))
-
-    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
-        """(C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, fits, and has digits:
-        b.C^-1 b from an explicit inverse is off by its condition number times eps, at most trace(C) / min(D) eps."""
+    def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
+        """Return (C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, fits, and has
+        digits: b.C^-1 b from an explicit inverse is off by its condition number times eps, at most trace(C) / min(D) eps."""
         n = len(self)
-        covariance = self.factor(executor).covariance
+        covariance = self.factor(session).covariance
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
-        if self.buffer.dtype == np.float64 and 3 * entries > 2 * n and 9 * n * n < memory_limit and rounding < INVERTIBLE:
+        fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
+        if fits and 3 * entries > 2 * n and rounding < INVERTIBLE:
             with worthwhile_threads(n, self.buffer.itemsize):
-                inverse = replace(self.factor(executor), buffer=self.buffer.copy()).inverse_in_place()
+                inverse = replace(self.factor(session), buffer=self.buffer.copy()).inverse_in_place()
             return InverseWords(inverse, 1.0 - rounding)
-        return SolvedWords(n, partial(self._quadratic, executor=executor))
+        return SolvedWords(n, partial(self._quadratic, session=session))
 
-    def _quadratic(self, B: np.ndarray, executor: Executor) -> np.ndarray:
-        """b.C^-1 b of rows B, which are overwritten;  (c, n) -> (c,)."""
-        P, Q = self._halves(B, executor)
+    def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
+        """Return b.C^-1 b of rows B, which are overwritten;  (c, n) -> (c,)."""
+        P, Q = self._halves(B, session)
         return np.einsum("ij,ij->i", P, Q)
 
-    def variance_bound(self, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
-        """Upper bound of Var[g_l(x*)], faster for many queries;  (m, d)."""
-        return latent_variance_bound(self, x, executor, chunk_bytes)
+    def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray:
+        return latent_variance_bound(self, x, session)
 
-    def solve_rows(self, B: np.ndarray, executor: Executor) -> np.ndarray:
-        """B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops a row."""
-        return self.factor(executor).solve(B.reshape(-1, len(self)).T).T.reshape(B.shape)
+    def solve_rows(self, B: np.ndarray, session: Session) -> np.ndarray:
+        """Return B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops a row."""
+        return self.factor(session).solve(B.reshape(-1, len(self)).T).T.reshape(B.shape)
 
-    def _halves(self, B: np.ndarray, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
-        """P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
+    def _halves(self, B: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
         with worthwhile_threads(len(self), self.buffer.itemsize):
-            P, Q = self.factor(executor).halves(B.reshape(-1, len(self)))
+            P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
 
-    def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
-        """Joint draws of w at all queries;  -> (m, d, n_samples);  (n + m)^3/3 + (n + m)^2 d n_samples flops.
+    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of w at all queries;  (m, d, count);  (n + m)^3/3 + (n + m)^2 d count flops.
 
         Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
         """
-        n, m, d = len(self), len(x), self.data.Z.shape[1]
-        prior = JointPrior.of(self.params.kernel, self.data.x, x, self.params.sigma_w**2, executor)
-        draws, missed = np.empty((m, d, n_samples)), np.empty((n, n_samples))
-        for s in range(n_samples):
+        rows, params = self.support, self.hyperparameters
+        n, m, d = len(self), len(x), self.d
+        prior = JointPrior.of(params.kernel, rows.x, x, params.sigma_w**2, session)
+        draws, missed = np.empty((m, d, count)), np.empty((n, count))
+        for s in range(count):
             W = prior.draw(d, random)
-            noise = self.params.sigma_y * random.standard_normal(n)
-            missed[:, s] = self.data.y - self.data.Z.row_dots(W[:n]) - noise
+            noise = params.sigma_y * random.standard_normal(n)
+            missed[:, s] = rows.y - rows.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
-        for s, correction in enumerate(self.factor(executor).solve(missed).T):
-            draws[:, :, s] += self.data.Z.scale_rows(correction).left_multiply(prior.K_query, executor)
-        return draws
+        return prior.moved(draws, self.factor(session).solve(missed), rows.Z, session)
 
     def joint_bytes(self, m: int) -> int:
-        return m * self.bytes_per_row + 24 * m * m
+        return m * self.bytes_per_query + 24 * m * m
 
-    def sample_bytes(self, m: int, n_samples: int) -> int:
-        n, d = self.data.Z.shape
-        return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * n_samples + 3 * (n + m) * d)
+    def draw_bytes(self, m: int, count: int) -> int:
+        n, d = self.support.Z.shape
+        return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * count + 3 * (n + m) * d)

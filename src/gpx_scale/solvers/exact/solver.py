@@ -16,34 +16,93 @@ import numpy as np
 from scipy.linalg import get_blas_funcs
 
 from ...data.inputs import TrainingRows
-from ...errors import JitterWarning
+from ...data.row_source import MemoryRows, RowSource
+from ...errors import JitterWarning, SolverUnavailable
 from ...linalg.cholesky import CholeskyFactor
-from ...linalg.covariance import Covariance
+from ...linalg.covariance import TiledCovariance
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor, FactorisationThreads
-from ..contract import Evidence
-from .posterior import ExactParts
+from ...optimize.objective import Optimum
+from ...optimize.search import Search
+from ...runtime.memory import format_bytes
+from ...runtime.parallel import FactorisationThreads, threads
+from ...runtime.session import Session
+from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
+from ..posterior import Posterior
+from .posterior import ExactPosterior
+
+FLOAT64_ROWS = 15_000  # beyond, a float32 factor takes half the time and memory
+LAPACK_ROWS = 46_340  # LAPACK counts entries in 32 bits.
+SUBSET_TOLERANCE_NATS_PER_ROW = 1e-4  # The optimum of a subset is that of all rows to many nats only.
 
 
-class ExactSolver:
+class ExactSolver(Solver):
     """Evidence and posterior of at most n rows in one n^2 buffer, which every call overwrites."""
 
-    def __init__(self, n: int, dtype: Any, executor: Executor) -> None:
+    name = "exact"
+    keeps_rows = True
+    capabilities = ExactPosterior.capabilities
+
+    def __init__(self, n: int, dtype: Any, session: Session) -> None:
         self._buffer = np.empty(n * n, dtype)
-        self._executor = executor
-        self._watch = FactorisationThreads(executor.n_jobs, self._buffer.itemsize)
+        self._session = session
+        self._threads = FactorisationThreads(session.executor.n_jobs, self._buffer.itemsize)
+
+    # planning
+
+    @classmethod
+    def reason_to_prefer(cls, problem: Problem) -> str | None:
+        if problem.stream or problem.n > EXACT_ROWS:
+            return None
+        return f"n <= {EXACT_ROWS}: everything exact, for n^3 flops an evaluation and one n^2 buffer"
+
+    @classmethod
+    def plan(cls, problem: Problem, reason: str) -> Plan:
+        n, limit, dtype = problem.n, problem.memory_limit, problem.options.dtype
+        if n > LAPACK_ROWS:
+            raise SolverUnavailable(
+                f"n = {n}: LAPACK counts the entries of a matrix in 32 bits, which end at {LAPACK_ROWS} rows; use solver='cg'"
+            )
+        sizes = {name: problem.exact_bytes(n, np.dtype(name).itemsize, problem.gram) for name in ("float64", "float32")}
+        if dtype != "auto":
+            chosen, why = dtype, "dtype as asked"
+        elif n <= FLOAT64_ROWS and sizes["float64"] <= limit:
+            chosen, why = "float64", f"float64: {format_bytes(sizes['float64'])}, within memory_limit"
+        else:
+            chosen = "float32"
+            short = f"float64 needs {format_bytes(sizes['float64'])}" if n <= FLOAT64_ROWS else f"n > {FLOAT64_ROWS}"
+            why = f"float32 factor, solves refined in float64: {short}"
+        what = f"the exact solver ({chosen}, n = {n})"
+        problem.require(sizes[chosen], what, "solver='cg' (n^2 numbers are not kept)")
+        kind = np.dtype(chosen).type
+        return Plan(n, problem.p, problem.d, "exact", kind, problem.n_jobs, sizes[chosen], limit, [reason, why])
+
+    @classmethod
+    def work(cls, plan: Plan) -> float:
+        """Return the flops of a product of matrices that would take as long: five evaluations of all rows, more on subsets."""
+        n, wide = float(plan.n), (plan.d + plan.p) / 20.0
+        return 12.0 * n**3 + 900.0 * n**2 * (1.0 + wide)
+
+    @classmethod
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> ExactSolver:
+        return cls(plan.n, plan.dtype, setup.session)
+
+    # evaluations
+
+    def search(self, search: Search) -> Optimum:
+        return search.maximise(self.evaluate, warm=search.warm)
 
     def _factorise(self, data: TrainingRows, params: Hyperparameters) -> CholeskyFactor:
         n = len(data)
-        return CholeskyFactor.of(Covariance(data, params, self._executor), self._buffer[: n * n].reshape(n, n))
+        return CholeskyFactor.of(TiledCovariance(data, params, self._session), self._buffer[: n * n].reshape(n, n))
 
     def evaluate(
-        self, data: TrainingRows, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
     ) -> Evidence:
-        """log p(y), its gradient by the logs of the parameters, and their average information if asked for."""
+        """Return log p(y), its gradient by the logarithms of the parameters, and their average information if asked for."""
+        data = rows.load()
         n = len(data)
-        with self._watch.over(n, n**3 if gradient else 0):
-            return self._evaluate(data, params, gradient, information)
+        with self._threads.over(n, n**3 if gradient else 0):
+            return self._evaluate(data, hyperparameters, gradient, information)
 
     def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
         factor = self._factorise(data, params)
@@ -53,15 +112,16 @@ class ExactSolver:
         if gradient:
             inverse = factor.inverse_in_place()
             inverse_diagonal = inverse.diagonal().astype(float)
-            slope = 0.5 * factor.covariance.contract(alpha, inverse)
+            slope = 0.5 * factor.covariance.contract_inverse(alpha, inverse)
             if information:
                 metric = _average_information(factor.covariance, alpha, inverse)
-        return Evidence(value, slope, alpha, len(data), inverse_diagonal, metric)
+        return Evidence(value, slope, len(data), alpha, inverse_diagonal, metric)
 
-    def condition(self, data: TrainingRows, params: Hyperparameters) -> ExactParts:
-        """The posterior's parts; they keep the buffer, so this is the solver's last call."""
-        with self._watch.over(len(data)):
-            factor = self._factorise(data, params)
+    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> ExactPosterior:
+        """Return the posterior, which owns the buffer from now on: this is the solver's last call."""
+        data = rows.load()
+        with self._threads.over(len(data)):
+            factor = self._factorise(data, hyperparameters)
             alpha = factor.solve(data.y[:, None])[:, 0]
         if factor.jitter:
             warnings.warn(
@@ -71,10 +131,19 @@ class ExactSolver:
                 stacklevel=3,
             )
         evidence = _log_density(data.y, alpha, factor)
-        return ExactParts(data, params, alpha, factor.buffer, factor.jitter, evidence, factor.condition)
+        return ExactPosterior(hyperparameters, data, alpha, factor.buffer, factor.jitter, evidence, factor.condition)
 
 
-def _average_information(covariance: Covariance, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+def exact_subset_optimum(search: Search, some: TrainingRows, first: Hyperparameters, warm: bool = False) -> Optimum:
+    """Return the optimum of some rows, exactly, by one BLAS thread: several would make rounding, and all that follows from
+    it, depend on what else runs."""
+    solver = ExactSolver(len(some), np.float64, search.session)
+    on = search.on(MemoryRows(some)).starting_at(first)
+    with threads(1):
+        return on.maximise(solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+
+
+def _average_information(covariance: TiledCovariance, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
     """1/2 (dC_s alpha)^T C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t), never indefinite.
 
     n^2 kernel values and 2 n^2 t flops, little beside the n^3 of an evaluation.

@@ -18,41 +18,47 @@ of first order: for the 2% that this form reaches with rank 60 on `synth10`, it 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, qr, solve_triangular
 
-from ...model.weight_prior import cross
-from ...runtime.parallel import Executor, slices
+from ...model.weight_prior import CrossCovariance, kernel_matrix
+from ...runtime.parallel import slices
+from ...runtime.session import Session
 
-EXCESS = 0.02  # of a deviation, in the median of the pilots
-PILOTS = 4  # queries computed exactly, to choose the rank
+if TYPE_CHECKING:
+    from .posterior import ExactPosterior
+
+EXCESS = 0.02  # of a deviation, in the median of the checked queries
+CHECKED_QUERIES = 4  # computed exactly, to choose the rank
 LARGEST_RANK, LARGEST_GROUP = 512, 4096
 
 
-def latent_variance_bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
-    """Upper bound of Var[g_l(x*)], (m, d); the exact value where a low rank does not pay."""
-    group = min(LARGEST_GROUP, max(64, chunk_bytes // (3 * 8 * len(parts))))
-    return np.concatenate([_bound(parts, x[i], executor, chunk_bytes) for i in slices(len(x), group)])
+def latent_variance_bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
+    """Return upper bounds of Var[g_l(x*)], (m, d); the exact value where a low rank does not pay."""
+    group = min(LARGEST_GROUP, max(64, session.chunk_bytes // (3 * 8 * len(posterior))))
+    return np.concatenate([_bound(posterior, x[i], session) for i in slices(len(x), group)])
 
 
-def _bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarray:
-    prior, K, Z = parts.prior(x), parts.cross(x, executor), parts.data.Z
+def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
+    prior, cross = posterior.hyperparameters.weight_prior.variance(x), posterior.cross(x, session)
+    K, Z = cross.K, cross.Z
     rank = min(len(K) // 4, LARGEST_RANK)
-    F, T = _directions(parts, x, K, rank, executor) if rank >= 8 else (K[:, :0], K[:0])
-    rank = _enough(parts, prior, K, F, T, executor)
+    F, T = _directions(posterior, x, K, rank, session) if rank >= 8 else (K[:, :0], K[:0])
+    rank = _enough(posterior, prior, cross, F, T, session)
     if not rank:
-        size = max(1, min(512, chunk_bytes // parts.bytes_per_row) // Z.shape[1])
-        chunks = [parts.reduction(K[i], executor) for i in slices(len(K), size)]
+        size = max(1, min(512, session.chunk_bytes // posterior.bytes_per_query) // Z.shape[1])
+        chunks = [posterior.weight_reduction(cross[i], session) for i in slices(len(K), size)]
         return np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
     F, T = np.ascontiguousarray(F[:, :rank]), T[:rank]
     K *= 2.0
-    K -= executor.matmul(F, T)
+    K -= session.executor.matmul(F, T)
     reduced = np.empty((len(K), Z.shape[1]))
-    for features in slices(Z.shape[1], max(1, chunk_bytes // (parts.bytes_per_row * rank))):
+    for features in slices(Z.shape[1], max(1, session.chunk_bytes // (posterior.bytes_per_query * rank))):
         z = Z.columns(features).T
-        Y = parts.solve_rows(T * z[:, None, :], executor)  # (features, r, n): a = F Y
+        Y = posterior.solve_rows(T * z[:, None, :], session)  # (features, r, n): a = F Y
 
         def reduce(rows: slice, features: slice = features, z: np.ndarray = z, Y: np.ndarray = Y) -> None:
             for l, z_l, Y_l in zip(range(features.start, features.stop), z, Y, strict=True):
@@ -60,18 +66,20 @@ def _bound(parts: Any, x: Any, executor: Executor, chunk_bytes: int) -> np.ndarr
                 a *= K[rows]
                 reduced[rows, l] = a @ z_l
 
-        executor.map(reduce, slices(len(K), 64))
+        session.executor.map(reduce, slices(len(K), 64))
     return np.clip(prior[:, None] - reduced, 0.0, prior[:, None])
 
 
-def _directions(parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor) -> tuple[np.ndarray, np.ndarray]:
-    """F (m, r), T (r, n) with k~(x*, X) = F T, best directions first: any leading ones are a projection of their own.
+def _directions(
+    posterior: ExactPosterior, x: Any, K: np.ndarray, rank: int, session: Session
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return F (m, r), T (r, n) with k~(x*, X) = F T, best directions first: any leading ones are a projection too.
 
     Randomised subspace iteration on the queries' own kernel matrix.
     """
-    kernel = parts.params.kernel
+    kernel, executor = posterior.hyperparameters.kernel, session.executor
     points = kernel.prepare(x)
-    own = cross(kernel, points, points, executor)
+    own = kernel_matrix(kernel, points, points, session)
     sketch = np.random.RandomState(0).standard_normal((len(own), rank))
     basis, _ = qr(executor.matmul(own, executor.matmul(own, sketch)), mode="economic", check_finite=False)
     values, vectors = eigh(basis.T @ executor.matmul(own, basis), check_finite=False)
@@ -83,14 +91,24 @@ def _directions(parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor
     return F, solve_triangular(R, executor.matmul(basis.T, K), trans="T", check_finite=False)
 
 
-def _enough(parts: Any, prior: np.ndarray, K: np.ndarray, F: np.ndarray, T: np.ndarray, executor: Executor) -> int:
-    """The least of some ranks whose bound exceeds the pilots' deviations by at most EXCESS in the median; 0 if none does."""
-    at = np.linspace(0, len(K) - 1, min(PILOTS, len(K))).astype(int)
-    exact = prior[at, None] - parts.reduction(K[at], executor) + parts.params.sigma_w**2
+def _enough(
+    posterior: ExactPosterior,
+    prior: np.ndarray,
+    cross: CrossCovariance,
+    F: np.ndarray,
+    T: np.ndarray,
+    session: Session,
+) -> int:
+    """Return the least of some ranks whose bound exceeds the exact deviations of a few queries by at most EXCESS in the
+    median; 0 if none does."""
+    K = cross.K
+    at = np.linspace(0, len(K) - 1, min(CHECKED_QUERIES, len(K))).astype(int)
+    reduction = posterior.weight_reduction(replace(cross, K=K[at]), session)
+    exact = prior[at, None] - reduction + posterior.hyperparameters.sigma_w**2
 
     def suffices(rank: int) -> bool:
-        excess = parts.reduction(K[at] - F[at, :rank] @ T[:rank], executor)
-        return bool(np.median(excess / (2.0 * exact)) <= EXCESS)
+        rest = replace(cross, K=K[at] - F[at, :rank] @ T[:rank])
+        return bool(np.median(posterior.weight_reduction(rest, session) / (2.0 * exact)) <= EXCESS)
 
     ranks = np.unique(np.geomspace(4, F.shape[1], 16).astype(int)).tolist() if F.shape[1] else []
     first = bisect_left(ranks, True, key=suffices)  # the excess falls with the rank

@@ -12,12 +12,14 @@ import scipy.fft
 import scipy.sparse as sp
 
 from ...compiled.sparse import inner_rows, outer_rows, sparse_times
+from ...data.features import DenseFeatures
 from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...linalg.covariance import Covariance
 from ...linalg.sparse_covariance import single_will_do
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor, slices
+from ...runtime.parallel import slices
+from ...runtime.session import Session
 from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
 
 PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
@@ -30,6 +32,7 @@ REFUSED_SHARE_OF_NOISE = 1.0  # A fit that ends with more is refused: its 95% in
 EDGE = 2  # points beyond the data, so that cubics have neighbours
 ORDER = np.arange(-1, 3)  # of the points next to x, in steps
 ROUGHEST = 1.5  # smoothness nu of the roughest kernel that a grid is laid for: 145 points per length scale at nu = 1/2
+TRANSFORM_NS = 10.0  # of one core: a number that is transformed there and back, about
 BLOCK = 4096  # rows that a worker takes at once
 
 
@@ -175,29 +178,29 @@ class Interpolated:
     def __getstate__(self) -> dict[str, Any]:
         return {"grid": self.grid, "order": self.order, "W": self.W}  # the rest can be had again
 
-    def down(self, Z: np.ndarray, V: np.ndarray, executor: Executor) -> np.ndarray:
+    def down(self, Z: np.ndarray, V: np.ndarray, session: Session) -> np.ndarray:
         """W^T Z_l V for every l, in the transform of the padded grid;  (n, d), (n, c) -> (d c, ...)."""
         V, A = np.ascontiguousarray(V, Z.dtype), np.empty((len(Z), Z.shape[1] * V.shape[1]), Z.dtype)
-        executor.map(lambda rows: outer_rows(self.order[rows], Z, V, A[rows]), slices(len(A), BLOCK))
-        grid = np.ascontiguousarray(_times(self.back, A, executor).T).reshape(-1, *self.grid.shape)
-        return scipy.fft.rfftn(grid, s=self.grid.padded, axes=self._axes, workers=executor.n_jobs)
+        session.executor.map(lambda rows: outer_rows(self.order[rows], Z, V, A[rows]), slices(len(A), BLOCK))
+        grid = np.ascontiguousarray(_times(self.back, A, session).T).reshape(-1, *self.grid.shape)
+        return scipy.fft.rfftn(grid, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs)
 
-    def up(self, transformed: np.ndarray, Z: np.ndarray, executor: Executor) -> np.ndarray:
+    def up(self, transformed: np.ndarray, Z: np.ndarray, session: Session) -> np.ndarray:
         """sum_l Z_l W U_l of what has that transform;  (d c, ...), (n, d) -> (n, c)."""
-        A = _times(self.W, self.on_grid(transformed, executor), executor)
+        A = _times(self.W, self.on_grid(transformed, session), session)
         out = np.empty((len(Z), A.shape[1] // Z.shape[1]))
-        executor.map(lambda rows: inner_rows(self.order[rows], Z, A[rows], out), slices(len(A), BLOCK))
+        session.executor.map(lambda rows: inner_rows(self.order[rows], Z, A[rows], out), slices(len(A), BLOCK))
         return out
 
-    def on_grid(self, transformed: np.ndarray, executor: Executor) -> np.ndarray:
+    def on_grid(self, transformed: np.ndarray, session: Session) -> np.ndarray:
         """(c, ...) -> (g, c)."""
-        whole = scipy.fft.irfftn(transformed, s=self.grid.padded, axes=self._axes, workers=executor.n_jobs)
+        whole = scipy.fft.irfftn(transformed, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs)
         cut = whole[(slice(None), *(slice(0, count) for count in self.grid.shape))]
         return np.ascontiguousarray(cut.reshape(len(cut), -1).T)
 
-    def correlation(self, transformed: np.ndarray, executor: Executor) -> np.ndarray:
+    def correlation(self, transformed: np.ndarray, session: Session) -> np.ndarray:
         """From a spectrum to lags;  (...) -> (prod padded,)."""
-        return scipy.fft.irfftn(transformed, s=self.grid.padded, workers=executor.n_jobs).ravel()
+        return scipy.fft.irfftn(transformed, s=self.grid.padded, workers=session.executor.n_jobs).ravel()
 
     def symbol(self, column: np.ndarray) -> np.ndarray:
         """Eigenvalues of the circulant matrix with this first column;  (prod padded,) -> (...)."""
@@ -214,14 +217,14 @@ class Interpolated:
         return tuple(range(1, 1 + len(self.grid.shape)))
 
 
-def _times(A: sp.csr_array, B: np.ndarray, executor: Executor) -> np.ndarray:
+def _times(A: sp.csr_array, B: np.ndarray, session: Session) -> np.ndarray:
     """A B by blocks of rows;  (n, m), (m, c) -> (n, c)."""
     out = np.empty((A.shape[0], B.shape[1]), B.dtype)
 
     def block(rows: slice) -> None:
         sparse_times(A.indptr[rows.start : rows.stop + 1], A.indices, A.data, B, out[rows])
 
-    executor.map(block, slices(len(out), BLOCK))
+    session.executor.map(block, slices(len(out), BLOCK))
     return out
 
 
@@ -238,12 +241,12 @@ class GridCovariance(Covariance):
 
     def _values(self, lags: np.ndarray) -> np.ndarray:
         """k at differences of x;  (g, p) -> (g,)."""
-        kernel = self.params.kernel
+        kernel = self.weight_prior.kernel
         return kernel.tile(kernel.prepare(lags), kernel.prepare(np.zeros((1, lags.shape[1]))))[:, 0]
 
     def _slopes(self, lags: np.ndarray) -> np.ndarray:
         """dk/dtheta at differences of x;  (g, p) -> (g, t)."""
-        kernel = self.params.kernel
+        kernel = self.weight_prior.kernel
         return kernel.contract_gradient(
             kernel.prepare(lags), kernel.prepare(np.zeros((1, lags.shape[1]))), np.ones((len(lags), 1))
         )
@@ -260,21 +263,32 @@ class GridCovariance(Covariance):
     @cached_property
     def _left(self) -> np.ndarray:
         """What the diagonal needs, noise included;  (n,)."""
-        return self.diagonal - self.data.Z.squared_norms() * self._on.quadratic(self._values(self._on.grid.near))
+        return self.diagonal - self.rows.Z.squared_norms() * self._on.quadratic(self._values(self._on.grid.near))
 
     @cached_property
     def _left_slopes(self) -> np.ndarray:
         """Its derivatives by the kernel's parameters;  (n, t)."""
         each = self._slopes(self._on.grid.near)
         known = np.column_stack([self._on.quadratic(each[:, t]) for t in range(each.shape[1])])
-        return self.data.Z.squared_norms()[:, None] * (self.params.kernel.diagonal_gradient(self.points) - known)
+        return self.rows.Z.squared_norms()[:, None] * (
+            self.weight_prior.kernel.diagonal_gradient(self.prepared.points) - known
+        )
+
+    @property
+    def _features(self) -> np.ndarray:
+        assert isinstance(self.prepared.Z, DenseFeatures)
+        return self.prepared.Z.array
+
+    @property
+    def product_cost(self) -> float:
+        return TRANSFORM_NS * 16 * self.rows.Z.shape[1] * float(np.prod(self._on.grid.padded))
 
     def down(self, V: np.ndarray) -> np.ndarray:
         """W^T Z_l V for every l, transformed;  (n, c) -> (d c, ...)."""
-        return self._used.down(self.features.array, V, self.executor)
+        return self._used.down(self._features, V, self.session)
 
     def _up(self, transformed: np.ndarray) -> np.ndarray:
-        return self._used.up(transformed, self.features.array, self.executor)
+        return self._used.up(transformed, self._features, self.session)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
         out = self._left[:, None] * V
@@ -284,23 +298,23 @@ class GridCovariance(Covariance):
             out[:, chunk] += self._up(moved)
         return out
 
-    def contract_pairs(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+    def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         spectrum: Any = 0.0
         for chunk in slices(V.shape[1], 8):
             spectrum = spectrum + (self.down(U[:, chunk]).conj() * self.down(V[:, chunk])).sum(axis=0)
         both = np.einsum("ij,ij->i", U, V)
-        along = self._on.correlation(spectrum, self.executor) @ self._slopes(self._on.grid.lags)
-        return np.concatenate([along + both @ self._left_slopes, both @ self.noise_tangents])
+        along = self._on.correlation(spectrum, self.session) @ self._slopes(self._on.grid.lags)
+        return np.concatenate([along + both @ self._left_slopes, both @ self.noise_gradient])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         moved, slopes = self.down(v[:, None]), self._slopes(self._on.grid.lags)
         along = [self._up(moved * self._on.symbol(each).astype(self.dtype)) for each in slopes.T]
-        return np.hstack([np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_tangents])
+        return np.hstack([np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_gradient])
 
 
 def grid_covariances(
-    data: TrainingRows, params: Hyperparameters, executor: Executor, on: Interpolated | None
+    data: TrainingRows, params: Hyperparameters, session: Session, on: Interpolated | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that keeps its digits, and in float64."""
-    precise = GridCovariance(data, params, executor, np.float64, on)
+    precise = GridCovariance(data, params, session, np.float64, on)
     return replace(precise, dtype=np.float32) if single_will_do(precise) else precise, precise

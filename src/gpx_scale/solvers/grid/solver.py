@@ -11,118 +11,203 @@ bounds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ...data.inputs import TrainingRows
-from ...errors import SolverUnavailable
+from ...data.row_source import RowSource
+from ...errors import MemoryLimitError, SolverUnavailable
 from ...linalg.covariance import Covariance
 from ...model.hyperparameters import Hyperparameters
-from ...model.weight_prior import cross
-from ...runtime.parallel import Executor
-from ..cg.posterior import NEVER_BELOW, CgParts
+from ...optimize.objective import Optimum
+from ...optimize.search import Search
+from ...runtime.memory import within
+from ...runtime.session import Session
+from ..cg.planning import SMALLEST_RANK, CGSettings
+from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
-from ..low_dimensional import InputExtent, sharpness
-from .interpolation import REFUSED_SHARE_OF_NOISE, Grid, GridCovariance, Interpolated, grid_covariances, per_length
+from ..contract import EXACT_ROWS, Plan, Problem, SolverSetup
+from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, sharpness
+from ..posterior import Posterior
+from .interpolation import (
+    REFUSED_SHARE_OF_NOISE,
+    ROUGHEST,
+    Grid,
+    GridCovariance,
+    Interpolated,
+    grid_bytes,
+    grid_covariances,
+    must_be_smooth,
+    per_length,
+    points_of,
+    points_per_length,
+    resolves,
+)
+from .posterior import GridPosterior
 
-
-class GridSolver(CGSolver):
-    """The iterative solver on a grid that one call of `place` lays for a whole fit."""
-
-    def __init__(
-        self,
-        *args: Any,
-        extent: InputExtent,
-        count: int | None,
-        share: float,
-        on: Interpolated | None,
-        allow_grid: Callable[[tuple[int, ...]], None],
-        **more: Any,
-    ):
-        """`allow_grid` may refuse a grid of that many points in each dimension before it is laid."""
-        super().__init__(*args, **more)
-        self._extent, self._count, self._share_of_points, self._on = extent, count, share, on
-        self._allow_grid = allow_grid
-        self._held = False  # a search stays on its grid
-
-    def place(self, data: TrainingRows, params: Hyperparameters, hold: bool = False) -> Grid:
-        """Lay the grid for these parameters, and hold on to it if asked to."""
-        kernel, self._held = params.kernel, hold
-        with self._journal.phase("grid"):
-            grid = Grid.around(self._extent, kernel, self._count, self._fineness(data, params))
-            self._allow_grid(grid.shape)
-            self._on, self._pivots, self._draws, self._share = Interpolated.of(grid, kernel.vectors(data.x)), None, None, None
-        return grid
-
-    def _fineness(self, data: TrainingRows, params: Hyperparameters) -> float:
-        p = self._extent.low.size
-        return self._share_of_points * per_length(sharpness(params, data.Z.shape[1], p), params.kernel.smoothness, p)
-
-    def fine_for(self, data: TrainingRows, params: Hyperparameters) -> bool:
-        """Whether the grid still has 3/4 of the points that a length scale should have."""
-        assert self._on is not None
-        shortest = params.kernel.length_scale_range(self._extent.half.size)[0]
-        wanted = self._fineness(data, params) * self._on.grid.step
-        return self._count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
-
-    def _covariance(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
-        if self._on is None or not (self._held or self.fine_for(data, params)):
-            self.place(data, params)
-        return grid_covariances(data, params, self._executor, self._on)
-
-    def condition(self, data: TrainingRows, params: Hyperparameters) -> GridParts:
-        found = super().condition(data, params)
-        assert self._on is not None
-        C = GridCovariance(data, params, self._executor, np.float64, self._on)
-        left = float((C._left - C.noise).mean() / C.noise.mean())
-        if left > REFUSED_SHARE_OF_NOISE:
-            raise SolverUnavailable(
-                f"a grid of {' x '.join(map(str, self._on.grid.shape))} points is too coarse for this kernel: between them it "
-                f"misses {left:.1f} times the variance of the noise, and deviations would be too small. Give a larger "
-                "n_basis, or use solver='exact', 'cg' or 'inducing'"
-            )
-        moved = C.down(found.alpha[:, None]) * C._symbol
-        weights = self._on.on_grid(moved, self._executor)
-        return GridParts(**vars(found), on=self._on, weights=weights, left=left)
+GRID_RANK = 1_000  # of the preconditioner at most
+GRID_COARSEST = 0.6  # share of the points that a grid should have, at least
+MOVES = 24  # grids that a search may build
 
 
 @dataclass(frozen=True)
-class GridParts(CgParts):
-    """As of the iterative solver; E[w*] is interpolated from `weights` (g, d), which is K_U W^T diag(alpha) Z.
+class GridSettings(CGSettings):
+    """What a grid plans, beside conjugate gradients: points for each column of x (None: a `share` of what the length scales
+    ask for), and how far x extends, once it is known."""
 
-    `left` is the variance that interpolation leaves, over the noise's; NaN for a model that was saved without it.
-    """
+    count: int | None = None
+    share: float = 1.0
+    extent: InputExtent | None = None
 
-    on: Interpolated
-    weights: np.ndarray
-    left: float = float("nan")
 
-    never_below = False  # variances are those of k, and means those of its interpolation
+class GridSolver(CGSolver):
+    """Conjugate gradients on a grid that one call of `build_grid` lays for a whole fit."""
+
+    name = "grid"
+    uses_pairs = False
+    capabilities = GridPosterior.capabilities
+    settings: GridSettings
+
+    def __init__(self, plan: Plan, settings: GridSettings, session: Session, known: Interpolated | None = None) -> None:
+        super().__init__(plan, settings, session)
+        self._interpolated = known
+        self._fixed = False  # a search stays on its grid
+
+    # planning
+
+    @classmethod
+    def refuse(cls, problem: Problem) -> None:
+        super().refuse(problem)
+        must_be_low(problem.p, problem.resolution, problem.options.dtype, cls.name)
+        assert problem.resolution is not None
+        must_be_smooth(problem.resolution)
+
+    @classmethod
+    def reason_to_prefer(cls, problem: Problem) -> str | None:
+        found = problem.resolution
+        if problem.stream or problem.n <= EXACT_ROWS or found is None or found.spans is None:
+            return None
+        return "length scales too short for a basis: interpolation on a grid" if found.smoothness >= ROUGHEST else None
+
+    @classmethod
+    def plan(cls, problem: Problem, reason: str) -> Plan:
+        """Return a plan for a grid as fine as memory allows, down to GRID_COARSEST of what it should be; then less rank."""
+        n, p, d, limit, jobs = problem.n, problem.p, problem.d, problem.memory_limit, problem.n_jobs
+        rank, count, found = problem.options.rank, problem.options.n_basis, problem.resolution
+        assert found is not None
+        subset, reasons = min(n, SUBSET_ROWS), [reason]
+        wanted = int(min(n, GRID_RANK, max(SMALLEST_RANK, 4.0 * np.sqrt(n)))) if rank is None else min(n, rank)
+        shared = min(n, GRID_RANK)
+        if found.spans is None:
+            needed = problem.exact_bytes(subset) + 8 * n * (p + 2 * d + 4)
+            problem.require(needed, "the grid solver's search on a subset")
+            reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
+            settings = GridSettings("", 0, count=count)
+            plan = Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, subset, settings=settings)
+            return replace(plan, needs_length_scales=True)
+        shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)] if count is None else [1.0]
+        ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank is None and r >= SMALLEST_RANK)]
+        for share, rank_used in ((a, b) for b in ranks for a in shares):
+            points = points_of(found, share) if count is None else np.full(p, count)
+            needed = grid_bytes(n, p, d, points, rank_used, min(shared, 4 * rank_used), jobs)
+            if needed <= limit:
+                break
+        shape = " x ".join(map(str, points))
+        problem.require(needed, f"a grid of {shape} points for each of {d} weights", "a smaller n_basis, or fewer rows")
+        how = f"{points_per_length(found, share):.0f} points a length scale" if count is None else "as asked"
+        reasons += [f"a grid of {shape} points, {how}", f"preconditioner of rank {rank_used} at most"]
+        settings = GridSettings(
+            "grid", rank_used, shared=min(shared, 4 * rank_used), count=count, share=share, extent=found.extent
+        )
+        return Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, subset, settings=settings)
+
+    @classmethod
+    def gives_way(cls, problem: Problem) -> bool:
+        return True
+
+    @classmethod
+    def work(cls, plan: Plan) -> float | None:
+        """Return None: what a grid takes is known with its length scales only."""
+        return None
+
+    @classmethod
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> GridSolver:
+        interpolated = known.interpolated if isinstance(known, GridPosterior) else None
+        return cls(plan, plan.settings, setup.session, interpolated)
+
+    # search
+
+    def search(self, search: Search) -> Optimum:
+        """Return the optimum by Newton's method on gradients, again on a finer grid where length scales have become too short."""
+        first = search.start
+        optimum = Optimum(first, None, False, "stopped on a subset", [])
+        for turn in range(MOVES):
+            if search.session.journal.stopped:
+                return optimum
+            try:
+                self.build_grid(search.rows.load(), first, fixed=True)
+            except MemoryLimitError as too_fine:
+                if turn == 0:
+                    raise
+                return replace(optimum, converged=False, message=str(too_fine))
+            optimum = search.starting_at(first).gradient_newton(self.evaluate)
+            first = optimum.hyperparameters
+            if self._fine_for(search.rows.load(), first):
+                break
+        return optimum
 
     @property
-    def variances(self) -> str:
-        kind = "of k, not of its interpolation, which leaves" if self.left == self.left else "of k, not of its interpolation"
-        left = f" {self.left:.1e} of the noise's variance" if self.left == self.left else ""
-        said = super().variances.replace(NEVER_BELOW, f"{kind}{left}: no bounds")
-        return said.replace("above it", "above the exact ones")
+    def _extent(self) -> InputExtent:
+        assert self.settings.extent is not None
+        return self.settings.extent
 
-    def _covariances(self, executor: Executor) -> tuple[Covariance, Covariance]:
-        return grid_covariances(self.data, self.params, executor, self.on)
+    def build_grid(self, data: TrainingRows, params: Hyperparameters, fixed: bool = False) -> Grid:
+        """Lay the grid for these parameters, and stay on it if it is `fixed`."""
+        kernel, self._fixed = params.kernel, fixed
+        with self._session.journal.phase("grid"):
+            grid = Grid.around(self._extent, kernel, self.settings.count, self._fineness(data, params))
+            self._allow_grid(grid.shape)
+            self._interpolated = Interpolated.of(grid, kernel.vectors(data.x))
+            self._pivots, self._draws, self._share = None, None, None
+        return grid
 
-    def means(self, x: Any, K: np.ndarray | None, executor: Executor, own: slice | None = None) -> np.ndarray:
-        """4^p points a query; of one outside the grid, from all rows."""
-        kernel = self.params.kernel
-        vectors = kernel.vectors(x)
-        found = np.empty((len(vectors), self.d))
-        inside = self.on.grid.inside(vectors)
-        if inside.any():
-            found[inside] = self.on.grid.weights(vectors[inside]) @ self.weights
-        if not inside.all():
-            beyond = cross(kernel, kernel.prepare(vectors[~inside]), kernel.prepare(kernel.vectors(self.data.x)), executor)
-            found[~inside] = self.mean(beyond, executor)
-        if own is not None:
-            found += self.params.sigma_w**2 * self.data.Z[own].scale_rows(self.alpha[own]).array
-        return found
+    def _allow_grid(self, shape: tuple[int, ...]) -> None:
+        """Too fine a grid is refused before it is laid."""
+        plan, settings = self._plan, self.settings
+        needed = grid_bytes(plan.n, plan.p, plan.d, np.array(shape), settings.rank, settings.shared, plan.n_jobs)
+        what = f"a grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
+        within(needed, plan.memory_limit, what, "a smaller n_basis, or fewer rows")
+
+    def _fineness(self, data: TrainingRows, params: Hyperparameters) -> float:
+        p = self._extent.low.size
+        return self.settings.share * per_length(sharpness(params, data.Z.shape[1], p), params.kernel.smoothness, p)
+
+    def _fine_for(self, data: TrainingRows, params: Hyperparameters) -> bool:
+        """Return whether the grid still has 3/4 of the points that a length scale should have."""
+        assert self._interpolated is not None
+        shortest = params.kernel.length_scale_range(self._extent.half.size)[0]
+        wanted = self._fineness(data, params) * self._interpolated.grid.step
+        return self.settings.count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
+
+    def _covariances(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
+        if self._interpolated is None or not (self._fixed or self._fine_for(data, params)):
+            self.build_grid(data, params)
+        return grid_covariances(data, params, self._session, self._interpolated)
+
+    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> GridPosterior:
+        found = super().condition(rows, hyperparameters)
+        on = self._interpolated
+        assert on is not None
+        C = GridCovariance(rows.load(), hyperparameters, self._session, np.float64, on)
+        left = float((C._left - C.noise).mean() / C.noise.mean())
+        if left > REFUSED_SHARE_OF_NOISE:
+            raise SolverUnavailable(
+                f"a grid of {' x '.join(map(str, on.grid.shape))} points is too coarse for this kernel: between them it "
+                f"misses {left:.1f} times the variance of the noise, and deviations would be too small. Give a larger "
+                "n_basis, or use solver='exact', 'cg' or 'inducing'"
+            )
+        moved = C.down(found.coefficients[:, None]) * C._symbol
+        weights = on.on_grid(moved, self._session)
+        known = {field.name: getattr(found, field.name) for field in fields(CGPosterior)}
+        return GridPosterior(**known, interpolated=on, grid_weights=weights, remainder=left)

@@ -12,40 +12,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 
-from ...data.features import DenseFeatures
 from ...data.inputs import InputRows, TrainingRows
 from ...errors import NotPositiveDefinite
 from ...linalg.preconditioner import right_solve
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import Executor, safe_threads
+from ...model.weight_prior import PreparedRows, WeightPrior
+from ...runtime.parallel import safe_threads
+from ...runtime.session import serial_session
 
-SERIAL = Executor(1)  # a block is worked on by one thread
 JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
 NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
 
 
 @dataclass(frozen=True)
 class InducingVariables:
-    """The inducing variables at given parameters: their points, and S_uu + jitter diag(S_uu) = L L^T."""
+    """u = z_u . g(x_u) of inducing points at given hyperparameters, S_uu + jitter diag(S_uu) = L L^T."""
 
-    places: InputRows
-    params: Hyperparameters
-    points: Any
+    points: InputRows
+    hyperparameters: Hyperparameters
+    prepared: PreparedRows
     L: np.ndarray
     jitter: float
 
     @classmethod
-    def of(cls, places: InputRows, params: Hyperparameters) -> InducingVariables:
-        kernel = params.kernel
-        points = kernel.prepare(places.x)
-        S = places.Z.inner_products(places.Z)
-        kernel.multiply(points, points, S)
-        diagonal = kernel.diagonal(points) * places.Z.squared_norms()
+    def of(cls, points: InputRows, hyperparameters: Hyperparameters) -> InducingVariables:
+        """Factorise S_uu with the least jitter of a ladder that helps;  m^3/3 flops."""
+        prior = hyperparameters.weight_prior
+        prepared = prior.prepare(points)
+        S, diagonal = prior.tile(prepared, prepared), prior.diagonal(prepared)
         diagonal[diagonal == 0.0] = 1.0  # a point without z says nothing, whatever its variance
         eps = np.finfo(float).eps
         for jitter in (step * eps for step in JITTERS):
@@ -56,20 +54,18 @@ class InducingVariables:
             except np.linalg.LinAlgError:
                 continue
             if (np.square(L.diagonal()) > eps * diagonal).all():
-                return cls(places, params, points, L, float(jitter))
+                return cls(points, hyperparameters, prepared, L, float(jitter))
         raise NotPositiveDefinite(
-            f"the covariance of {len(places)} inducing points has no Cholesky factor, even with jitter: is the kernel "
+            f"the covariance of {len(points)} inducing points has no Cholesky factor, even with jitter: is the kernel "
             "positive definite? Give fewer inducing points"
         )
 
     def __len__(self) -> int:
         return len(self.L)
 
-    def cross(self, block: InputRows, points: Any) -> np.ndarray:
-        """S_nu of a block of rows;  (b, m)."""
-        S = block.Z.inner_products(self.places.Z)
-        self.params.kernel.multiply(points, self.points, S)
-        return S
+    @property
+    def weight_prior(self) -> WeightPrior:
+        return self.hyperparameters.weight_prior
 
     def down(self, A: np.ndarray) -> np.ndarray:
         """L^-T A;  (m, ...) -> (m, ...)."""
@@ -110,15 +106,15 @@ class BlockStatistics:
     frame: InducingVariables
 
     def __call__(self, block: TrainingRows) -> Statistics:
-        frame, kernel = self.frame, self.frame.params.kernel
-        points, z_squared = kernel.prepare(block.x), block.Z.squared_norms()
-        D = frame.params.noise(z_squared)
+        frame, prior = self.frame, self.frame.weight_prior
+        rows = prior.prepare(block)
+        D = frame.hyperparameters.noise(block.Z)
         root = np.sqrt(D)
-        F = right_solve(frame.L, frame.cross(block, points), SERIAL)
+        F = right_solve(frame.L, prior.tile(rows, frame.prepared), serial_session())
         F /= root[:, None]
         y = block.y / root
-        prior = float((kernel.diagonal(points) * z_squared / D).sum())
-        return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), prior)
+        own = float((prior.diagonal(rows) / D).sum())
+        return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), own)
 
 
 # slopes
@@ -155,12 +151,10 @@ class BlockGradient:
     by_points: bool = False
 
     def __call__(self, block: TrainingRows) -> BoundGradient:
-        frame, params, kernel = self.frame, self.frame.params, self.frame.params.kernel
-        points, z_squared = kernel.prepare(block.x), block.Z.squared_norms()
-        D, own = params.noise(z_squared), kernel.diagonal(points) * z_squared
-        inner = block.Z.inner_products(frame.places.Z)
-        S = inner.copy()
-        kernel.multiply(points, frame.points, S)
+        frame, prior, params = self.frame, self.frame.weight_prior, self.frame.hyperparameters
+        rows, z_squared = prior.prepare(block), block.Z.squared_norms()
+        D, own = params.noise(block.Z), prior.diagonal(rows)
+        S = prior.tile(rows, frame.prepared)
         beta = (block.y - S @ self.v) / D
         G = S @ self.M
         known = np.einsum("ij,ij->i", G, S)
@@ -168,25 +162,13 @@ class BlockGradient:
         G += beta[:, None] * self.v
         along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
         along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
-        along_own = (-0.5 * z_squared / D) @ kernel.diagonal_gradient(points)
+        along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
         x = z = None
+        weighed = G * block.Z.inner_products(frame.points.Z)
         if self.by_points:
-            x, z = _pull(frame, block, points, np.ascontiguousarray((G * inner).T), G.T)
-        G *= inner
-        along_S = kernel.contract_gradient(points, frame.points, G).sum(axis=0)
+            x, z = prior.contract_inputs(frame.prepared, rows, G.T, np.ascontiguousarray(weighed.T))
+        along_S = prior.kernel.contract_gradient(rows.points, frame.prepared.points, weighed).sum(axis=0)
         return BoundGradient(np.concatenate([along_S + along_own, along_noise]), x, z)
-
-
-def _pull(
-    frame: InducingVariables, rows: InputRows, points: Any, weighed: np.ndarray, G: np.ndarray
-) -> tuple[np.ndarray, Any]:
-    """sum_i G_ui dS_ui by x_u, and by z_u of a dense Z;  weighed = G <z_u, z_i>, which is overwritten, and G (m, b)."""
-    kernel, z = frame.params.kernel, None
-    if isinstance(rows.Z, DenseFeatures):
-        K = np.array(G, order="C")
-        kernel.multiply(frame.points, points, K)
-        z = K @ rows.Z.array
-    return kernel.contract_input_gradient(frame.points, points, weighed), z
 
 
 # bound
@@ -243,13 +225,13 @@ class Bound:
         """L^-T A L^-1 of a symmetric A;  (m, m)."""
         return self.frame.down(self.frame.down(A).T)
 
-    def own_slopes(self, by_points: bool = False) -> BoundGradient:
+    def own_gradient(self, by_points: bool = False) -> BoundGradient:
         """What S_uu adds: G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1."""
-        frame, kernel = self.frame, self.frame.params.kernel
+        frame, prior = self.frame, self.frame.weight_prior
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
-        weighed = G * frame.places.Z.inner_products(frame.places.Z)
+        weighed = G * frame.points.Z.inner_products(frame.points.Z)
         x = z = None
         if by_points:  # u is on both sides of S_uu
-            x, z = _pull(frame, frame.places, frame.points, 2.0 * weighed, 2.0 * G)
-        theta = kernel.contract_gradient(frame.points, frame.points, weighed).sum(axis=0)
+            x, z = prior.contract_inputs(frame.prepared, frame.prepared, 2.0 * G, 2.0 * weighed)
+        theta = prior.kernel.contract_gradient(frame.prepared.points, frame.prepared.points, weighed).sum(axis=0)
         return BoundGradient(np.concatenate([theta, np.zeros(2)]), x, z)

@@ -6,8 +6,7 @@ the sample costs does not depend on n; the parameters are searched once more on 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import minimize
@@ -18,7 +17,10 @@ from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotPositiveDefinite
 from ...model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ...runtime.journal import HOPELESS, Journal, Stopped
-from .solver import InducingSolver
+from ...runtime.session import Session
+
+if TYPE_CHECKING:
+    from .solver import InducingSolver
 
 # Evaluations with the kernel held, then with everything free. Freed too early, the kernel takes a length scale at which a few
 # points explain everything: at n = 8,000, m = 1,000 (12, 56) ends 440 nats lower than (40, 40).
@@ -28,27 +30,19 @@ STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
 
 
-def movable(places: InputRows, kernel: Any) -> bool:
-    """Whether the bound has derivatives by these points: vectors, dense."""
-    return (
-        kernel.input_kind == "vectors"
-        and isinstance(places.Z, DenseFeatures)
-        and isinstance(kernel.vectors(places.x), np.ndarray)
-    )
-
-
 def optimize_points(
     solver: InducingSolver,
     rows: MemoryRows,
-    params: Hyperparameters,
+    start: Hyperparameters,
     prior: HyperparameterPrior,
     max_iter: int,
-    journal: Journal,
+    session: Session,
     move: bool,
 ) -> Hyperparameters:
-    """Find parameters for the solver's points on these rows, and move the points with them if asked to."""
+    """Find hyperparameters for the solver's points on these rows, and move the points with them if asked to."""
+    journal = session.journal
     least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
-    start = replace(params, sigma_y=max(params.sigma_y, least))
+    start = start.with_sigma_y(max(start.sigma_y, least))
     objective = _Objective(solver, rows, start, prior, journal)
     kernel = np.arange(start.theta.size) < start.theta.size - 2
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
@@ -59,7 +53,7 @@ def optimize_points(
             journal.interrupted()
         except Stopped:
             pass
-    solver.places = objective.places
+    solver.points = objective.places
     return objective.params
 
 
@@ -89,9 +83,9 @@ class _Objective:
     def __init__(
         self, solver: InducingSolver, rows: RowSource, params: Hyperparameters, prior: HyperparameterPrior, journal: Journal
     ) -> None:
-        assert solver.places is not None
+        assert solver.points is not None
         self.solver, self.rows, self.prior, self.journal = solver, rows, prior, journal
-        self.params, self.places = params, solver.places
+        self.params, self.places = params, solver.points
         self._best = np.inf
 
     def search(self, free: np.ndarray, most: int, move: bool) -> None:
@@ -114,8 +108,7 @@ class _Objective:
         minimize(loss, np.concatenate([logs, numbers]), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
 
     def _numbers(self) -> np.ndarray:
-        assert isinstance(self.places.Z, DenseFeatures)
-        return np.concatenate([self.params.kernel.vectors(self.places.x).ravel(), self.places.Z.array.ravel()])
+        return np.concatenate([self.params.kernel.vectors(self.places.x).ravel(), self.places.Z.to_dense().ravel()])
 
     def _moved(self, shape: InputRows, numbers: np.ndarray) -> InputRows:
         kernel = self.params.kernel
@@ -123,12 +116,12 @@ class _Objective:
         return InputRows(kernel.sliceable(x.reshape(len(shape), -1).copy()), DenseFeatures(z.reshape(len(shape), -1).copy()))
 
     def _evaluate(self, params: Hyperparameters, places: InputRows, free: np.ndarray, move: bool) -> tuple[float, np.ndarray]:
-        self.solver.places = places
+        self.solver.points = places
         try:
             bound = self.solver.bound(self.rows, params)
         except NotPositiveDefinite:
             return HOPELESS, np.zeros(int(free.sum()) + move * self._numbers().size)
-        slopes = self.solver.slopes(self.rows, bound, by_points=move)
+        slopes = self.solver.gradient(self.rows, bound, by_points=move)
         log_prior, along = self.prior.value_and_gradient(params.theta)
         n, value = len(self.rows), -(bound.value + log_prior)
         if value < self._best:

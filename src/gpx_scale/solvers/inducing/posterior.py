@@ -1,4 +1,7 @@
-"""The posterior of inducing points."""
+"""The posterior of inducing points: it holds no training row, only the points, L, and sums over the rows.
+
+E[w*] = k(x*, X_u) diag(v) Z_u       Cov[g*] = k** I - W^T E W,   W = L^-1 diag(k*) Z_u,   E = I - (I + Psi)^-1
+"""
 
 from __future__ import annotations
 
@@ -11,129 +14,123 @@ from scipy.linalg import solve_triangular
 
 from ...data.features import Features
 from ...linalg.preconditioner import right_solve
-from ...runtime.parallel import Executor, slices
-from ..posterior import JointPrior, Parts, Reductions, symmetric_part
-from ..sparse_weights import Reduce, SolvedWords
+from ...model.weight_prior import CrossCovariance
+from ...runtime.parallel import slices
+from ...runtime.session import Session
+from ..contract import Capability
+from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
+from ..sparse_weights import EntryReduction, SolvedWords
 from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 
 
 @dataclass(frozen=True)
-class InducingParts(Parts):
-    """What the posterior asks; `data` are the inducing points, and alpha is v."""
+class InducingPosterior(KernelPosterior):
+    """The posterior of m inducing points; `coefficients` are v of the formulas above.
+
+    Variances are no bounds: 4% below the exact deviations was seen (docs/streams.md).
+    """
 
     L: np.ndarray
     statistics: Statistics
     E: np.ndarray
-    evidence: float
+    log_evidence: float
     jitter: float
 
-    keeps_rows = False
-    never_below = False  # not a bound: 4% below the exact deviations was seen (docs/streams.md)
-    evidence_deviation = 0.0
-    condition = float("nan")
-    solution = "collapsed bound"
+    capabilities = frozenset({Capability.STREAM, Capability.ADD_ROWS, Capability.SPARSE_FEATURES, Capability.ANY_KERNEL})
 
     @classmethod
-    def of(cls, bound: Bound) -> InducingParts:
-        frame = bound.frame
+    def of(cls, bound: Bound) -> InducingPosterior:
+        known = bound.frame
         return cls(
-            frame.places,
-            frame.params,
-            bound.v,
-            frame.L,
-            bound.statistics,
-            bound.E,
-            bound.value,
-            frame.jitter,
+            known.hyperparameters,
+            *(known.points, bound.v, known.L, bound.statistics, bound.E, bound.value, known.jitter),
         )
 
     @property
-    def frame(self) -> InducingVariables:
-        return InducingVariables(self.data, self.params, self.params.kernel.prepare(self.data.x), self.L, self.jitter)
+    def variables(self) -> InducingVariables:
+        prepared = self.hyperparameters.weight_prior.prepare(self.support)
+        return InducingVariables(self.support, self.hyperparameters, prepared, self.L, self.jitter)
 
     @property
-    def task(self) -> BlockStatistics:
-        """What is asked of more rows."""
-        return BlockStatistics(self.frame)
-
-    @property
-    def rows(self) -> int:
+    def n_rows(self) -> int:
         return self.statistics.rows
 
-    def with_more(self, statistics: Statistics, executor: Executor) -> InducingParts:
-        """The same after more rows, of which these are the sums."""
+    def statistics_task(self) -> BlockStatistics:
+        return BlockStatistics(self.variables)
+
+    def with_statistics(self, more: Statistics, session: Session) -> InducingPosterior:
         total = self.statistics.copy()
-        total += statistics
-        return InducingParts.of(Bound.of(self.frame, total))
+        total += more
+        return InducingPosterior.of(Bound.of(self.variables, total))
 
     @property
     def unexplained(self) -> float:
-        """Share of the prior variance of the rows, each weighed by 1/D, that the inducing variables leave."""
+        """Return the share of the prior variance of the rows, each weighed by 1/D, that the inducing variables leave."""
         return max(0.0, 1.0 - float(np.trace(self.statistics.psi)) / self.statistics.prior) if self.statistics.prior else 0.0
 
     @property
-    def variances(self) -> str:
-        return f"variational, of {len(self)} inducing points, which leave {self.unexplained:.1%} of the rows' prior variance"
+    def diagnostics(self) -> Diagnostics:
+        variances = (
+            f"variational, of {len(self)} inducing points, which leave {self.unexplained:.1%} of the rows' prior variance"
+        )
+        return Diagnostics(self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances)
 
     @property
-    def bytes_per_row(self) -> int:
+    def bytes_per_query(self) -> int:
         return 4 * 8 * len(self)
 
-    def _quadratic(self, B: np.ndarray, executor: Executor) -> np.ndarray:
-        """b.L^-T E L^-1 b of rows B, which are overwritten;  (c, m) -> (c,);  3 m^2 flops a row."""
-        V = right_solve(self.L, B, executor)
-        return np.maximum(np.einsum("ij,ij->i", V, executor.matmul(V, self.E)), 0.0)
+    def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
+        """Return b.L^-T E L^-1 b of rows B, which are overwritten;  (c, m) -> (c,);  3 m^2 flops a row."""
+        V = right_solve(self.L, B, session)
+        return np.maximum(np.einsum("ij,ij->i", V, session.executor.matmul(V, self.E)), 0.0)
 
-    def reductions(
-        self, K: np.ndarray, executor: Executor, *, var: bool = False, cov: bool = False, along: Any = ()
-    ) -> Reductions:
-        """diag(W^T E W), W^T E W, and a^T W^T E W a of each query;  (q, m) -> (q, d), (q, d, d), (q,) each."""
-        Z, each, full = self.data.Z, None, None
-        if cov:
-            V = right_solve(self.L, Z.columns_times(K).reshape(-1, len(self)), executor)
-            known = executor.matmul(V, self.E).reshape(len(K), -1, len(self))
+    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+        """Return diag(W^T E W), W^T E W, and a^T W^T E W a of each query;  (q, d), (q, d, d), (q,) each."""
+        each = full = None
+        if request.covariance:
+            V = right_solve(self.L, cross.of_all_weights().reshape(-1, len(self)), session)
+            known = session.executor.matmul(V, self.E).reshape(len(cross), -1, len(self))
             V = V.reshape(known.shape)
-            whole = executor.map(lambda i: V[i] @ known[i].swapaxes(1, 2), slices(len(K), 8))
+            whole = session.executor.map(lambda i: V[i] @ known[i].swapaxes(1, 2), slices(len(cross), 8))
             full = symmetric_part(np.concatenate(whole))
-            each = np.einsum("ijj->ij", full) if var else None
-        elif var:
-            each = self._quadratic(Z.columns_times(K).reshape(-1, len(self)), executor).reshape(len(K), -1)
-        return Reductions(each, full, [self._quadratic(K * A.inner_products(Z), executor) for A in along])
+            each = np.einsum("ijj->ij", full) if request.variance else None
+        elif request.variance:
+            each = self._quadratic(cross.of_all_weights().reshape(-1, len(self)), session).reshape(len(cross), -1)
+        return Moments(None, each, full, [self._quadratic(cross.along(A), session) for A in request.along])
 
-    def reduction_joint(self, K: np.ndarray, A: Features, executor: Executor) -> np.ndarray:
-        """a_i^T W_i^T E W_j a_j for all pairs of queries;  (q, m), (q, d) -> (q, q)."""
-        V = right_solve(self.L, K * A.inner_products(self.data.Z), executor)
-        return symmetric_part(executor.matmul(executor.matmul(V, self.E), V.T))
+    def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
+        """Return a_i^T W_i^T E W_j a_j for all pairs of queries;  (q, q)."""
+        V = right_solve(self.L, cross.along(A), session)
+        return symmetric_part(session.executor.matmul(session.executor.matmul(V, self.E), V.T))
 
-    def word_reduce(self, entries: int, executor: Executor, memory_limit: int) -> Reduce:
-        return SolvedWords(len(self), partial(self._quadratic, executor=executor))
+    def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
+        return SolvedWords(len(self), partial(self._quadratic, session=session))
 
     @cached_property
     def _root(self) -> np.ndarray:
-        return Bound.of(self.frame, self.statistics).root
+        return Bound.of(self.variables, self.statistics).root
 
-    def sample(self, x: Any, n_samples: int, random: np.random.RandomState, executor: Executor) -> np.ndarray:
-        """Joint draws of w at all queries;  -> (q, d, n_samples).
+    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+        """Return joint draws of w at all queries;  (q, d, count).
 
         Matheron's rule: a prior draw of g at points and queries together, moved by what its u misses of a draw of ours,
         S_uu^-1 u = v + L^-T R^-T e, B = R R^T.
         """
-        m, d, frame = len(self), self.data.Z.shape[1], self.frame
-        prior = JointPrior.of(self.params.kernel, self.data.x, x, 0.0, executor)
-        draws, missed = np.empty((len(x), d, n_samples)), np.empty((m, n_samples))
-        for s in range(n_samples):
+        m, d, variables = len(self), self.d, self.variables
+        prior = JointPrior.of(self.hyperparameters.kernel, self.support.x, x, 0.0, session)
+        draws, missed = np.empty((len(x), d, count)), np.empty((m, count))
+        for s in range(count):
             W = prior.draw(d, random)
-            missed[:, s] = self.data.Z.row_dots(W[:m])
+            missed[:, s] = self.support.Z.row_dots(W[:m])
             draws[:, :, s] = W[m:]
-        drawn = solve_triangular(self._root, random.standard_normal((m, n_samples)), lower=True, trans="T")
-        coefficients = self.alpha[:, None] + frame.down(drawn - solve_triangular(self.L, missed, lower=True))
-        for s in range(n_samples):
-            draws[:, :, s] += self.data.Z.scale_rows(coefficients[:, s]).left_multiply(prior.K_query, executor)
-        return draws + self.params.sigma_w * random.standard_normal(draws.shape)
+        drawn = solve_triangular(self._root, random.standard_normal((m, count)), lower=True, trans="T")
+        moves = self.coefficients[:, None] + variables.down(drawn - solve_triangular(self.L, missed, lower=True))
+        draws = prior.moved(draws, moves, self.support.Z, session)
+        return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
 
     def joint_bytes(self, m: int) -> int:
-        return m * self.bytes_per_row + 32 * m * m
+        return m * self.bytes_per_query + 32 * m * m
 
-    def sample_bytes(self, m: int, n_samples: int) -> int:
-        u, d = self.data.Z.shape
-        return 8 * (3 * (u + m) ** 2 + m * u + (2 * m * d + 4 * u) * n_samples + 3 * (u + m) * d)
+    def draw_bytes(self, m: int, count: int) -> int:
+        u, d = self.support.Z.shape
+        return 8 * (3 * (u + m) ** 2 + m * u + (2 * m * d + 4 * u) * count + 3 * (u + m) * d)

@@ -8,82 +8,223 @@ The fitted parts hold no training row: the points, L and the statistics are all 
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ...data.inputs import InputRows
-from ...data.row_source import RowSource
-from ...errors import JitterWarning
+from ...data.row_source import BLOCK, MemoryRows, RowSource
+from ...errors import InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.journal import Journal
-from ...runtime.parallel import Executor, worthwhile_threads
-from ..contract import Evidence
+from ...optimize.objective import Optimum
+from ...optimize.search import Search
+from ...runtime.parallel import worthwhile_threads
+from ...runtime.session import Session
+from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
+from ..exact.solver import exact_subset_optimum
+from ..posterior import Posterior
 from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
-from .point_selection import PointSelection
-from .posterior import InducingParts
+from .point_optimization import curvature, optimize_points
+from .point_selection import PointSelection, alike, can_move
+from .posterior import InducingPosterior
 
-DIGITS = 34  # binary ones, that a search sees
+STEADY_DIGITS = 34  # Binary digits of the bound that a search sees, so that it does not depend on the order of sums.
+SUBSET_ROWS = 2_000  # of the exact search that inducing points start from
+SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
+MOST_CURVED = 16  # Parameters up to which differences of gradients cost less than what they save; beyond, L-BFGS.
+BOUND_TOLERANCE_NATS_PER_ROW = 1e-4  # of the last search on a bound, which is many nats off the evidence itself
 
 
-class InducingSolver:
-    """Evidence (its bound) and posterior from m points, which the first parameters choose unless `place` has."""
+def sample_rows(n_inducing: int) -> int:
+    """Return the number of rows that inducing points are chosen from, and moved on."""
+    return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
 
-    def __init__(self, choice: PointSelection, executor: Executor, journal: Journal) -> None:
-        self.choice, self._executor, self._journal = choice, executor, journal
-        self.places: InputRows | None = None
-        self.metric: np.ndarray | None = None  # second derivatives a row, where the last search begins
 
-    def place(self, rows: RowSource, params: Hyperparameters) -> InputRows:
-        """Choose the points at these parameters, from now on."""
-        with self._journal.phase("inducing points"), worthwhile_threads(self.choice.count):
-            self.places = self.choice.of(rows, params, self._executor)
-        return self.places
+@dataclass(frozen=True)
+class InducingSettings:
+    """The number of inducing points, and of the rows that they are chosen from and moved on."""
 
-    def _frame(self, rows: RowSource, params: Hyperparameters) -> InducingVariables:
-        return InducingVariables.of(self.places if self.places is not None else self.place(rows, params), params)
+    points: int
+    sample: int
 
-    def bound(self, rows: RowSource, params: Hyperparameters) -> Bound:
+
+class InducingSolver(Solver):
+    """The bound and the posterior from m points, which the first hyperparameters choose unless `place` has."""
+
+    name = "inducing"
+    aliases = ("nystrom",)
+    capabilities = InducingPosterior.capabilities
+
+    def __init__(self, plan: Plan | None, selection: PointSelection, session: Session) -> None:
+        self._plan, self.selection, self._session = plan, selection, session
+        self.points: InputRows | None = None
+        self._curvature: np.ndarray | None = None  # Second derivatives per row, where the last search begins.
+
+    # planning
+
+    @classmethod
+    def refuse(cls, problem: Problem) -> None:
+        super().refuse(problem)
+        if problem.options.dtype == "float32":
+            raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
+
+    @classmethod
+    def reason_to_prefer(cls, problem: Problem) -> str:
+        if problem.stream:
+            return "rows come in chunks: sums over them are all that is kept"
+        return problem.refusal or f"n > {CG_ROWS}: inducing points, whose cost grows with n only"
+
+    @classmethod
+    def plan(cls, problem: Problem, reason: str) -> Plan:
+        n, asked = problem.n, problem.options.n_inducing
+        points = min(n, asked)
+        sample, subset = min(n, sample_rows(asked)), min(n, SUBSET_ROWS)
+        needed = cls._bytes(problem, points, sample, subset)
+        problem.require(needed, f"the inducing solver (m = {points})", "a smaller n_inducing")
+        reasons = [
+            reason,
+            f"{points} inducing points{f', all rows: {asked} asked for' if asked > n else ''}: 4 n m^2 flops an evaluation, "
+            "over two passes",
+            f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
+        ]
+        sizes, settings = (n, problem.p, problem.d), InducingSettings(points, sample)
+        return Plan(
+            *sizes,
+            *("inducing", np.float64, problem.n_jobs, needed, problem.memory_limit, reasons, subset, problem.stream),
+            settings=settings,
+        )
+
+    @staticmethod
+    def _bytes(problem: Problem, points: int, sample: int, subset: int) -> int:
+        """Return the memory of rows unless they stream, the sample with its factor, m^2 matrices (two partial sums a worker),
+        blocks in work."""
+        p, d, n_jobs = problem.p, problem.d, problem.n_jobs
+        choosing = 8 * sample * (points + 4 * (p + d + 2))
+        passing = 8 * (points**2 * (2 * n_jobs + 8) + n_jobs * 5 * BLOCK * (points + p + d))
+        return problem.held_bytes() + max(choosing, passing, problem.exact_bytes(subset))
+
+    @classmethod
+    def work(cls, plan: Plan) -> float:
+        """Return the flops of a product of matrices that would take as long: of some evaluations, most on the sample."""
+        return plan.settings.points**2 * (50.0 * plan.n + 900.0 * plan.settings.sample)
+
+    @classmethod
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> InducingSolver:
+        settings: InducingSettings = plan.settings
+        if isinstance(known, InducingPosterior):
+            return cls(plan, PointSelection(settings.points, "given", settings.sample, known.support), setup.session)
+        return cls(plan, cls._selection(settings, setup), setup.session)
+
+    @classmethod
+    def _selection(cls, settings: InducingSettings, setup: SolverSetup) -> PointSelection:
+        sizes = settings.points, settings.sample
+        return PointSelection.asked(setup, *sizes)
+
+    @classmethod
+    def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
+        selection = cls._selection(plan.settings, setup)
+        return {"selection": repr(selection), "arrays": selection.arrays(setup.kernel)}
+
+    def carry(self, points: InputRows | None) -> bool:
+        self.points = points
+        return points is not None
+
+    @property
+    def carried(self) -> InputRows | None:
+        return self.points
+
+    # search
+
+    def search(self, search: Search) -> Optimum:
+        """Return the optimum of the bound of all rows: the exact optimum of a subset, points placed there and moved on a
+        sample, then all rows. Points known from before stay where they are."""
+        plan, selection, journal, rows = self._plan, self.selection, search.session.journal, search.rows
+        assert plan is not None
+        sample, first = MemoryRows(rows.subset(plan.settings.sample)), search.start
+        if not search.warm:
+            found = exact_subset_optimum(search, rows.subset(plan.subset), first)
+            first = found.hyperparameters
+            if journal.stopped:
+                return replace(found, evidence=None)
+        known = search.carried
+        if known is not None and selection.given is None and alike(known, sample.data) and len(known) <= plan.settings.points:
+            self.points = known
+        elif len(placed := self.place(rows, first)) < len(rows):
+            movable = can_move(placed, first.kernel)
+            if selection.move is True and not movable:
+                raise InputError("optimize_inducing=True needs a dense X and Z, and a kernel of vectors")
+            move = bool(selection.move) and movable
+            first = optimize_points(self, sample, first, search.prior, search.max_iter, search.session, move)
+            search.save_best(first)
+        optimum = Optimum(first, None, False, "stopped on a sample", [])
+        if journal.stopped:
+            return optimum
+        try:
+            if search.prior.free.sum() <= MOST_CURVED:
+                with journal.phase("curvature on a sample"):
+                    self._curvature = curvature(self, sample, first, search.prior.free)
+            on = search.starting_at(first)
+            last = on.maximise(self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW, restarts=False)
+            return replace(last, evidence=None)
+        except KeyboardInterrupt:
+            journal.interrupted()
+            return optimum
+
+    def place(self, rows: RowSource, hyperparameters: Hyperparameters) -> InputRows:
+        """Choose the points at these hyperparameters, from now on."""
+        with self._session.journal.phase("inducing points"), worthwhile_threads(self.selection.count):
+            self.points = self.selection.of(rows, hyperparameters, self._session)
+        return self.points
+
+    def _variables(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingVariables:
+        points = self.points if self.points is not None else self.place(rows, hyperparameters)
+        return InducingVariables.of(points, hyperparameters)
+
+    # evaluations
+
+    def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
         """Return the bound of all rows.
 
         A few points are worked on by one BLAS thread: a search that moves them multiplies rounding a thousandfold, and the
         number of BLAS threads depends on what else the process does.
         """
-        with worthwhile_threads(self.choice.count if self.places is None else len(self.places)):
-            frame = self._frame(rows, params)
-            return Bound.of(frame, rows.sum_over(BlockStatistics(frame), self._executor, self._journal.passed))
+        with worthwhile_threads(self.selection.count if self.points is None else len(self.points)):
+            variables = self._variables(rows, hyperparameters)
+            return Bound.of(variables, rows.sum_over(BlockStatistics(variables), self._session))
 
-    def slopes(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
+    def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
         """Return the derivatives of the bound, by a second pass."""
         with worthwhile_threads(len(bound.frame)):
-            slopes = rows.sum_over(bound.differentiate(by_points), self._executor, self._journal.passed)
-            slopes += bound.own_slopes(by_points)
-        return slopes
+            gradient = rows.sum_over(bound.differentiate(by_points), self._session)
+            gradient += bound.own_gradient(by_points)
+        return gradient
 
     def evaluate(
-        self, rows: RowSource, params: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
     ) -> Evidence:
-        """The bound and its gradient by the logs of the parameters, at the points of this fit."""
-        bound = self.bound(rows, params)
-        slope = self.slopes(rows, bound).theta if gradient else None
-        metric = self.metric * len(rows) if information and self.metric is not None else None
-        return Evidence(bound.value, slope, bound.v, len(rows), information=metric)
+        """Return the bound and its gradient by the logarithms of the hyperparameters, at the points of this fit."""
+        bound = self.bound(rows, hyperparameters)
+        slope = self.gradient(rows, bound).theta if gradient else None
+        metric = self._curvature * len(rows) if information and self._curvature is not None else None
+        return Evidence(bound.value, slope, len(rows), information=metric)
 
-    def steady(self, rows: RowSource, params: Hyperparameters, *, information: bool = False) -> Evidence:
-        """`evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
-        found = self.evaluate(rows, params, information=information)
+    def _steady(self, rows: RowSource, hyperparameters: Hyperparameters, *, information: bool = False) -> Evidence:
+        """Return `evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
+        found = self.evaluate(rows, hyperparameters, information=information)
         assert found.gradient is not None
         size = np.abs(found.gradient).max() + abs(found.value) + len(rows)
-        unit = np.ldexp(1.0, int(np.frexp(size)[1]) - DIGITS)
+        unit = np.ldexp(1.0, int(np.frexp(size)[1]) - STEADY_DIGITS)
         value, gradient = np.round(found.value / unit) * unit, np.round(found.gradient / unit) * unit
         return replace(found, value=float(value), gradient=gradient)
 
-    def condition(self, rows: RowSource, params: Hyperparameters) -> InducingParts:
-        bound = self.bound(rows, params)
+    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingPosterior:
+        bound = self.bound(rows, hyperparameters)
         if bound.frame.jitter > 1e-10:
             warnings.warn(
                 f"inducing points are nearly dependent: jitter of {bound.frame.jitter:.0e} was added. Fewer would do as well",
                 JitterWarning,
                 stacklevel=3,
             )
-        return InducingParts.of(bound)
+        return InducingPosterior.of(bound)

@@ -1,0 +1,78 @@
+"""What a user asked of a fit, checked once: of the inputs, of the solver, and of the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..data.inputs import InputOptions
+from ..kernels import as_kernel
+from ..kernels.kernel import Kernel
+from ..plan import checked_options
+from ..runtime.arguments import flag, moderate, one_of, whole
+from ..solvers.contract import SolverOptions
+from ..solvers.inducing.point_selection import count_of
+from .checkpoint import checked_path
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """Where a search for hyperparameters starts, and how far it goes; not `wanted` with `optimizer=None`."""
+
+    wanted: bool
+    max_iter: int
+    tol: float
+    n_restarts: int
+    ard: bool
+    sigma_w: float
+    sigma_y: float
+    checkpoint: Any = None
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """The kernel with its start values, and all options of a fit."""
+
+    kernel: Kernel
+    inputs: InputOptions
+    solver: SolverOptions
+    search: SearchLimits
+
+    @classmethod
+    def checked(cls, estimator: Any, solver: str | None = None) -> FitOptions:
+        """Return the options of an estimator, or an InputError that names the first that cannot be used."""
+        one_of(estimator.optimizer, ("lbfgs", None), "optimizer")
+        one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
+        for name in ("ard", "fit_intercept", "standardize", "warm_start"):
+            flag(getattr(estimator, name), name)
+        search = SearchLimits(
+            wanted=estimator.optimizer is not None,
+            sigma_w=moderate(estimator.sigma_w, "sigma_w", zero=True),
+            sigma_y=moderate(estimator.sigma_y, "sigma_y"),
+            tol=moderate(estimator.tol, "tol", zero=True),
+            max_iter=whole(estimator.max_iter, "max_iter", least=1),
+            n_restarts=whole(estimator.n_restarts, "n_restarts", least=0),
+            ard=bool(estimator.ard),
+            checkpoint=estimator.checkpoint,
+        )
+        if estimator.checkpoint is not None:
+            checked_path(estimator.checkpoint)
+        inputs = InputOptions(
+            estimator.x_transformer, estimator.z_transformer, bool(estimator.standardize), bool(estimator.fit_intercept)
+        )
+        kernel = as_kernel(estimator.kernel, estimator.theta1, estimator.theta2)
+        return cls(kernel, inputs, solver_options(estimator, solver), search)
+
+
+def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
+    """Return what an estimator asks of solvers; `solver` takes the place of its own."""
+    return checked_options(
+        solver=estimator.solver if solver is None else solver,
+        dtype=estimator.dtype,
+        rank=estimator.preconditioner_rank,
+        n_inducing=count_of(estimator.inducing_points, estimator.n_inducing),
+        n_basis=estimator.n_basis,
+        inducing_points=estimator.inducing_points,
+        optimize_inducing=estimator.optimize_inducing,
+        searched=estimator.optimizer is not None,
+    )

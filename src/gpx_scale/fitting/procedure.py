@@ -1,0 +1,151 @@
+"""A fit, step by step: the same for rows in memory, in a stream, and on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..data.inputs import Preprocessor
+from ..data.row_source import RowSource
+from ..estimator.fitted_model import FittedModel
+from ..kernels.kernel import Kernel
+from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
+from ..optimize.objective import Optimum, at_bound
+from ..plan import plan_for
+from ..runtime.journal import FitReport
+from ..runtime.session import Session
+from ..solvers import registry
+from ..solvers.contract import Plan, Problem, Solver, SolverOptions, SolverSetup
+from ..solvers.low_dimensional import InputExtent, InputResolution
+from ..solvers.posterior import Diagnostics
+from .options import FitOptions
+from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
+
+LOOKED_AT_ROWS = 1024  # of rows that are elsewhere, by which their columns are known
+
+
+def fit_model(
+    preprocessor: Preprocessor,
+    rows: RowSource,
+    options: FitOptions,
+    setup: SolverSetup,
+    known: KnownOptimum | None = None,
+    remember: Callable[[KnownOptimum], None] = lambda known: None,
+) -> tuple[FittedModel, RowSource]:
+    """Plan, search for hyperparameters, and condition on the rows; `remember` is told of the optimum before that.
+
+    Returns the model, and the rows as its solver takes them.
+    """
+    session, kernel = setup.session, setup.kernel
+    problem = problem_of(rows, preprocessor, options.kernel, options.solver, session, options.search.ard)
+    plan = plan_for(problem)
+    session.journal.say(str(plan))
+    rows, given = prepared_rows(rows, plan, options, session)
+    start = starting_point(
+        *(rows, given, options.search, known),
+        solver=registry.find(plan.solver).fingerprint(plan, setup),
+        most_points=min(plan.n, options.solver.n_inducing),
+        session=session,
+    )
+    if plan.needs_length_scales:
+        if options.search.wanted and not start.warm:
+            start = find_length_scales(start, rows, plan.subset, options.search, session)
+        extent = rows.sum_over(InputExtent.of, session)
+        found = start.hyperparameters
+        resolution = InputResolution.of(found.kernel, rows.subset(1), (found, extent))
+        plan = plan_for(replace(problem, resolution=resolution))
+        rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
+        session.journal.say(str(plan))
+    solver = registry.create(plan, setup)
+    optimum = find_hyperparameters(solver, rows, start, options, session)
+    remember(KnownOptimum(optimum.hyperparameters, solver.carried))
+    with session.journal.phase("posterior"):
+        posterior = solver.condition(rows, optimum.hyperparameters)
+    report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
+    return FittedModel(preprocessor, plan, posterior, report), rows
+
+
+def problem_of(
+    rows: RowSource,
+    preprocessor: Preprocessor,
+    kernel: Kernel,
+    options: SolverOptions,
+    session: Session,
+    ard: bool,
+) -> Problem:
+    """Return what planning knows of these rows and this kernel."""
+    some = rows.load() if rows.in_memory else rows.subset(LOOKED_AT_ROWS)
+    pairs = rows.in_memory and some.Z.is_sparse and kernel.is_radial and not ard
+    return Problem(
+        n=len(rows),
+        p=some.x.entries_per_row if preprocessor.sparse_x else preprocessor.scaling.x_shift.size,
+        d=some.Z.entries_per_row,
+        memory_limit=session.memory_limit,
+        n_jobs=session.executor.n_jobs,
+        options=options,
+        stream=not rows.in_memory,
+        gram=kernel.input_kind != "vectors",
+        pair_density=some.Z.pair_density if pairs and registry.uses_pairs(options.solver) else None,
+        resolution=InputResolution.of(kernel, some),
+    )
+
+
+def prepared_rows(rows: RowSource, plan: Plan, options: FitOptions, session: Session) -> tuple[RowSource, Hyperparameters]:
+    """Return the rows as the solver takes them, and the hyperparameters that the user gave.
+
+    Of a length scale given as "median", all rows count where the solver keeps them, and those of its subset where not.
+    """
+    keep = registry.find(plan.solver).keeps_rows and not plan.needs_length_scales
+    prepared = rows.prepared(options.kernel, keep, session)
+    x = rows.load().x if keep else prepared.subset(plan.subset).x
+    kernel = options.kernel.resolved(x, options.search.ard)
+    return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
+
+
+def find_hyperparameters(
+    solver: Solver, rows: RowSource, start: StartingPoint, options: FitOptions, session: Session
+) -> Optimum:
+    """Return the hyperparameters of the largest evidence; the best so far are kept in the checkpoint, the last marked so."""
+    first = start.hyperparameters
+    if not options.search.wanted:
+        return Optimum(start.given, None, None, "hyperparameters as given", [])
+    if start.finished and solver.carry(start.points):
+        return Optimum(first, None, True, "as the checkpoint left it", [])
+    if session.journal.stopped:  # in the search for length scales
+        return Optimum(first, None, False, "stopped on a subset", at_bound(first, HyperparameterPrior.around(start.given)))
+
+    def save_best(hyperparameters: Hyperparameters) -> None:
+        start.save(hyperparameters, solver.carried)
+
+    optimum = solver.search(start.search(rows, options.search, session, save_best))
+    start.save(optimum.hyperparameters, solver.carried, finished=bool(optimum.converged))
+    return optimum
+
+
+def report_of(
+    plan: Plan,
+    optimum: Optimum,
+    found: Diagnostics,
+    preprocessor: Preprocessor,
+    options: FitOptions,
+    session: Session,
+) -> FitReport:
+    """Return the record of a fit, in the units of the user's y."""
+    report, y_scale = session.journal.close(), preprocessor.scaling.y_scale
+    report.solver, report.reasons = plan.solver, list(plan.reasons)
+    report.n_samples, report.n_features = plan.n, preprocessor.n_z
+    report.dtype, report.n_jobs = np.dtype(plan.dtype).name, plan.n_jobs
+    report.standardized = options.inputs.standardize
+    report.hyperparameters = optimum.hyperparameters.as_dict()
+    report.evidence = found.log_evidence - plan.n * np.log(y_scale)
+    report.converged, report.message, report.at_bound = optimum.converged, optimum.message, optimum.at_bound
+    report.jitter, report.condition = found.jitter, found.condition_number
+    report.memory_planned = plan.bytes_needed
+    report.variances, report.solution = found.variances, found.solution
+    report.evidence_deviation = found.standard_error
+    if optimum.evidence is not None:
+        residuals = optimum.evidence.leave_one_out()
+        report.leave_one_out_rmse = y_scale * float(np.sqrt(np.mean(residuals**2)))
+    return report
