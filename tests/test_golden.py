@@ -1,19 +1,16 @@
-"""Agreement with independent values, where they are beside the repository."""
+"""Agreement with the independent values in tests/data/golden."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from conftest import SHARED
+from conftest import GOLDEN
 from gpx_scale import GPXRegressor
 
 
 @pytest.mark.parametrize("name", ["tied", "separate", "bag_of_words"])
 def test_golden_values(name):
-    path = SHARED / "golden" / f"{name}.npz"
-    if not path.is_file():
-        pytest.skip(f"no golden values at {path}")
-    golden = np.load(path)
+    golden = np.load(GOLDEN / f"{name}.npz")
     theta1, theta2, sigma_w, sigma_y = golden["theta"]
     model = GPXRegressor(
         optimizer=None, standardize=False, theta1=theta1, theta2=theta2, sigma_w=sigma_w, sigma_y=sigma_y
