@@ -12,6 +12,7 @@ from ..data.inputs import take, unpack
 from ..errors import InputError
 from ..explanation import Explanation
 from ..runtime.memory import counted
+from ..runtime.parallel import evenly_spaced
 from ..text import SURE
 from .style import (
     BLUE,
@@ -21,7 +22,6 @@ from .style import (
     axes_of,
     column_of,
     contribution_to,
-    evenly,
     label_of,
     percent,
     position_of,
@@ -57,7 +57,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
             ax.scatter(column, heights, c=shades, cmap=SIZES, vmin=0.0, vmax=1.0, **look)
             coloured = True
         if explanation.contributions_std is not None:
-            some = np.argsort(column, kind="stable")[evenly(column.size, LINES)]
+            some = np.argsort(column, kind="stable")[evenly_spaced(LINES, column.size)]
             deviations = column_of(explanation.contributions_std, feature)[1][some]
             bounds = column[some] - deviations, column[some] + deviations
             ax.hlines(heights[some], *bounds, color=GREY, alpha=0.25, linewidth=0.7, zorder=2)
@@ -136,7 +136,7 @@ def plot_dependence(
     ax.fill_between(line, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval")
     ax.plot(line, explanation.weights[:, l], color=BLUE, label="weight")
     seen = np.sort(column[(low <= column) & (column <= high)])
-    marks = seen[evenly(seen.size, 500)]
+    marks = seen[evenly_spaced(500, seen.size)]
     style = {"color": GREY, "alpha": 0.5, "markersize": 8, "linestyle": "none", "label": "data"}
     ax.plot(marks, np.full(marks.size, 0.02), "|", transform=ax.get_xaxis_transform(), **style)
     bottom, top = ax.get_ylim()

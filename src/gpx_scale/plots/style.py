@@ -86,11 +86,6 @@ def position_of(names: Sequence[str], key: str | int, what: str) -> int:
     raise InputError(f"{what}={key!r}: give a number below {len(names)} or one of {some}")
 
 
-def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many of `count` numbers from 0, evenly spread."""
-    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).astype(int))
-
-
 def range_of(values: np.ndarray, share: float = 0.01) -> tuple[float, float]:
     """Quantiles, or extremes where these are one, or a unit around a constant."""
     for low, high in (np.quantile(values, [share, 1.0 - share]), (values.min(), values.max())):

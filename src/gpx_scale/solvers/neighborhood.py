@@ -24,7 +24,7 @@ from ..data.inputs import TrainingRows
 from ..linalg.covariance import Covariance
 from ..linalg.preconditioner import right_solve
 from ..model.hyperparameters import Hyperparameters
-from ..runtime.parallel import Executor
+from ..runtime.parallel import Executor, largest
 from .posterior import Reductions
 from .sparse_weights import factor
 
@@ -99,7 +99,7 @@ class LocalVariance:
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
         def one(i: int) -> None:
-            R = _largest(interest[i, others] ** 2 / known.diagonal[others], others, self.nearby)
+            R = others[largest(interest[i, others] ** 2 / known.diagonal[others], self.nearby)]
             V = known.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
             T = Z[R].inner_products(Z[R])
@@ -115,10 +115,3 @@ class LocalVariance:
         return Reductions(
             each[:, :d] if var else None, found[:, :d, :d] if cov else None, [each[:, d + k] for k in range(len(along))]
         )
-
-
-def _largest(score: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """The `count` rows of the largest score, in their order."""
-    if rows.size <= count:
-        return rows
-    return np.sort(rows[np.argpartition(score, rows.size - count)[rows.size - count :]])

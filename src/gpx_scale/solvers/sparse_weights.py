@@ -22,7 +22,7 @@ from ..data.features import SparseFeatures
 from ..errors import NotPositiveDefinite
 from ..linalg.covariance import Covariance
 from ..model.weight_prior import cross
-from ..runtime.parallel import Executor, slices
+from ..runtime.parallel import Executor, largest, slices
 
 AT_ONCE = 32  # features that a worker takes
 WORD_ROWS = 1_024  # that `LocalWords` conditions on at most
@@ -162,9 +162,7 @@ class LocalWords:
         score /= np.sqrt(self.covariance.diagonal)
         score[R] = 0.0
         met = np.flatnonzero(score)
-        if met.size > (room := COMPANY - R.size):
-            met = met[np.argpartition(score[met], met.size - room)[met.size - room :]]
-        return np.sort(met)
+        return met[largest(score[met], COMPANY - R.size)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ...data.inputs import TrainingRows
 from ...linalg.covariance import Covariance
 from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import cross
-from ...runtime.parallel import Executor
+from ...runtime.parallel import Executor, evenly_spaced
 from ..neighborhood import LocalVariance
 from ..posterior import Parts
 from ..sparse_weights import LocalWords, Queries, moments_at
@@ -44,7 +44,7 @@ class CalibrationRows:
         if not isinstance(data.Z, SparseFeatures):
             return cls(data, params, rows, None)
         having = np.flatnonzero(data.Z.counts)
-        some = having[np.unique(np.linspace(0, having.size - 1, min(PILOTS, having.size)).astype(int))]
+        some = having[evenly_spaced(PILOTS, having.size)]
         picked = [data.Z.pointers[i] + random.randint(data.Z.counts[i]) for i in some]
         pointers = np.zeros(len(data) + 1, int)
         pointers[some + 1] = 1

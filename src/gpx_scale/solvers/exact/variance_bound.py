@@ -24,7 +24,7 @@ import numpy as np
 from scipy.linalg import cholesky, eigh, qr, solve_triangular
 
 from ...model.weight_prior import cross
-from ...runtime.parallel import Executor, slices
+from ...runtime.parallel import Executor, evenly_spaced, slices
 
 EXCESS = 0.02  # of a deviation, in the median of the pilots
 PILOTS = 4  # queries computed exactly, to choose the rank
@@ -85,7 +85,7 @@ def _directions(parts: Any, x: Any, K: np.ndarray, rank: int, executor: Executor
 
 def _enough(parts: Any, prior: np.ndarray, K: np.ndarray, F: np.ndarray, T: np.ndarray, executor: Executor) -> int:
     """The least of some ranks whose bound exceeds the pilots' deviations by at most EXCESS in the median; 0 if none does."""
-    at = np.linspace(0, len(K) - 1, min(PILOTS, len(K))).astype(int)
+    at = evenly_spaced(PILOTS, len(K))
     exact = prior[at, None] - parts.reduction(K[at], executor) + parts.params.sigma_w**2
 
     def suffices(rank: int) -> bool:
