@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colours, names and numbers as they are written, rows and columns of explanations."""
+"""What all pictures share: axes, colour maps, names and numbers as they are written, rows and columns of explanations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation
+from ..palette import ColourMap
 from ..runtime.files import import_optional
 
-RED, BLUE, GREY, PALE = "#c0392b", "#2166ac", "#555555", "#b4b4b4"  # told apart by every common form of colour blindness
-SIGNED, SIZES = "RdBu_r", "viridis"  # colour maps of what has a sign and of what has none
 LONGEST = 32  # characters of a name
 
 
@@ -25,6 +24,14 @@ def pyplot() -> Any:
 def axes_of(ax: Any, width: float, height: float) -> Any:
     """The given axes, or those of a new figure of this size in inches."""
     return pyplot().subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
+
+
+def colour_map(colours: ColourMap) -> Any:
+    """Return what matplotlib takes as `cmap`, of a colour map of `palette`."""
+    if isinstance(colours, str):
+        return colours
+    colors = import_optional("matplotlib.colors", "plot")
+    return colors.LinearSegmentedColormap.from_list("gpx_scale", colours)
 
 
 def label_of(name: Any, longest: int = LONGEST) -> str:

@@ -23,6 +23,7 @@ from scipy.special import ndtri
 from ..errors import InputError
 from ..explanation import Explanation, Reason
 from ..metrics import Accuracy
+from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
@@ -97,12 +98,35 @@ def write_report(path: Any, sections: Sequence[Section] | Section, title: str = 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     with atomic_write(path) as beside:
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-        sources = {name: "".join(template.blocks[name](template.new_context())).encode() for name in ("style", "script")}
+        colours = _colours()
+        context = template.new_context({"colours": colours})
+        sources = {name: "".join(template.blocks[name](context)).encode() for name in ("style", "script")}
         hashes = {name: f"sha256-{b64encode(sha256(source).digest()).decode()}" for name, source in sources.items()}
         contents = [_content(section, name) for section, name in zip(sections, _identifiers(sections), strict=True)]
-        page = template.render(title=title, hashes=hashes, sections=contents)
+        page = template.render(title=title, colours=colours, hashes=hashes, sections=contents)
         beside.write_text(page, encoding="utf-8", errors="replace", newline="\n")
     return Path(path)
+
+
+def _colours() -> dict[str, Any]:
+    """Return the template's colours: CSS declarations, and lists of red, green and blue."""
+    return {
+        "light": _declarations(LIGHT),
+        "dark": _declarations(DARK),
+        "print": _declarations(PRINT),
+        "adds": rgb(VERMILION),
+        "takes": rgb(BLUE),
+        "adds_name": ADDS_NAME,
+        "takes_name": TAKES_NAME,
+        "pixel_ink": rgb(PRINT.ink),
+        "pixel_paper": PRINT.paper,
+    }
+
+
+def _declarations(scheme: Scheme) -> str:
+    """Return a CSS variable for each colour of a scheme."""
+    colours = scheme._asdict().items()
+    return " ".join(f"--{name.replace('_', '-')}: {colour};" for name, colour in colours)
 
 
 def _identifiers(sections: Sequence[Section]) -> list[str]:
