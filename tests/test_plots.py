@@ -16,9 +16,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gpx_scale import XZ, GPXRegressor, InputError, plots, text
 from gpx_scale.explanation import Explanation, Reason
+from gpx_scale.numbers_as_text import as_text
 from gpx_scale.palette import PRINT, SIZES
 from gpx_scale.plots import overview, style
-from gpx_scale.plots.style import number_of
 from problems import make_problem
 
 
@@ -105,7 +105,7 @@ def test_plot_of_one_explanation(problem):
     ax = explanation.plot(1, k=3)
     reasons = explanation.top(1, 3)
     np.testing.assert_allclose(bars_of(ax)[:3], [reason.contribution for reason in reasons])
-    assert labels_of(ax) == [f"{reason.feature} = {number_of(reason.value)}" for reason in reasons] + ["1 other"]
+    assert labels_of(ax) == [f"{reason.feature} = {as_text(reason.value)}" for reason in reasons] + ["1 other"]
     np.testing.assert_allclose(sum(bars_of(ax)), explanation.prediction[1] - explanation.base_values[1])
 
 

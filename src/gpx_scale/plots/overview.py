@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from ..data.inputs import take, unpack
 from ..errors import InputError
 from ..explanation import Explanation
+from ..numbers_as_text import percent
 from ..palette import BLUE, DEVIATIONS, PRINT, SIGNED, SIZES
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
@@ -21,7 +22,6 @@ from .style import (
     column_of,
     contribution_to,
     label_of,
-    percent,
     position_of,
     pyplot,
     range_of,

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation, dense
+from ..numbers_as_text import as_text, percent
 from ..palette import ADDS_NAME, CERTAINTY, PIXELS, PRINT, SIGNED, TAKES_NAME
 from ..runtime.memory import counted
 from .style import (
@@ -17,8 +18,6 @@ from .style import (
     colour_map,
     contribution_to,
     label_of,
-    number_of,
-    percent,
     prediction_of,
     pyplot,
     row_of,
@@ -43,7 +42,7 @@ def plot_contributions(
         reach, meaning = row_of(one.interval(level).upper) - contributions, f";\nerror bars: {percent(level)} interval"
     elif one.contributions_std is not None:
         reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
-    labels = [f"{label_of(one.feature_names[features[e]])} = {number_of(values[e])}" for e in shown]
+    labels = [f"{label_of(one.feature_names[features[e]])} = {as_text(values[e])}" for e in shown]
     if others.size:
         labels.append(counted(others.size, "other"))
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colour maps, names and numbers as they are written, rows and columns of explanations."""
+"""What all pictures share: axes, colour maps, names as they are written, rows and columns of explanations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation
+from ..numbers_as_text import as_text, decimals
 from ..palette import ColourMap
 from ..runtime.files import import_optional
 
@@ -42,22 +43,14 @@ def label_of(name: Any, longest: int = LONGEST) -> str:
     return name.replace("$", r"\$")
 
 
-def percent(share: float) -> str:
-    return f"{100.0 * share:.4g}%"
-
-
-def number_of(value: float, form: str = ".4g") -> str:
-    return f"{value:{form}}".replace("-", "−")
-
-
 def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
     """Prediction and its deviation, to two digits of the latter, and the base value."""
     mean, base = float(explanation.prediction[i]), float(explanation.base_values[i])
     if explanation.prediction_std is None:
-        return number_of(mean), number_of(base)
+        return as_text(mean), as_text(base)
     std = float(explanation.prediction_std[i])
-    form = f".{max(0, 1 - int(np.floor(np.log10(std))))}f" if 1e-4 <= std < 1e6 else ".4g"
-    return f"{number_of(mean, form)} ± {number_of(std, form)}", number_of(base, form)
+    form = f".{decimals(std, 2)}f" if 1e-4 <= std < 1e6 else ".4g"
+    return f"{as_text(mean, form)} ± {as_text(std, form)}", as_text(base, form)
 
 
 def unit_of(explanation: Explanation) -> str:
