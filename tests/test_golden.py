@@ -5,16 +5,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from conftest import GOLDEN
-from gpx_scale import GPXRegressor
+from gpx_scale import PAPER, GPXRegressor
 
 
 @pytest.mark.parametrize("name", ["tied", "separate", "bag_of_words"])
 def test_golden_values(name):
     golden = np.load(GOLDEN / f"{name}.npz")
     theta1, theta2, sigma_w, sigma_y = golden["theta"]
-    model = GPXRegressor(
-        optimizer=None, standardize=False, theta1=theta1, theta2=theta2, sigma_w=sigma_w, sigma_y=sigma_y
-    ).fit(golden["X"], golden["y"], golden["Z"])
+    given = {"theta1": theta1, "theta2": theta2, "sigma_w": sigma_w, "sigma_y": sigma_y}
+    model = GPXRegressor(**PAPER, optimizer=None, standardize=False, **given)
+    model.fit(golden["X"], golden["y"], golden["Z"])
     value, gradient = model.log_marginal_likelihood(eval_gradient=True)
     assert_allclose(value, golden["log_marginal_likelihood"], rtol=1e-10)
     assert_allclose(gradient, golden["gradient_log_theta"], rtol=1e-9)
