@@ -170,7 +170,7 @@ def paper():
     """The paper's reviews: five splits of 399 texts, LSA as x; as z binary words in at least five texts, or tf-idf."""
     from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
-    from gpx_scale import GPXRegressor, datasets
+    from gpx_scale import PAPER, GPXRegressor, datasets
 
     data = datasets.load_paper()
     errors = {"binary": [], "tfidf": []}
@@ -182,7 +182,7 @@ def paper():
         X, Xq = vectors(texts[:cut], texts[cut:], 64)
         for name, counter in (("binary", CountVectorizer(binary=True, min_df=5)), ("tfidf", TfidfVectorizer(min_df=2))):
             Z, Zq = counter.fit_transform(texts[:cut]), counter.transform(texts[cut:])
-            model = GPXRegressor(random_state=0).fit(X, y[:cut], Z)
+            model = GPXRegressor(**PAPER, random_state=0).fit(X, y[:cut], Z)
             errors[name].append(float(np.mean((model.predict(Xq, Zq) - y[cut:]) ** 2)))
     return {name: [float(np.mean(some)), float(np.std(some))] for name, some in errors.items()}
 

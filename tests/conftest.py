@@ -7,6 +7,7 @@ from hypothesis import settings
 from problems import make_problem
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+GOLDEN = Path(__file__).parent / "data" / "golden"
 
 # Compilation makes the first example slow; a shared machine makes any of them slow.
 settings.register_profile("ours", deadline=None, max_examples=25, derandomize=True)

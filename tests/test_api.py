@@ -1,19 +1,21 @@
 """What is public is documented, and on the page of the interface."""
 
+import ast
 import inspect
 import pkgutil
 import re
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
 
 import gpx_scale
-from gpx_scale import GPXRegressor
+from gpx_scale import PAPER, GPXRegressor
 from problems import make_problem
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MODULES = ["kernels", "blocks", "metrics", "datasets", "compare", "plots", "report", "text", "validation", "distributed"]
+CONSTANTS = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
 
 
@@ -48,13 +50,28 @@ def described(thing):
     return bool(thing.__doc__) and not thing.__doc__.startswith(f"{thing.__name__}(")
 
 
+def described_constants(room):
+    """Names of constants with a string below their assignment, which is where Sphinx finds it.
+
+    The `__doc__` of a dict or a number is that of its class, and an import has no place for one.
+    """
+    body = ast.parse(inspect.getsource(room)).body
+    for statement, after in pairwise(body):
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
 @pytest.mark.parametrize("path", ["gpx_scale", *(f"gpx_scale.{name}" for name in MODULES)])
 def test_public_names_are_documented_and_on_the_page(path):
     room, on_page = found_at(path), shown()
     assert id(room) in on_page or path in ("gpx_scale", "gpx_scale.distributed")
     for name in room.__all__:
         thing = getattr(room, name)
-        assert described(thing), f"{path}.{name} has no docstring"
+        if isinstance(thing, CONSTANTS):
+            assert name in described_constants(room), f"{path}.{name} has no string below it"
+        else:
+            assert described(thing), f"{path}.{name} has no docstring"
         assert id(thing) in on_page, f"{path}.{name} is not in docs/api.md"
 
 
@@ -81,6 +98,11 @@ def test_the_page_lists_every_method_of_its_classes():
             assert methods <= set(names), cls
             for name in names:
                 assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name} has no docstring"
+
+
+def test_the_paper_s_model_is_one_of_the_regressor():
+    assert set(PAPER) <= set(inspect.signature(GPXRegressor).parameters)
+    assert GPXRegressor(**PAPER).get_params().items() >= PAPER.items()
 
 
 def names_in(section, cls):

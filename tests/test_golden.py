@@ -1,23 +1,20 @@
-"""Agreement with independent values, where they are beside the repository."""
+"""Agreement with the independent values in tests/data/golden."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from conftest import SHARED
-from gpx_scale import GPXRegressor
+from conftest import GOLDEN
+from gpx_scale import PAPER, GPXRegressor
 
 
 @pytest.mark.parametrize("name", ["tied", "separate", "bag_of_words"])
 def test_golden_values(name):
-    path = SHARED / "golden" / f"{name}.npz"
-    if not path.is_file():
-        pytest.skip(f"no golden values at {path}")
-    golden = np.load(path)
+    golden = np.load(GOLDEN / f"{name}.npz")
     theta1, theta2, sigma_w, sigma_y = golden["theta"]
-    model = GPXRegressor(
-        optimizer=None, standardize=False, theta1=theta1, theta2=theta2, sigma_w=sigma_w, sigma_y=sigma_y
-    ).fit(golden["X"], golden["y"], golden["Z"])
+    given = {"theta1": theta1, "theta2": theta2, "sigma_w": sigma_w, "sigma_y": sigma_y}
+    model = GPXRegressor(**PAPER, optimizer=None, standardize=False, **given)
+    model.fit(golden["X"], golden["y"], golden["Z"])
     value, gradient = model.log_marginal_likelihood(eval_gradient=True)
     assert_allclose(value, golden["log_marginal_likelihood"], rtol=1e-10)
     assert_allclose(gradient, golden["gradient_log_theta"], rtol=1e-9)

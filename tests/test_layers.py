@@ -16,7 +16,7 @@ LAYERS = {
     "estimator": ("plan", "fitting", "estimator", "persistence", "explanation", "progress"),
     "applications": (
         *("cli", "distributed", "report", "plots", "text", "metrics", "validation", "compare", "datasets"),
-        "palette",
+        *("palette", "numbers_as_text"),
     ),
 }
 LEVEL = {part: level for level, parts in enumerate(LAYERS.values()) for part in parts}

@@ -16,8 +16,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gpx_scale import XZ, GPXRegressor, InputError, plots, text
 from gpx_scale.explanation import Explanation, Reason
+from gpx_scale.numbers_as_text import as_text
+from gpx_scale.palette import PRINT, SIZES
 from gpx_scale.plots import overview, style
-from gpx_scale.plots.style import BLUE, GREY, PALE, RED, number_of
 from problems import make_problem
 
 
@@ -104,7 +105,7 @@ def test_plot_of_one_explanation(problem):
     ax = explanation.plot(1, k=3)
     reasons = explanation.top(1, 3)
     np.testing.assert_allclose(bars_of(ax)[:3], [reason.contribution for reason in reasons])
-    assert labels_of(ax) == [f"{reason.feature} = {number_of(reason.value)}" for reason in reasons] + ["1 other"]
+    assert labels_of(ax) == [f"{reason.feature} = {as_text(reason.value)}" for reason in reasons] + ["1 other"]
     np.testing.assert_allclose(sum(bars_of(ax)), explanation.prediction[1] - explanation.base_values[1])
 
 
@@ -120,11 +121,12 @@ def test_bars_add_up_and_colours_are_signs(kind, std, k):
     np.testing.assert_allclose(sum(widths), explanation.prediction[7] - explanation.base_values[7])
     shown = explanation.top(7, k)
     assert widths[: len(shown)] == [reason.contribution for reason in shown]
-    assert colours[: len(shown)] == [RED if reason.contribution >= 0 else BLUE for reason in shown]
+    assert colours[: len(shown)] == [PRINT.adds if reason.contribution >= 0 else PRINT.takes for reason in shown]
     others = len(explanation.top(7, 99)) - len(shown)
     assert len(widths) == len(shown) + (others > 0)
     if others:
-        assert (labels_of(ax)[-1], colours[-1]) == (f"{others} other{'s' * (others > 1)}", PALE)
+        assert (labels_of(ax)[-1], colours[-1]) == (f"{others} other{'s' * (others > 1)}", PRINT.rule)
+    assert "vermilion adds, blue takes away" in ax.get_xlabel()
     assert ("standard deviation" in ax.get_xlabel()) == (std is not None)
 
 
@@ -184,6 +186,11 @@ def test_an_image_is_the_row_on_a_scale_of_its_own_kind(kind, what):
     low, high = image.get_clim()
     assert high == pytest.approx(np.abs(values).max())
     assert low == (-high if what in ("contributions", "weights") else 0.0)
+    if what in ("contributions", "weights"):
+        takes, nothing, adds = image.get_cmap()([0.2, 0.5, 0.8])
+        assert takes[2] > takes[0]  # more blue than red
+        assert adds[0] > adds[2]
+        assert np.ptp(nothing[:3]) < 0.02
     _, given = plt.subplots()
     assert plots.plot_image(explanation, 2, (2, 3), ax=given, what=what, limit=7.0) is given
     assert given.images[0].get_clim()[1] == 7.0
@@ -264,7 +271,7 @@ def test_colours_of_a_summary_go_from_low_to_high_values():
     shades = by_name["x0"].get_array()
     assert (shades.min(), shades.max()) == (0.0, 1.0)
     assert (np.diff(shades) >= 0).all()
-    assert to_hex(by_name["x1"].get_facecolor()[0]) == GREY  # a constant has no low and high
+    assert to_hex(by_name["x1"].get_facecolor()[0]) == PRINT.quiet  # a constant has no low and high
     bars = [ax.get_ylabel() for ax in ax.figure.axes[1:]]
     assert bars == ["value of the feature"]
     assert len(plots.plot_summary(words()).figure.axes) == 1  # all words are 1
@@ -383,7 +390,7 @@ def test_a_coefficient_of_one_sign_has_its_own_range():
     explanation = made(5.0 + random.rand(20, 1))
     drawn = points_of(plots.plot_map(explanation, 0, random.rand(20, 2)).axes[0])[1]
     assert drawn.get_clim() == (explanation.weights.min(), explanation.weights.max())
-    assert drawn.get_cmap().name == style.SIZES
+    assert drawn.get_cmap().name == SIZES
     large = points_of(plots.plot_map(made(np.ones((20_000, 1))), 0, random.rand(20_000, 2)).axes[0])[1]
     assert large.get_sizes()[0] < drawn.get_sizes()[0]
 

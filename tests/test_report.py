@@ -4,7 +4,8 @@ import json
 import re
 import shutil
 import sys
-from base64 import b64decode
+from base64 import b64decode, b64encode
+from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 
@@ -13,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import norm
 
-from gpx_scale import GPXRegressor, InputError, datasets
+from gpx_scale import GPXRegressor, InputError, datasets, palette
 from gpx_scale.explanation import Explanation
 
 pytest.importorskip("jinja2", reason="reports need the extra [report]")
@@ -106,6 +107,20 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path, diabetes):
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     assert policy.count("sha256-") == 2
+    for name in ("style", "script"):
+        (source,) = re.findall(f"<{name}>(.*?)</{name}>", page, flags=re.DOTALL)
+        digest = b64encode(sha256(source.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in policy
+
+
+def test_colours_are_those_of_the_palette(tmp_path):
+    page = written(tmp_path, Section("A", made(), y=np.zeros(7)))
+    for scheme in (palette.LIGHT, palette.DARK, palette.PRINT):
+        for name, colour in scheme._asdict().items():
+            assert f"--{name.replace('_', '-')}: {colour};" in page
+    adds, takes = (list(palette.rgb(colour)) for colour in (palette.VERMILION, palette.BLUE))
+    assert f"const ADDS = {adds}, TAKES = {takes}" in page
+    assert "Vermilion adds, blue takes away." in page
 
 
 @pytest.mark.parametrize("sparse", [False, True])

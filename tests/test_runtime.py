@@ -22,7 +22,16 @@ from numpy.testing import assert_allclose
 import gpx_scale.solvers.posterior
 from gpx_scale import InputError, load
 from gpx_scale.runtime.memory import available_memory, format_bytes, parse_memory
-from gpx_scale.runtime.parallel import Executor, _blas_libraries, effective_jobs, lower_tiles, slices, threads
+from gpx_scale.runtime.parallel import (
+    Executor,
+    _blas_libraries,
+    effective_jobs,
+    evenly_spaced,
+    largest,
+    lower_tiles,
+    slices,
+    threads,
+)
 from problems import make_problem
 
 
@@ -262,6 +271,27 @@ def test_tiles_cover_the_lower_triangle_once():
         seen[rows, cols] += 1
     assert (np.tril(seen) == np.tril(np.ones((10, 10)))).all()
     assert [s.stop - s.start for s in slices(10, 3)] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 7, 100, 1_234_567])
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 1000])
+def test_evenly_spaced_numbers_are_distinct_and_reach_both_ends(count, size):
+    found = evenly_spaced(count, size)
+    assert (found.size, found.dtype.kind) == (min(count, size), "i")
+    assert (np.diff(found) > 0).all()
+    if size:
+        assert (found[0], found[-1]) == (0, size - 1 if count > 1 else 0)
+    if found.size > 2:
+        assert np.ptp(np.diff(found)) <= 1
+    if count >= size:
+        np.testing.assert_array_equal(found, np.arange(size))
+
+
+@pytest.mark.parametrize("count", [1, 4, 30, 31])
+def test_the_largest_are_those_at_the_end_of_a_sort(count):
+    scores = np.random.RandomState(0).randn(30)
+    np.testing.assert_array_equal(largest(scores, count), np.sort(np.argsort(scores)[-count:]))
+    assert largest(scores[:0], count).size == 0
 
 
 def test_blas_threads_can_be_limited_from_any_thread():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from gpx_scale import GPXRegressor, datasets
+from gpx_scale import PAPER, GPXRegressor, datasets
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +20,7 @@ def test_accuracy_of_the_paper(name, most, shared_data):
     data, errors = getattr(datasets, f"load_{name}")(), []
     for seed in range(2 if name == "wine" else 5):
         X, Xq, y, yq = train_test_split(data.X, data.y, test_size=0.2, random_state=seed)
-        model = GPXRegressor(random_state=seed).fit(X, y)
+        model = GPXRegressor(**PAPER, random_state=seed).fit(X, y)
         assert model.fit_report_.converged
         errors.append(np.mean((model.predict(Xq) - yq) ** 2) / np.var(y))
     assert np.mean(errors) <= most

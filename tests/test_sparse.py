@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 
 import oracle
-from conftest import SHARED
-from gpx_scale import XZ, GPXRegressor, kernels, make_plan
+from conftest import GOLDEN
+from gpx_scale import PAPER, XZ, GPXRegressor, kernels, make_plan
 from gpx_scale.data.features import SAMPLED_ROWS, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.errors import InputError, MemoryLimitError, SolverUnavailable
@@ -103,12 +103,10 @@ def test_a_fit_finds_the_same_hyperparameters():
 
 
 def test_golden_bag_of_words():
-    path = SHARED / "golden" / "bag_of_words.npz"
-    if not path.is_file():
-        pytest.skip(f"no golden values at {path}")
-    golden = np.load(path)
+    golden = np.load(GOLDEN / "bag_of_words.npz")
     given = dict(zip(("theta1", "theta2", "sigma_w", "sigma_y"), golden["theta"], strict=True))
-    model = GPXRegressor(optimizer=None, standardize=False, **given).fit(golden["X"], golden["y"], CSR(golden["Z"]))
+    model = GPXRegressor(**PAPER, optimizer=None, standardize=False, **given)
+    model.fit(golden["X"], golden["y"], CSR(golden["Z"]))
     value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
     assert_allclose(value, golden["log_marginal_likelihood"], rtol=1e-10)
     assert_allclose(gradient, golden["gradient_log_theta"], rtol=1e-9)

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from gpx_scale import GPXRegressor, InputError, datasets, text
+from gpx_scale import PAPER, GPXRegressor, InputError, datasets, text
 from gpx_scale.explanation import Reason
 
 GOOD, BAD, OTHER = ["great", "lovely", "honest"], ["awful", "dull", "broken"], ["film", "phone", "story", "screen"]
@@ -117,6 +117,7 @@ def test_paper_reviews_as_in_the_paper(shared_data):
         order = np.random.RandomState(seed).permutation(399)
         train, test = order[:319], order[319:]
         model = GPXRegressor(
+            **PAPER,
             x_transformer=make_pipeline(TfidfVectorizer(min_df=2), TruncatedSVD(64, random_state=0)),
             z_transformer=TfidfVectorizer(min_df=2),
             random_state=0,

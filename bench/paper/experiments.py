@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from search import UNTOUCHED, searched
 from sklearn.preprocessing import StandardScaler
 
-from gpx_scale import GPXRegressor, compare, metrics
+from gpx_scale import PAPER, GPXRegressor, compare, metrics
 from gpx_scale.errors import InputError, NotConverged
 
 HEADER = ("experiment", "set", "method", "variant", "measure", "mean", "sd")
@@ -97,8 +97,9 @@ def length_scale(split: Split, seed: int) -> Tried:
     """GPX, and LIME and SHAP of GPR, with theta2 at the evidence's maximum, at the median squared distance, where the paper
     starts, and halfway (of logs); other parameters at their best."""
     X, rows, ones = split.X_test, split.X_test[: ROWS.get(split.name)], np.ones((len(split.y), 1))
-    weighted = GPXRegressor(standardize=False, random_state=seed).fit(split.X, split.y)
-    plain = GPXRegressor(standardize=False, sigma_w=0.0, random_state=seed).fit(split.X, split.y, ones)
+    weighted = GPXRegressor(**PAPER, standardize=False, random_state=seed).fit(split.X, split.y)
+    plain = GPXRegressor(**PAPER, standardize=False, sigma_w=0.0, random_state=seed)
+    plain.fit(split.X, split.y, ones)
     for where, share in (("at its best", 0.0), ("halfway to the median", 0.5), ("at the median", 1.0)):
         gpx, gpr = _held(split, None, weighted, share), compare.GPR.of(_held(split, ones, plain, share))
         variant = f"theta2 {where}"
@@ -138,7 +139,8 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
     """The evidence's maximum with theta2 at this share of the way from its best to the median squared distance, in logs."""
     if not share:
         return best
-    model = GPXRegressor(standardize=False, optimizer=None, sigma_w=best.sigma_w).fit(split.X, split.y, Z)
+    held = {"standardize": False, "optimizer": None}
+    model = GPXRegressor(**PAPER, **held, sigma_w=best.sigma_w).fit(split.X, split.y, Z)
     theta = best.theta_.copy()
     theta[1] = (1.0 - share) * best.theta_[1] + share * model.theta_[1]
     free = np.flatnonzero(np.isfinite(theta) & (np.arange(4) != 1))
@@ -153,7 +155,7 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
     found = [minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds) for first in (theta[free].copy(), noisy)]
     theta[free] = min(found, key=lambda one: one.fun).x
     given = dict(zip(("theta1", "theta2", "sigma_w", "sigma_y"), np.exp(theta).tolist(), strict=True))
-    return GPXRegressor(standardize=False, optimizer=None, **given).fit(split.X, split.y, Z)
+    return GPXRegressor(**PAPER, **held, **given).fit(split.X, split.y, Z)
 
 
 def search(split: Split, seed: int) -> Tried:
@@ -218,7 +220,8 @@ def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
 def relevance(split: Split, seed: int) -> Tried:
     """ARD and KL have no signs: as they are or times x, beside signed or absolute differences; searched by few steps too."""
     for steps in (1, 5, 100):
-        model = GPXRegressor(ard=True, sigma_w=0.0, standardize=False, max_iter=steps, random_state=seed)
+        how = {"sigma_w": 0.0, "standardize": False, "max_iter": steps, "random_state": seed}
+        model = GPXRegressor(**PAPER | {"ard": True}, **how)
         ard = compare.ARD.of(model.fit(split.X, split.y, np.ones((len(split.y), 1))))
         X, kl = split.X_test, compare.KL(ard).fit(split.X, split.y)
         searched = "" if steps == 100 else f", search of {steps} step{'s' * (steps > 1)}"

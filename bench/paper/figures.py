@@ -13,7 +13,7 @@ from published import TABULAR
 from scores import Scores
 from sklearn.model_selection import train_test_split
 
-from gpx_scale import GPXRegressor, datasets, plots
+from gpx_scale import PAPER, GPXRegressor, datasets, plots
 
 # Okabe and Ito's colours, told apart by every common form of colour blindness, and a mark each
 STYLES = {
@@ -95,7 +95,8 @@ def boston(path: Path) -> None:
     """Five test tracts, from the lowest to the highest prediction."""
     data = datasets.load_boston()
     X, X_test, y, _ = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
-    explanation = GPXRegressor(random_state=0).fit(X, y).explain(X_test, feature_names=data.feature_names)
+    model = GPXRegressor(**PAPER, random_state=0).fit(X, y)
+    explanation = model.explain(X_test, feature_names=data.feature_names)
     order = np.argsort(explanation.prediction)
     figure, axes = plt.subplots(3, 2, figsize=(13, 13), layout="constrained")
     for ax, share in zip(axes.flat, (0.02, 0.25, 0.5, 0.75, 0.98), strict=False):

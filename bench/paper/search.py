@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpx_scale import GPXRegressor
+from gpx_scale import PAPER, GPXRegressor
 
 UNTOUCHED = np.log(2.0)  # length scale, and theta1, that parameters of 0 stand for
 STEP, STEPS, GAIN = 0.1, 150, 1e-4
@@ -20,9 +20,10 @@ def searched(X: Any, y: Any, Z: Any, sigma_w: float, length: float | None = None
 
     Parameters are inverse softplus of theta1 and of length scales, theta2 = 2 length^2, and sigmas as they are.
     """
-    model = GPXRegressor(standardize=False, optimizer=None, sigma_w=sigma_w, ard=ard).fit(X, y, Z)
+    held = {"standardize": False, "optimizer": None}
+    model = GPXRegressor(**PAPER | {"ard": ard}, **held, sigma_w=sigma_w).fit(X, y, Z)
     if length is None:
-        shared = GPXRegressor(standardize=False, optimizer=None, sigma_w=sigma_w).fit(X, y, Z) if ard else model
+        shared = GPXRegressor(**PAPER, **held, sigma_w=sigma_w).fit(X, y, Z) if ard else model
         length = float(np.sqrt(np.exp(shared.theta_[1]) / 2.0))
     scales, free = slice(1, model.theta_.size - 2), np.isfinite(model.theta_)
 
@@ -47,7 +48,7 @@ def searched(X: Any, y: Any, Z: Any, sigma_w: float, length: float | None = None
     start[free] = _descended(loss, start[free].copy())
     theta1, *theta2, found_w, sigma_y = np.exp(logs(start)[0]).tolist()
     given = {"theta1": theta1, "theta2": theta2 if ard else theta2[0], "sigma_w": found_w, "sigma_y": sigma_y}
-    return GPXRegressor(standardize=False, optimizer=None, ard=ard, **given).fit(X, y, Z)
+    return GPXRegressor(**PAPER | {"ard": ard}, **held, **given).fit(X, y, Z)
 
 
 def _descended(loss: Loss, at: np.ndarray) -> np.ndarray:

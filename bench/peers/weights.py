@@ -18,9 +18,9 @@ CHECKED = 50  # queries whose deviations are compared with the formula
 
 class Ours:
     def fit(self, rows: RowSource) -> None:
-        from gpx_scale import GPXRegressor
+        from gpx_scale import PAPER, GPXRegressor
 
-        self.model = GPXRegressor(random_state=0, n_jobs=THREADS).fit(rows.X, rows.y)
+        self.model = GPXRegressor(**PAPER, random_state=0, n_jobs=THREADS).fit(rows.X, rows.y)
 
     def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.explain(rows.Xq).prediction
@@ -71,9 +71,10 @@ class OursAsked:
         self.certified = certified
 
     def fit(self, rows: RowSource) -> None:
-        from gpx_scale import GPXRegressor
+        from gpx_scale import PAPER, GPXRegressor
 
-        self.model = GPXRegressor(optimizer=None, standardize=False, n_jobs=THREADS, **GIVEN).fit(rows.X, rows.y)
+        model = GPXRegressor(**PAPER, optimizer=None, standardize=False, n_jobs=THREADS, **GIVEN)
+        self.model = model.fit(rows.X, rows.y)
 
     def answer(self, rows: RowSource) -> np.ndarray:
         from gpx_scale.runtime.parallel import Executor, threads

@@ -24,9 +24,9 @@ probability = explanation.probability_positive()
 order = explanation.importance().argsort()
 names = [explanation.feature_names[l] for l in order]
 shares = {
-    "takes away": (probability < 0.025, "#2166ac"),
+    "takes away": (probability < 0.025, "#0072b2"),
     "open": ((probability >= 0.025) & (probability <= 0.975), "#d0d0d0"),
-    "adds": (probability > 0.975, "#c0392b"),
+    "adds": (probability > 0.975, "#d55e00"),
 }
 figure, ax = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
 left = 0.0

@@ -20,8 +20,8 @@ explanation = model.explain(X[held], feature_names=data.feature_names)
 print(f"sign right for {np.mean(np.sign(explanation.prediction) == data.y[held]):.1%} of {len(held)} held-out digits")
 
 # %%
-# One of each. Red pixels speak for 5 to 9, blue ones for 0 to 4. The last line is how many deviations a weight is from 0: of
-# no single pixel is the model sure, while it is of the whole.
+# One of each. Vermilion pixels speak for 5 to 9, blue ones for 0 to 4. The last line is how many
+# deviations a weight is from 0: of no single pixel is the model sure, while it is of the whole.
 
 classes = datasets.digit_classes()[held]
 one_of_each = [int(np.flatnonzero(classes == digit)[0]) for digit in range(10)]

@@ -21,7 +21,7 @@ explanation = model.explain(data.X, Z, feature_names=names)
 # %%
 # At the places of the data: the coefficient of ``z1`` and its standard deviation. Grey points are within two deviations of 0.
 
-plot_map(explanation, "z1", data.X, names=("east", "north"))
+first = plot_map(explanation, "z1", data.X, names=("east", "north"))
 plt.show()
 
 # %%
@@ -33,8 +33,9 @@ places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 lattice = model.explain(places, np.ones((len(places), 4)), feature_names=names)
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained", sharey=True)
 most = np.abs(lattice.weights[:, 0]).max()
+same_colours = first.axes[0].collections[-1].get_cmap()
 panels = [
-    (lattice.weights[:, 0], "coefficient of z1", {"cmap": "RdBu_r", "vmin": -most, "vmax": most}),
+    (lattice.weights[:, 0], "coefficient of z1", {"cmap": same_colours, "vmin": -most, "vmax": most}),
     (lattice.weights_std[:, 0], "its standard deviation", {"cmap": "plasma"}),
 ]
 for ax, (values, title, look) in zip(axes, panels, strict=True):

@@ -32,8 +32,8 @@ print(
 )
 
 # %%
-# The texts with the most words of which the model is sure, one of each side: red speaks for scikit-learn, blue for scipy,
-# underlined words are more than two standard deviations from 0.
+# The texts with the most words of which the model is sure, one of each side: vermilion speaks for scikit-learn, blue for
+# scipy, underlined words are more than two standard deviations from 0.
 
 sure = (abs(explanation.contributions) > 2 * explanation.contributions_std).sum(axis=1)
 

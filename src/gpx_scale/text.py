@@ -1,4 +1,4 @@
-"""Words shaded where they stand: red adds to the prediction, blue takes away, underlined where it is sure.
+"""Words shaded where they stand: vermilion adds to the prediction, blue takes away, underlined where it is sure.
 
 >>> from gpx_scale.explanation import Reason
 >>> print(highlight("A warm & honest film.", [Reason("warm", 1.0, 0.8, 0.8, 0.2), Reason("film", 1.0, -0.1, -0.1, 0.3)]))
@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from .errors import InputError
 from .explanation import Explanation, Reason
+from .palette import BLUE, VERMILION, rgb
 
 __all__ = ["highlight", "highlighted_page"]
 
-ADDS, TAKES = (213, 94, 0), (0, 114, 178)  # vermilion and blue of Okabe and Ito: told apart by every common colour blindness
 SURE = 2.0  # deviations from 0
 STRONGEST = 0.75  # opacity
 
@@ -79,7 +79,7 @@ def deepest(pieces: Iterable[Piece], strongest: float | None = None) -> float:
 
 def shade(strength: float) -> tuple[int, int, int, float]:
     """Red, green, blue (to 255) and opacity, of a contribution as a share of the deepest."""
-    return *(ADDS if strength >= 0 else TAKES), STRONGEST * min(abs(strength), 1.0)
+    return *rgb(VERMILION if strength >= 0 else BLUE), STRONGEST * min(abs(strength), 1.0)
 
 
 def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
@@ -114,8 +114,8 @@ def highlighted_page(explanation: Explanation, documents: Iterable[str], title: 
         spread = "" if explanation.prediction_std is None else f" ± {explanation.prediction_std[i]:.2g}"
         shaded = highlight(document, some, strongest=most)
         items.append(f"<p><b>{explanation.prediction[i]:.3g}{spread}</b> &nbsp; {shaded}</p>")
-    kinds = ((ADDS, "adds"), (TAKES, "takes away"))
-    shades = " ".join(f'<mark style="background:rgba{(*colour, STRONGEST)}">{what}</mark>' for colour, what in kinds)
+    kinds = ((VERMILION, "adds"), (BLUE, "takes away"))
+    shades = " ".join(f'<mark style="background:rgba{(*rgb(colour), STRONGEST)}">{what}</mark>' for colour, what in kinds)
     legend = f"<p>{shades} deepest: {most:.2g}; underlined: more than two standard deviations from 0.</p>"
     style = "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}mark{color:inherit;padding:0 2px}"
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 
 from ..datasets import digit_classes, load_diabetes, load_digits, synth2
+from ..estimator.paper import PAPER
 from ..estimator.regressor import GPXRegressor
 from ..explanation import Explanation
 from ..plots import plot_contributions, plot_images, plot_map, plot_text
@@ -34,7 +35,8 @@ def digits(verbose: int = 0) -> Demo:
     data = load_digits()
     kept, held = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=0)
     X = data.X / 16.0  # all pixels on one scale, relative to white: standardised, those that are hardly ever dark weigh most
-    model = GPXRegressor(standardize=False, random_state=0, verbose=verbose).fit(X[kept], data.y[kept])
+    model = GPXRegressor(**PAPER, standardize=False, random_state=0, verbose=verbose)
+    model.fit(X[kept], data.y[kept])
     explanation = model.explain(X[held], feature_names=data.feature_names)
     about = (
         "8 x 8 pixels of handwritten digits (scikit-learn); -1 for 0 to 4, +1 for 5 to 9. Shown: digits that were held out."

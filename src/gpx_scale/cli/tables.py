@@ -21,6 +21,7 @@ from ..data.table_files import CHUNK, PLAIN, TextFormat, frames, header_of, is_p
 from ..errors import InputError
 from ..plan import CG_ROWS
 from ..runtime.files import atomic_write, import_optional, writable
+from ..runtime.parallel import evenly_spaced
 
 HELD_ROWS = CG_ROWS  # where `auto` goes over to sums
 MOST_LEVELS = 1000  # of a category; more are not counted
@@ -56,7 +57,7 @@ class Table:
 
     def evenly(self, most: int) -> np.ndarray:
         """Numbers of rows spread over the table, at most so many."""
-        return np.unique(np.linspace(0, self.rows - 1, min(most, self.rows)).astype(int))
+        return evenly_spaced(most, self.rows)
 
     def taken(self, rows: np.ndarray) -> Any:
         """Some rows, in ascending order, as one frame."""

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.inputs import count_rows
+from ..estimator.paper import PAPER
 from ..estimator.regressor import GPXRegressor
 from .method import Method, asked
 
@@ -20,7 +21,8 @@ class GPX(Method):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> GPX:
-        self.model_ = GPXRegressor(standardize=False, n_jobs=self.n_jobs, random_state=self.random_state).fit(X, y, Z)
+        engine = {"standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
+        self.model_ = GPXRegressor(**PAPER, **engine).fit(X, y, Z)
         self.n_features_in_ = self.model_.n_features_in_
         return self
 
@@ -44,7 +46,7 @@ class GPR(Method):
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> Self:
         engine = {"sigma_w": 0.0, "standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
-        return self._with(GPXRegressor(ard=self.ard, **engine).fit(X, y, _ones(X)))
+        return self._with(GPXRegressor(**PAPER | {"ard": self.ard}, **engine).fit(X, y, _ones(X)))
 
     @classmethod
     def of(cls, model: GPXRegressor) -> Self:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..compiled import sparse as sparse_loops
-from ..runtime.parallel import slices
+from ..runtime.parallel import evenly_spaced, slices
 from ..runtime.session import Session
 
 SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
@@ -292,7 +292,7 @@ class SparseFeatures(Features):
         if (shares == 1.0).any():
             return 1.0
         predicted = -np.expm1(np.log1p(-(shares**2)).sum())
-        sample = self[np.unique(np.linspace(0, len(self) - 1, min(len(self), SAMPLED_ROWS)).astype(int))]
+        sample = self[evenly_spaced(SAMPLED_ROWS, len(self))]
         sample, whole = (replace(some, values=np.abs(some.values)) for some in (sample, self))  # a product may cancel
         met = sum(np.count_nonzero(sample.inner_products(whole[rows]), axis=1) for rows in slices(len(self), 4096)) / len(self)
         if len(sample) == len(self):

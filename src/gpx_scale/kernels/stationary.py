@@ -16,6 +16,7 @@ from ..data.checks import LARGEST_NUMBER
 from ..data.features import SparseFeatures
 from ..errors import InputError
 from ..runtime.arguments import LARGEST_SQUARE, moderate
+from ..runtime.parallel import evenly_spaced
 from .kernel import Kernel
 from .spectral import density
 
@@ -334,7 +335,7 @@ class RationalQuadratic(Stationary):
 
 def median_squared_distance(x: Any) -> float:
     """Median heuristic for theta2: the median of |x_i - x_j|^2 over pairs of at most MEDIAN_ROWS evenly spread rows."""
-    rows = x[np.unique(np.linspace(0, len(x) - 1, min(len(x), MEDIAN_ROWS)).astype(int))]
+    rows = x[evenly_spaced(MEDIAN_ROWS, len(x))]
     if isinstance(rows, SparseFeatures):
         points = SparsePoints(rows, rows.squared_norms())
         squared = -points.minus_s(points)[np.tril_indices(len(rows), -1)]

@@ -1,4 +1,7 @@
-"""Pictures of explanations (extra [plot], matplotlib): red adds to the prediction, blue takes away, and how sure that is."""
+"""Pictures of explanations (extra [plot], matplotlib).
+
+Vermilion adds to the prediction, blue takes away, and deviations say how sure that is.
+"""
 
 from .overview import plot_dependence, plot_map, plot_summary
 from .sample import plot_contributions, plot_image, plot_images

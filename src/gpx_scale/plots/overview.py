@@ -11,19 +11,17 @@ import scipy.sparse as sp
 from ..data.inputs import take, unpack
 from ..errors import InputError
 from ..explanation import Explanation
+from ..numbers_as_text import percent
+from ..palette import BLUE, DEVIATIONS, PRINT, SIGNED, SIZES
 from ..runtime.memory import counted
+from ..runtime.parallel import evenly_spaced
 from ..text import SURE
 from .style import (
-    BLUE,
-    GREY,
-    SIGNED,
-    SIZES,
     axes_of,
+    colour_map,
     column_of,
     contribution_to,
-    evenly,
     label_of,
-    percent,
     position_of,
     pyplot,
     range_of,
@@ -52,21 +50,21 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
         heights = line + _spread(column)
         shades = _low_to_high(column_of(explanation.data, feature)[1])
         if shades is None:
-            ax.scatter(column, heights, color=GREY, **look)
+            ax.scatter(column, heights, color=PRINT.quiet, **look)
         else:
             ax.scatter(column, heights, c=shades, cmap=SIZES, vmin=0.0, vmax=1.0, **look)
             coloured = True
         if explanation.contributions_std is not None:
-            some = np.argsort(column, kind="stable")[evenly(column.size, LINES)]
+            some = np.argsort(column, kind="stable")[evenly_spaced(LINES, column.size)]
             deviations = column_of(explanation.contributions_std, feature)[1][some]
             bounds = column[some] - deviations, column[some] + deviations
-            ax.hlines(heights[some], *bounds, color=GREY, alpha=0.25, linewidth=0.7, zorder=2)
+            ax.hlines(heights[some], *bounds, color=PRINT.quiet, alpha=0.25, linewidth=0.7, zorder=2)
             lines = max(lines, some.size)
     names = explanation.feature_names
     labels = [label_of(names[feature]) + f" ({column.size})" * sparse for feature, column in columns.items()]
     ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
-    ax.axvline(0.0, color="black", linewidth=0.8, zorder=1)
+    ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8, zorder=1)
     of = f", for {lines} samples of each feature" if lines < most else ""
     meaning = f"\n(lines: one standard deviation either way{of})" if lines else ""
     ax.set_xlabel(f"{contribution_to(explanation)}{meaning}")
@@ -136,12 +134,12 @@ def plot_dependence(
     ax.fill_between(line, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval")
     ax.plot(line, explanation.weights[:, l], color=BLUE, label="weight")
     seen = np.sort(column[(low <= column) & (column <= high)])
-    marks = seen[evenly(seen.size, 500)]
-    style = {"color": GREY, "alpha": 0.5, "markersize": 8, "linestyle": "none", "label": "data"}
+    marks = seen[evenly_spaced(500, seen.size)]
+    style = {"color": PRINT.quiet, "alpha": 0.5, "markersize": 8, "linestyle": "none", "label": "data"}
     ax.plot(marks, np.full(marks.size, 0.02), "|", transform=ax.get_xaxis_transform(), **style)
     bottom, top = ax.get_ylim()
     if bottom <= 0.0 <= top:
-        ax.axhline(0.0, color="black", linewidth=0.8, linestyle="--")
+        ax.axhline(0.0, color=PRINT.quiet, linewidth=0.8, linestyle="--")
     rest = " (other columns of X at their medians)" if np.shape(table)[1] > 1 else ""
     ax.set(xlim=(low, high), xlabel=f"{label_of(name)}{rest}", ylabel=unit_of(explanation))
     ax.set_title(f"weight of {label_of(explanation.feature_names[l])}", pad=24.0)
@@ -209,17 +207,17 @@ def plot_map(
     low, high = weights.min(initial=np.inf), weights.max(initial=-np.inf)
     if low < 0.0 < high:
         low, high = -max(high, -low), max(high, -low)
-    scale = {"cmap": SIGNED if low == -high else SIZES, "vmin": low, "vmax": high}
+    scale = {"cmap": colour_map(SIGNED if low == -high else SIZES), "vmin": low, "vmax": high}
     look = {"linewidths": 0, "rasterized": True}
-    axes[0].scatter(across[~sure], up[~sure], s=0.3 * size, color=GREY, **look)
+    axes[0].scatter(across[~sure], up[~sure], s=0.3 * size, color=PRINT.quiet, **look)
     drawn = axes[0].scatter(across[sure], up[sure], s=size, c=weights[sure], **(look | scale))
     grey = f"grey: within two standard deviations of 0 ({np.mean(~sure):.0%})" if not sure.all() else ""
     panels = [(axes[0], drawn, f"coefficient of {label_of(explanation.feature_names[l])}", grey)]
     if known:
-        drawn = axes[1].scatter(across, up, s=size, c=deviations, cmap="plasma", **look)
+        drawn = axes[1].scatter(across, up, s=size, c=deviations, cmap=DEVIATIONS, **look)
         panels.append((axes[1], drawn, "its standard deviation", ""))
     for ax, points, title, more in panels:
-        ax.set(aspect="equal", xlabel=label_of(names[0]), ylabel=label_of(names[1]), facecolor="#e6e6e6")
+        ax.set(aspect="equal", xlabel=label_of(names[0]), ylabel=label_of(names[1]), facecolor=PRINT.faint)
         ax.set_title(f"{title}\n{more}", fontsize=10)
         figure.colorbar(points, ax=ax, shrink=0.85, label=unit_of(explanation))
         ax.label_outer()

@@ -10,17 +10,14 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation, dense
+from ..numbers_as_text import as_text, percent
+from ..palette import ADDS_NAME, CERTAINTY, PIXELS, PRINT, SIGNED, TAKES_NAME
 from ..runtime.memory import counted
 from .style import (
-    BLUE,
-    PALE,
-    RED,
-    SIGNED,
     axes_of,
+    colour_map,
     contribution_to,
     label_of,
-    number_of,
-    percent,
     prediction_of,
     pyplot,
     row_of,
@@ -42,24 +39,24 @@ def plot_contributions(
     shown, others = order[:k], order[k:]
     reach, meaning = None, ""
     if level is not None:
-        reach, meaning = row_of(one.interval(level).upper) - contributions, f"; error bars: {percent(level)} interval"
+        reach, meaning = row_of(one.interval(level).upper) - contributions, f";\nerror bars: {percent(level)} interval"
     elif one.contributions_std is not None:
-        reach, meaning = row_of(one.contributions_std), "; error bars: one standard deviation"
-    labels = [f"{label_of(one.feature_names[features[e]])} = {number_of(values[e])}" for e in shown]
+        reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
+    labels = [f"{label_of(one.feature_names[features[e]])} = {as_text(values[e])}" for e in shown]
     if others.size:
         labels.append(counted(others.size, "other"))
-    ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.4 + 0.28 * max(1, len(labels)))
-    widths, bars = contributions[shown], {"ecolor": "black", "elinewidth": 1.2, "capsize": 2.5}
-    colours = np.where(widths >= 0, RED, BLUE)
+    ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))
+    widths, bars = contributions[shown], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
+    colours = np.where(widths >= 0, PRINT.adds, PRINT.takes)
     ax.barh(np.arange(len(shown)), widths, xerr=None if reach is None else reach[shown], color=colours, error_kw=bars)
     if others.size:
-        ax.barh(len(shown), contributions[others].sum(), color=PALE)
+        ax.barh(len(shown), contributions[others].sum(), color=PRINT.rule)
     if not labels:
         ax.text(0.5, 0.5, "none of the features is in this sample", transform=ax.transAxes, ha="center", va="center")
     ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
-    ax.axvline(0.0, color="black", linewidth=0.8)
-    ax.set_xlabel(f"{contribution_to(one)}\n(red adds, blue takes away{meaning})")
+    ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8)
+    ax.set_xlabel(f"{contribution_to(one)}\n({ADDS_NAME} adds, {TAKES_NAME} takes away{meaning})")
     target = f"predicted {label_of(one.target_name)}" if one.target_name else "prediction"
     mean, base = prediction_of(one, 0)
     gap = " " if len(target) <= 24 else "\n"
@@ -69,10 +66,10 @@ def plot_contributions(
 
 
 IMAGES = {  # colour map, label of a line, what is measured
-    "data": ("Greys", "input", "value"),
+    "data": (PIXELS, "input", "value"),
     "weights": (SIGNED, "weight", "per unit of value"),
     "contributions": (SIGNED, "contribution", "part of prediction"),
-    "certainty": ("Purples", "certainty", "|mean| / deviation"),
+    "certainty": (CERTAINTY, "certainty", "|mean| / deviation"),
 }
 
 
@@ -93,7 +90,7 @@ def plot_image(
     values = _pixels(explanation, [i], shape, what)
     low, high = _scale(values, what, limit)
     alone, ax = ax is None, axes_of(ax, 4.4, 3.6)
-    image = ax.imshow(values[0], cmap=IMAGES[what][0], vmin=low, vmax=high)
+    image = ax.imshow(values[0], cmap=colour_map(IMAGES[what][0]), vmin=low, vmax=high)
     ax.set(xticks=[], yticks=[])
     if alone:
         ax.figure.colorbar(image, ax=ax, label=f"{IMAGES[what][1]} ({IMAGES[what][2]})")
@@ -127,7 +124,7 @@ def plot_images(
         values = _pixels(explanation, rows, shape, what)
         low, high = _scale(values, what)
         for ax, image in zip(line, values, strict=True):
-            drawn = ax.imshow(image, cmap=colours, vmin=low, vmax=high)
+            drawn = ax.imshow(image, cmap=colour_map(colours), vmin=low, vmax=high)
             ax.set(xticks=[], yticks=[])
         line[0].set_ylabel(label)
         bar = figure.colorbar(drawn, ax=list(line), pad=0.01, aspect=12)

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colours, names and numbers as they are written, rows and columns of explanations."""
+"""What all pictures share: axes, colour maps, names as they are written, rows and columns of explanations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import scipy.sparse as sp
 
 from ..errors import InputError
 from ..explanation import Explanation
+from ..numbers_as_text import as_text, decimals
+from ..palette import ColourMap
 from ..runtime.files import import_optional
 
-RED, BLUE, GREY, PALE = "#c0392b", "#2166ac", "#555555", "#b4b4b4"  # told apart by every common form of colour blindness
-SIGNED, SIZES = "RdBu_r", "viridis"  # colour maps of what has a sign and of what has none
 LONGEST = 32  # characters of a name
 
 
@@ -27,6 +27,14 @@ def axes_of(ax: Any, width: float, height: float) -> Any:
     return pyplot().subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
 
 
+def colour_map(colours: ColourMap) -> Any:
+    """Return what matplotlib takes as `cmap`, of a colour map of `palette`."""
+    if isinstance(colours, str):
+        return colours
+    colors = import_optional("matplotlib.colors", "plot")
+    return colors.LinearSegmentedColormap.from_list("gpx_scale", colours)
+
+
 def label_of(name: Any, longest: int = LONGEST) -> str:
     """A name as matplotlib may draw it: in one line, not too long, no mathematics."""
     name = " ".join(str(name).split())
@@ -35,22 +43,14 @@ def label_of(name: Any, longest: int = LONGEST) -> str:
     return name.replace("$", r"\$")
 
 
-def percent(share: float) -> str:
-    return f"{100.0 * share:.4g}%"
-
-
-def number_of(value: float, form: str = ".4g") -> str:
-    return f"{value:{form}}".replace("-", "−")
-
-
 def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
     """Prediction and its deviation, to two digits of the latter, and the base value."""
     mean, base = float(explanation.prediction[i]), float(explanation.base_values[i])
     if explanation.prediction_std is None:
-        return number_of(mean), number_of(base)
+        return as_text(mean), as_text(base)
     std = float(explanation.prediction_std[i])
-    form = f".{max(0, 1 - int(np.floor(np.log10(std))))}f" if 1e-4 <= std < 1e6 else ".4g"
-    return f"{number_of(mean, form)} ± {number_of(std, form)}", number_of(base, form)
+    form = f".{decimals(std, 2)}f" if 1e-4 <= std < 1e6 else ".4g"
+    return f"{as_text(mean, form)} ± {as_text(std, form)}", as_text(base, form)
 
 
 def unit_of(explanation: Explanation) -> str:
@@ -84,11 +84,6 @@ def position_of(names: Sequence[str], key: str | int, what: str) -> int:
         return int(key) % len(names)
     some = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
     raise InputError(f"{what}={key!r}: give a number below {len(names)} or one of {some}")
-
-
-def evenly(count: int, most: int) -> np.ndarray:
-    """At most so many of `count` numbers from 0, evenly spread."""
-    return np.unique(np.linspace(0, max(count - 1, 0), min(count, most)).astype(int))
 
 
 def range_of(values: np.ndarray, share: float = 0.01) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..explanation import Reason
+from ..palette import PRINT
 from ..text import Piece, deepest, pieces_of, shade
 from .style import axes_of, pyplot
 
@@ -35,11 +36,11 @@ def plot_text(document: str, reasons: Iterable[Reason], *, ax: Any = None, stron
             colour = _rgba(piece.contribution / most)
             ax.add_patch(plt.Rectangle((x - 1.0, y - 4.0), width + 2.0, LETTERS + 4.0, color=colour, linewidth=0, **free))
             if piece.sure:
-                ax.plot([x, x + width], [y - 3.2] * 2, color="black", linewidth=1.4, solid_capstyle="butt", **free)
+                ax.plot([x, x + width], [y - 3.2] * 2, color=PRINT.ink, linewidth=1.4, solid_capstyle="butt", **free)
         ax.text(x, y, word, fontsize=LETTERS, va="baseline", parse_math=False, **free)
     kinds = ((1.0, f"adds (deepest: {most:.2g})"), (-1.0, "takes away"))
     handles = [plt.Rectangle((0, 0), 1, 1, color=_rgba(sign), linewidth=0, label=what) for sign, what in kinds]
-    handles.append(plt.Line2D([], [], color="black", linewidth=1.4, label="more than two standard deviations from 0"))
+    handles.append(plt.Line2D([], [], color=PRINT.ink, linewidth=1.4, label="more than two standard deviations from 0"))
     columns = 3 if wide > 400.0 else 1
     below = {"loc": "upper left", "bbox_to_anchor": (0.0, -tall), "bbox_transform": points, "columnspacing": 1.2}
     legend = ax.legend(handles=handles, ncols=columns, frameon=False, fontsize=9, borderpad=0.0, borderaxespad=0.5, **below)

@@ -23,6 +23,8 @@ from scipy.special import ndtri
 from ..errors import InputError
 from ..explanation import Explanation, Reason
 from ..metrics import Accuracy
+from ..numbers_as_text import decimals, percent, significant
+from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
@@ -97,12 +99,35 @@ def write_report(path: Any, sections: Sequence[Section] | Section, title: str = 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     with atomic_write(path) as beside:
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-        sources = {name: "".join(template.blocks[name](template.new_context())).encode() for name in ("style", "script")}
+        colours = _colours()
+        context = template.new_context({"colours": colours})
+        sources = {name: "".join(template.blocks[name](context)).encode() for name in ("style", "script")}
         hashes = {name: f"sha256-{b64encode(sha256(source).digest()).decode()}" for name, source in sources.items()}
         contents = [_content(section, name) for section, name in zip(sections, _identifiers(sections), strict=True)]
-        page = template.render(title=title, hashes=hashes, sections=contents)
+        page = template.render(title=title, colours=colours, hashes=hashes, sections=contents)
         beside.write_text(page, encoding="utf-8", errors="replace", newline="\n")
     return Path(path)
+
+
+def _colours() -> dict[str, Any]:
+    """Return the template's colours: CSS declarations, and lists of red, green and blue."""
+    return {
+        "light": _declarations(LIGHT),
+        "dark": _declarations(DARK),
+        "print": _declarations(PRINT),
+        "adds": rgb(VERMILION),
+        "takes": rgb(BLUE),
+        "adds_name": ADDS_NAME,
+        "takes_name": TAKES_NAME,
+        "pixel_ink": rgb(PRINT.ink),
+        "pixel_paper": PRINT.paper,
+    }
+
+
+def _declarations(scheme: Scheme) -> str:
+    """Return a CSS variable for each colour of a scheme."""
+    colours = scheme._asdict().items()
+    return " ".join(f"--{name.replace('_', '-')}: {colour};" for name, colour in colours)
 
 
 def _identifiers(sections: Sequence[Section]) -> list[str]:
@@ -118,7 +143,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
     importance, features = explanation.importance(), counted(d, "feature")
     spread = max(_deviation(explanation.prediction), float(importance.max()))
-    decimals = max(0, 2 - math.floor(math.log10(spread or 1.0)))  # three digits of what tells samples apart
+    shown = decimals(spread, 3)  # Three digits of what tells samples apart.
     return {
         "id": identifier,
         "given": section,
@@ -127,13 +152,13 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         "fit": None if fit is None else _card(fit),
         "figures": [] if section.y is None else _figures(section),
         "held_out": _held_out(section.seen, m),
-        "level": _percent(section.level),
+        "level": percent(section.level),
         "shown": f"the {FEATURES} largest of {features}" if d > FEATURES else features,
         "importance": _importance(explanation, importance),
         "with_std": explanation.contributions_std is not None,
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),
-        "samples": _json(_samples(section, kept) | {"id": identifier, "decimals": decimals}),
+        "samples": _json(_samples(section, kept) | {"id": identifier, "decimals": shown}),
     }
 
 
@@ -141,11 +166,11 @@ def _card(fit: FitReport) -> dict[str, Any]:
     """The fit in words: `hyperparameters` (name, value, meaning) and `lines` (term, sentences)."""
     state = {True: "converged", False: "NOT converged", None: "no search"}[fit.converged]
     counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
-    error = f" (standard error {_number(fit.evidence_deviation, 2)})" if fit.evidence_deviation else ""
+    error = f" (standard error {significant(fit.evidence_deviation, 2)})" if fit.evidence_deviation else ""
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
-        "Evidence": [f"{_number(fit.evidence, 6)} nats{error}"],
-        "Leave-one-out": [f"RMSE {_number(fit.leave_one_out_rmse)}"] if math.isfinite(fit.leave_one_out_rmse) else [],
+        "Evidence": [f"{significant(fit.evidence, 6)} nats{error}"],
+        "Leave-one-out": [f"RMSE {significant(fit.leave_one_out_rmse)}"] if math.isfinite(fit.leave_one_out_rmse) else [],
         "Convergence": [f"{state}: {fit.message}" if fit.message else state, f"evaluations: {counts}" if counts else ""],
         "At a bound": [", ".join(fit.at_bound)],
         "Solution": [fit.solution or f"Cholesky, condition number at least {fit.condition:.1e}"],
@@ -155,7 +180,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
     }
     hyperparameters = []
     for name, value in fit.hyperparameters.items():
-        least, most = _number(float(np.min(value))), _number(float(np.max(value)))
+        least, most = significant(float(np.min(value))), significant(float(np.max(value)))
         said = f"{np.size(value)} values, {least} to {most}" if np.ndim(value) else least
         hyperparameters.append((name, said, MEANINGS.get(name.split(".")[-1], "")))
     units = (
@@ -169,19 +194,19 @@ def _card(fit: FitReport) -> dict[str, Any]:
 
 def _figures(section: Section) -> list[tuple[str, str]]:
     """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
-    explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), _percent(section.level)
+    explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), percent(section.level)
     found = Accuracy.of(y, explanation.prediction, explanation.prediction_std, section.level)
-    figures = [(_number(found.rmse), "root mean squared error")]
+    figures = [(significant(found.rmse), "root mean squared error")]
     if math.isfinite(found.r2):
-        figures.append((_number(found.r2, 3), f"R²; standardised mean squared error {_number(1 - found.r2, 3)}"))
+        figures.append((significant(found.r2, 3), f"R²; standardised mean squared error {significant(1 - found.r2, 3)}"))
     if explanation.prediction_std is not None:
         share = f"{found.within:.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
         held = f"{level} intervals hold {share} of {counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
-        others = [f"those of {_percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
+        others = [f"those of {percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
         figures.append((share, "; ".join([held, *others])))
         lower, upper = explanation.prediction_interval(section.level)
-        figures.append((_number(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
+        figures.append((significant(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
     return figures
 
 
@@ -210,7 +235,7 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
     return [
         {
             "name": explanation.feature_names[l],
-            "size": _number(float(importance[l])),
+            "size": significant(float(importance[l])),
             "parts": [f"{100 * part / most:.2f}%" for part in (added[l], max(importance[l] - added[l], 0.0))],
             "having": f"{having[l]:,}",
             "sure": f"{surely[l] / max(having[l], 1):.0%}",
@@ -253,7 +278,7 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
             sample["text"] = _shaded(str(documents[i]), names, entries, ranges["contribution"][1])
         samples.append(sample)
     return {
-        "level": _percent(section.level),
+        "level": percent(section.level),
         "reach": float(ndtri(0.5 + 0.5 * section.level)),
         "features": [names[l] for l in places],
         "image": section.image_shape and {"shape": [int(side) for side in section.image_shape], "pixels": list(places)},
@@ -302,14 +327,3 @@ def _json(value: Any) -> str:
 def _rounded(value: float, digits: int) -> float | int:
     number = float(f"{value:.{digits}g}")
     return int(number) if abs(number) < 1e15 and number.is_integer() else number
-
-
-def _number(value: float, digits: int = 4) -> str:
-    """For people: 19,081, 0.02966, −1,907.68 (of 6 digits)."""
-    size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
-    text = f"{value:,.{max(0, digits - 1 - size)}f}" if -5 < size < 12 else f"{value:.{digits - 1}e}"
-    return text.replace("-", "\u2212")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g}%"

@@ -296,6 +296,26 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
+def evenly_spaced(count: int, size: int) -> np.ndarray:
+    """Return `count` of the numbers from 0 to size - 1, or all of them if they are fewer.
+
+    They are distinct and ascending, the first is 0, and with count > 1 the last is size - 1. Between
+    those, multiples of the step (size - 1) / (count - 1) are rounded down.
+    """
+    return np.linspace(0, size - 1, min(count, size)).astype(int)
+
+
+def largest(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` largest scores in ascending order.
+
+    All of them if they are fewer;  (n,), count >= 1 -> (min(n, count),);  O(n) and a sort of `count`.
+    """
+    rest = scores.size - count
+    if rest <= 0:
+        return np.arange(scores.size)
+    return np.sort(np.argpartition(scores, rest)[rest:])
+
+
 def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
     """Pairs (I, J) of slices that cover the lower triangle, diagonal tiles included, longest rows first."""
     cuts = slices(n, size)

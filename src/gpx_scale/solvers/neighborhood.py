@@ -24,6 +24,7 @@ from ..linalg.covariance import TiledCovariance
 from ..linalg.preconditioner import right_solve
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
+from ..runtime.parallel import largest
 from ..runtime.session import Session
 from .posterior import MomentRequest, Moments
 from .sparse_weights import factor
@@ -105,7 +106,7 @@ class LocalVariance:
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
         def one(i: int) -> None:
-            R = _largest(interest[i, others] ** 2 / known.diagonal[others], others, self.nearby)
+            R = others[largest(interest[i, others] ** 2 / known.diagonal[others], self.nearby)]
             V = known.V[R]
             rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
             near = prepared[R]
@@ -120,10 +121,3 @@ class LocalVariance:
         each = np.einsum("ijj->ij", found) if cov else found
         along = [each[:, d + k] for k in range(len(seen))]
         return Moments(None, each[:, :d] if var else None, found[:, :d, :d] if cov else None, along)
-
-
-def _largest(score: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """The `count` rows of the largest score, in their order."""
-    if rows.size <= count:
-        return rows
-    return np.sort(rows[np.argpartition(score, rows.size - count)[rows.size - count :]])

@@ -23,7 +23,7 @@ from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
 from ..linalg.covariance import TiledCovariance
 from ..model.weight_prior import WeightPrior, kernel_matrix
-from ..runtime.parallel import slices
+from ..runtime.parallel import largest, slices
 from ..runtime.session import Session
 
 AT_ONCE = 32  # features that a worker takes
@@ -169,9 +169,7 @@ class LocalWords:
         score /= np.sqrt(self.covariance.diagonal)
         score[R] = 0.0
         met = np.flatnonzero(score)
-        if met.size > (room := COMPANY - R.size):
-            met = met[np.argpartition(score[met], met.size - room)[met.size - room :]]
-        return np.sort(met)
+        return met[largest(score[met], COMPANY - R.size)]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from ...data.features import SparseFeatures
 from ...data.inputs import TrainingRows
 from ...linalg.covariance import Covariance, TiledCovariance
 from ...model.hyperparameters import Hyperparameters
+from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
 from ..neighborhood import LocalVariance
 from ..posterior import MomentRequest
@@ -43,7 +44,7 @@ class CalibrationRows:
         if not data.Z.is_sparse:
             return cls(data, params, rows, None)
         having = np.flatnonzero(data.Z.counts)
-        some = having[np.unique(np.linspace(0, having.size - 1, min(CALIBRATION_ROWS, having.size)).astype(int))]
+        some = having[evenly_spaced(CALIBRATION_ROWS, having.size)]
         picked = [data.Z.pointers[i] + random.randint(data.Z.counts[i]) for i in some]
         pointers = np.zeros(len(data) + 1, int)
         pointers[some + 1] = 1

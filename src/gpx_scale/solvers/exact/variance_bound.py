@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import cholesky, eigh, qr, solve_triangular
 
 from ...model.weight_prior import CrossCovariance, kernel_matrix
-from ...runtime.parallel import slices
+from ...runtime.parallel import evenly_spaced, slices
 from ...runtime.session import Session
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _enough(
     """Return the least of some ranks whose bound exceeds the exact deviations of a few queries by at most EXCESS in the
     median; 0 if none does."""
     K = cross.K
-    at = np.linspace(0, len(K) - 1, min(CHECKED_QUERIES, len(K))).astype(int)
+    at = evenly_spaced(CHECKED_QUERIES, len(K))
     reduction = posterior.weight_reduction(replace(cross, K=K[at]), session)
     exact = prior[at, None] - reduction + posterior.hyperparameters.sigma_w**2
 

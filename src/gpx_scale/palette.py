@@ -1,0 +1,88 @@
+"""All colours of reports, plots and shaded texts.
+
+The two signs of a contribution are vermilion and blue of Okabe and Ito, which people with any
+common form of colour blindness tell apart. Ink, paper and greys come in schemes: `LIGHT` and `DARK`
+are a report on a screen, `PRINT` is a report on paper and every plot. A test holds their contrasts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VERMILION = "#d55e00"
+BLUE = "#0072b2"
+ADDS_NAME, TAKES_NAME = "vermilion", "blue"  # Legends name the two signs' colours by these words.
+
+
+class Scheme(NamedTuple):
+    """The colours of one medium; a report has a CSS variable for each."""
+
+    paper: str
+    ink: str
+    quiet: str  # secondary text, axes at 0, points without a sign
+    rule: str  # lines between rows, bars without a sign
+    faint: str  # grid lines, the ground of maps
+    shade: str  # the ground of a row that is open or pointed at
+    focus: str  # the frame of what the keyboard acts on
+    adds: str  # bars and points of what adds to the prediction
+    takes: str  # bars and points of what takes away
+    adds_ink: str  # text in the colour of `adds`, darker or lighter to be read on `paper`
+    takes_ink: str
+
+
+LIGHT = Scheme(
+    paper="#fffefb",
+    ink="#23211d",
+    quiet="#68635a",
+    rule="#dcd8cf",
+    faint="#eeebe3",
+    shade="#f7f4ed",
+    focus=BLUE,
+    adds=VERMILION,
+    takes=BLUE,
+    adds_ink="#a54800",
+    takes_ink="#00619a",
+)
+DARK = Scheme(
+    paper="#17181b",
+    ink="#e5e2da",
+    quiet="#a19c92",
+    rule="#3a3b40",
+    faint="#2a2b2f",
+    shade="#1f2024",
+    focus="#62b5ea",
+    adds=VERMILION,
+    takes="#147ebe",
+    adds_ink="#f2a061",
+    takes_ink="#6bb9ec",
+)
+PRINT = LIGHT._replace(
+    paper="#ffffff",
+    ink="#000000",
+    quiet="#444444",
+    rule="#aaaaaa",
+    faint="#dddddd",
+    shade="#ffffff",
+)
+
+# Colour maps are matplotlib's names, or pairs of position and colour. The signed one goes through
+# the colours of both signs to ends as dark as those of matplotlib's RdBu, so that large values
+# differ in lightness too.
+ColourMap = str | tuple[tuple[float, str], ...]
+SIGNED: ColourMap = (
+    (0.0, "#003250"),
+    (0.18, BLUE),
+    (0.5, "#f7f7f7"),
+    (0.82, VERMILION),
+    (1.0, "#522200"),
+)
+SIZES: ColourMap = "viridis"
+DEVIATIONS: ColourMap = "plasma"
+PIXELS: ColourMap = "Greys"
+CERTAINTY: ColourMap = "Purples"
+
+
+def rgb(colour: str) -> tuple[int, int, int]:
+    """Return red, green and blue, each from 0 to 255, of a colour such as "#d55e00"."""
+    red, green, blue = bytes.fromhex(colour.removeprefix("#"))
+    return red, green, blue
