@@ -1,6 +1,6 @@
 """One seeded generator of test problems, and the strategies that hypothesis draws them from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,6 +11,13 @@ from gpx_scale import GPXRegressor, kernels
 from gpx_scale.data.features import DenseFeatures, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.model.hyperparameters import Hyperparameters
+from gpx_scale.runtime.parallel import Executor
+from gpx_scale.runtime.session import Session
+from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
+from gpx_scale.solvers.cg.planning import CGSettings
+from gpx_scale.solvers.cg.solver import CGSolver
+from gpx_scale.solvers.contract import Plan
+from gpx_scale.solvers.neighborhood import SHARED
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Problem:
 
     @property
     def params(self):
-        return Hyperparameters(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
+        return Hyperparameters.of(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
 
     def model(self, **arguments):
         """A GPXRegressor at these very hyperparameters, in these very units."""
@@ -89,3 +96,24 @@ def problems(draw, largest=25, widest=5, shares=(1.0,)):
         sigma_w=draw(st.sampled_from([0.0, 0.05, 0.5])),
         sigma_y=draw(st.floats(0.05, 1.0)),
     )
+
+
+def session_of(n_jobs=1, random_state=None, **more):
+    """Return a session of that many workers for calls below the estimator."""
+    return Session.of(Executor(n_jobs), random_state=random_state, **more)
+
+
+def cg_solver(data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=SHARED):
+    """Return conjugate gradients for rows in memory, as a plan with these settings would make them."""
+    sizes = (*data.Z.shape, data.Z.shape[1])
+    plan = Plan(*sizes, "cg", dtype, session.executor.n_jobs, 0, session.memory_limit)
+    settings = CGSettings(form, rank, try_jacobi, shared)
+    return CGSolver(plan, settings, replace(session, random=np.random.RandomState(seed)))
+
+
+def basis_solver(rows, count=None):
+    """Return a basis of that many functions for each column of x, as a plan would make it for rows in memory."""
+    session, data = session_of(), rows.data
+    sizes = len(rows), data.x.shape[1], data.Z.shape[1]
+    plan = Plan(*sizes, "basis", np.float64, 1, 0, session.memory_limit)
+    return BasisSolver(plan, session, BasisSettings(count))

@@ -103,17 +103,17 @@ def test_plans_take_what_fits_and_say_why():
     assert "float64 needs" in str(less)
     least = make_plan(8_000, 4, 3, memory_limit="0.2GiB", n_jobs=2)
     assert least.solver == "cg"
-    assert least.form == "recomputed"
+    assert least.settings.form == "recomputed"
     assert "n <= 10000, but the exact solver (float32, n = 8000) needs" in str(least)
     large = make_plan(40_000, 4, 3, memory_limit="16GiB", n_jobs=2)
     assert large.solver == "cg"
-    assert large.form == "stored"
+    assert large.settings.form == "stored"
     small = make_plan(40_000, 4, 3, memory_limit="3GiB", n_jobs=2)
     assert small.solver == "cg"
-    assert small.form == "recomputed"
+    assert small.settings.form == "recomputed"
     assert "stored they need" in str(small)
     tiny = make_plan(40_000, 4, 3, memory_limit="1GiB", n_jobs=2)
-    assert tiny.rank < small.rank
+    assert tiny.settings.rank < small.settings.rank
     assert "what memory_limit leaves" in str(tiny)
     for plan in (less, least, large, small, tiny):
         assert plan.bytes_needed <= plan.memory_limit

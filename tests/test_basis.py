@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,14 +19,13 @@ from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.data.stream import StreamRows
 from gpx_scale.datasets import synth2
 from gpx_scale.errors import SolverUnavailable
+from gpx_scale.fitting.starting_point import KnownOptimum
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime.journal import Journal
-from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.basis.laplacian_basis import LaplacianBasis
 from gpx_scale.solvers.basis.marginal_likelihood import gram
-from gpx_scale.solvers.basis.solver import BasisSolver
 from gpx_scale.solvers.basis.sufficient_statistics import AddUp, Nodes
 from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
+from problems import basis_solver, session_of
 
 NOISE = 0.2, 0.3  # sigma_w, sigma_y
 
@@ -103,9 +103,9 @@ def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
     X, y, Z = varying(300, p)
     rows, kernel = rows_of(X, y, Z), kernels.RBF(1.0, 4.0)
     extent = InputExtent.of(rows.data)
-    box = LaplacianBasis.around(extent, Hyperparameters(kernel, *NOISE), 3, 1.2, 100)
+    box = LaplacianBasis.around(extent, Hyperparameters.of(kernel, *NOISE), 3, 1.2, 100)
     nodes = Nodes.around(0.1, extent.z_squared, len(rows))
-    sums = rows.sum_over(AddUp(box, nodes), Executor(2))
+    sums = rows.sum_over(AddUp(box, nodes), session_of(2))
     phi = box.functions(box.angles(X))
     for rho in (0.02, 0.1, 0.5):
         h = 1.0 / (1.0 + rho * np.square(Z).sum(axis=1))
@@ -206,9 +206,9 @@ def test_the_gradient_is_that_of_differences(name, p, sigma_w):
     X, y, Z = varying(100, p)
     model = fitted(kernel, X, y, Z, noise=(sigma_w, 0.3), n_basis=12)
     theta = model.theta_
-    engine = BasisSolver(5000, 12, Executor(1), Journal())
-    params, rows = model._params, rows_of(X, y, Z)
-    engine.prepare(rows, params)  # a box that holds for the parameters around, too
+    params, rows = model.posterior_.hyperparameters, rows_of(X, y, Z)
+    engine = basis_solver(rows, 12)
+    engine._prepare(rows, params)  # a box that holds for the parameters around, too
     gradient = engine.evaluate(rows, params).gradient
     for t in np.flatnonzero(np.isfinite(theta)):
         step = 1e-5 * (np.arange(theta.size) == t)
@@ -292,12 +292,12 @@ def test_what_functions_leave_counts_as_noise():
     kernel = kernels.Matern12(1.3, 3.0)
     C = oracle.covariance(kernel, X, Z, 0.1, 0.3)
     y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(300)
-    rows, params, exact = rows_of(X, y, Z), Hyperparameters(kernel, 0.1, 0.3), oracle.log_density(y, C)
-    engine = BasisSolver(5000, 16, Executor(1), Journal())
-    space = engine.prepare(rows, params)
+    rows, params, exact = rows_of(X, y, Z), Hyperparameters.of(kernel, 0.1, 0.3), oracle.log_density(y, C)
+    engine = basis_solver(rows, 16)
+    space = engine._prepare(rows, params)
     found = engine.evaluate(rows, params).value
     known = float(space.mean_square @ kernel.spectral_density(space.box.omega)[0])
-    engine.space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
+    engine._space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
     assert abs(found - exact) < 0.3 * abs(engine.evaluate(rows, params).value - exact)
 
 
@@ -306,9 +306,9 @@ def test_the_information_is_near_the_curvature():
     X, y, Z = varying(2000, 1, d=2)
     kernel = kernels.RBF(1.0, 1.0)
     y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, 0.3, 0.3)) @ y
-    rows, params = rows_of(X, y, Z), Hyperparameters(kernel, 0.3, 0.3)
-    engine = BasisSolver(5000, None, Executor(1), Journal())
-    engine.prepare(rows, params)
+    rows, params = rows_of(X, y, Z), Hyperparameters.of(kernel, 0.3, 0.3)
+    engine = basis_solver(rows)
+    engine._prepare(rows, params)
     found = engine.evaluate(rows, params, information=True).information
     H = np.empty((4, 4))
     for t in range(4):
@@ -343,9 +343,9 @@ def test_a_box_is_built_again_when_the_optimum_leaves_it(factor):
     Z = Z[:, :2]
     model = GPXRegressor(solver="basis", warm_start=True, random_state=0).fit(X, y, Z)
     found = model.theta_.copy()
-    start = model._params.theta.copy()
+    start = model.posterior_.hyperparameters.theta.copy()
     start[1] = np.log(model.hyperparameters_["theta2"] * factor)
-    model._found = model._params.with_theta(start), None
+    model._known = KnownOptimum(model.posterior_.hyperparameters.with_theta(start))
     model.fit(X, y, Z)
     assert model.fit_report_.converged
     assert_allclose(model.theta_[:2], found[:2], atol=0.05)
@@ -353,14 +353,15 @@ def test_a_box_is_built_again_when_the_optimum_leaves_it(factor):
 
 def test_noise_that_leaves_its_nodes_is_evaluated_with_more_of_them():
     X, y, Z = varying(200, 1)
-    engine, rows = BasisSolver(5000, None, Executor(1), Journal()), rows_of(X, y, Z)
+    rows = rows_of(X, y, Z)
+    engine = basis_solver(rows)
     kernel = kernels.RBF(1.3, 2.0)
-    engine.prepare(rows, Hyperparameters(kernel, 0.2, 0.3))
-    functions = engine.space.box
+    engine._prepare(rows, Hyperparameters.of(kernel, 0.2, 0.3))
+    functions = engine._space.box
     for sigma_w, sigma_y in ((3.0, 0.3), (0.01, 2.0), (0.2, 0.05)):
-        found = engine.evaluate(rows, Hyperparameters(kernel, sigma_w, sigma_y)).value
+        found = engine.evaluate(rows, Hyperparameters.of(kernel, sigma_w, sigma_y)).value
         assert_allclose(found, oracle.log_evidence(kernel, X, y, Z, sigma_w, sigma_y), atol=1e-3)
-        assert engine.space.box is functions
+        assert engine._space.box is functions
 
 
 def test_coefficients_are_found_with_honest_deviations():
@@ -609,22 +610,23 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
     assert make_plan(50_000, 2, 5, memory_limit="16GiB", low=None).solver == "cg"
     assert make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"  # 2,000 weights of 64 functions each
     plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
-    assert plan.provisional
+    assert plan.needs_length_scales
     assert "length scales" in str(plan)
-    known = plan.again(InputResolution(spans=(1.5, 1.5)))
+    known = make_plan(50_000, 2, 5, memory_limit="16GiB", low=InputResolution(spans=(1.5, 1.5)))
     assert known.solver == "basis"
-    assert not known.provisional
+    assert not known.needs_length_scales
     assert "functions for each weight" in str(known)
 
 
 def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
-    plan = make_plan(50_000, 2, 5, memory_limit="16GiB", n_jobs=2)
-    short = plan.again(InputResolution(spans=(40.0, 40.0)))
+    sizes = {"memory_limit": "16GiB", "n_jobs": 2}
+    plan = partial(make_plan, 50_000, 2, 5, **sizes)
+    short = plan(low=InputResolution(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)
     assert "points a length scale" in str(short)
-    assert plan.again(InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
-    assert plan.again(InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
+    assert plan(low=InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
+    assert plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
     assert make_plan(50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=InputResolution(spans=(400.0, 400.0))).solver != "grid"
-    stream = make_plan(10**6, 2, 5, memory_limit="16GiB", n_jobs=2, stream=True).again(InputResolution(spans=(40.0, 40.0)))
+    stream = make_plan(10**6, 2, 5, stream=True, low=InputResolution(spans=(40.0, 40.0)), **sizes)
     assert stream.solver == "inducing"

@@ -11,30 +11,32 @@ import oracle
 from gpx_scale import GPXRegressor, datasets, kernels
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.errors import InputError, MemoryLimitError, NotConverged, SolverUnavailable
 from gpx_scale.linalg.conjugate_gradients import log_quadrature, solve
-from gpx_scale.linalg.covariance import Covariance, StoredCovariance
+from gpx_scale.linalg.covariance import StoredCovariance, TiledCovariance
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor
+from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.cg import solver as cg
 from gpx_scale.solvers.cg.pathwise_sampling import PriorPath, inflation
 from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.exact.solver import ExactSolver
 from gpx_scale.solvers.neighborhood import LocalVariance
-from problems import make_problem
+from gpx_scale.solvers.posterior import MomentRequest
+from problems import cg_solver, make_problem
 
 
 @pytest.fixture(scope="module")
-def executor():
+def session():
     with Executor(2) as executor:
-        yield executor
+        yield Session.of(executor)
 
 
-def system(executor, n=700, rank=60, form=StoredCovariance, **given):
+def system(session, n=700, rank=60, form=StoredCovariance, **given):
     problem = make_problem(n=n, **given)
-    C = form(problem.inputs, problem.params, executor, np.float32 if form is StoredCovariance else np.float64)
+    C = form(problem.inputs, problem.params, session, np.float32 if form is StoredCovariance else np.float64)
     P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)))
     dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     return problem, C, P, dense
@@ -43,12 +45,12 @@ def system(executor, n=700, rank=60, form=StoredCovariance, **given):
 # solves
 
 
-@pytest.mark.parametrize("form", [StoredCovariance, Covariance])
-def test_every_column_reaches_its_own_nats_and_says_so(executor, form):
-    problem, C, P, dense = system(executor, form=form)
+@pytest.mark.parametrize("form", [StoredCovariance, TiledCovariance])
+def test_every_column_reaches_its_own_nats_and_says_so(session, form):
+    problem, C, P, dense = system(session, form=form)
     B = np.column_stack([problem.y, np.random.RandomState(1).randn(700, 3), np.zeros(700)])
     nats = np.array([1e-10, 1e-2, 1e-4, 1e-6, 1e-6])
-    found = solve(C, P, B, nats, precise=Covariance(problem.inputs, problem.params, executor))
+    found = solve(C, P, B, nats, precise=TiledCovariance(problem.inputs, problem.params, session))
     exact = np.linalg.solve(dense, B)
     R = B - dense @ found.X
     missed = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
@@ -61,23 +63,23 @@ def test_every_column_reaches_its_own_nats_and_says_so(executor, form):
     assert_allclose(found.quadratic, np.einsum("ij,ij->j", B, exact) - 2 * missed, rtol=1e-6, atol=1e-8)
 
 
-def test_a_start_at_the_solution_costs_no_iteration(executor):
-    problem, C, P, dense = system(executor, form=Covariance)
+def test_a_start_at_the_solution_costs_no_iteration(session):
+    problem, C, P, dense = system(session, form=TiledCovariance)
     exact = np.linalg.solve(dense, problem.y)[:, None]
     found = solve(C, P, problem.y[:, None], np.array([1e-8]), start=exact)
     assert found.iterations == 0
     assert not found.lanczos
 
 
-def test_what_does_not_converge_is_an_error_with_a_remedy(executor, monkeypatch):
+def test_what_does_not_converge_is_an_error_with_a_remedy(session, monkeypatch):
     monkeypatch.setattr("gpx_scale.linalg.conjugate_gradients.ITERATIONS", 3)
-    problem, C, P, _ = system(executor, rank=2, sigma_y=0.01, sigma_w=0.0)
+    problem, C, P, _ = system(session, rank=2, sigma_y=0.01, sigma_w=0.0)
     with pytest.raises(NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"):
         solve(C, P, problem.y[:, None], np.array([1e-8]))
 
 
-def test_lanczos_gives_the_log_determinant(executor):
-    _problem, C, P, dense = system(executor, n=300, rank=30, form=Covariance)
+def test_lanczos_gives_the_log_determinant(session):
+    _problem, C, P, dense = system(session, n=300, rank=30, form=TiledCovariance)
     random = np.random.RandomState(3)
     probes = P.draw(random.randn(P.rank, 200), random.randn(300, 200))
     energy = np.einsum("ij,ij->j", probes, P.solve(probes))
@@ -92,34 +94,32 @@ def test_lanczos_gives_the_log_determinant(executor):
 
 @pytest.mark.parametrize("theta2", [2.5, (2.5, 1.0, 4.0)])
 @pytest.mark.parametrize("form", ["stored", "recomputed"])
-def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(executor, theta2, form):
+def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(session, theta2, form):
     problem = make_problem(n=900, theta2=theta2)
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
     problem = replace(problem, y=y)
-    exact = ExactSolver(900, np.float64, executor).evaluate(problem.inputs, problem.params, information=True)
+    exact = ExactSolver(900, np.float64, session).evaluate(MemoryRows(problem.inputs), problem.params, information=True)
     values, losses = [], []
     for seed in range(4):
-        solver = CGSolver(300, form, np.float32, executor, np.random.RandomState(seed), Journal())
-        found = solver.evaluate(problem.inputs, problem.params, information=True)
+        solver = cg_solver(problem.inputs, session, seed, form=form, rank=300)
+        found = solver.evaluate(MemoryRows(problem.inputs), problem.params, information=True)
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
-        values.append((found.value - exact.value) / max(found.deviation, 0.05))
+        values.append((found.value - exact.value) / max(found.standard_error, 0.05))
         assert_allclose(found.information, exact.information, rtol=0.05, atol=0.02 * np.abs(exact.information).max())
     # A gradient from s probes without the control variate would lose t / (2 s) nats on average; with it, less.
     assert np.mean(losses) < problem.params.theta.size / (2 * cg.PROBES)
     assert np.abs(values).max() < 4.5  # t with 14 degrees of freedom
 
 
-def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(executor):
+def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(session):
     problem = make_problem(n=300)
 
     def gradient(solver):
-        return solver.evaluate(problem.inputs, problem.params).gradient
+        return solver.evaluate(MemoryRows(problem.inputs), problem.params).gradient
 
-    first, again, other = (
-        CGSolver(50, "stored", np.float32, executor, np.random.RandomState(s), Journal()) for s in (1, 1, 2)
-    )
+    first, again, other = (cg_solver(problem.inputs, session, s, form="stored", rank=50) for s in (1, 1, 2))
     value = gradient(first)
     assert_allclose(gradient(first), value, rtol=0, atol=0)
     assert_allclose(gradient(again), value, rtol=0, atol=0)
@@ -156,18 +156,19 @@ def test_deviations_are_never_below_exact_and_close(pair):
     assert "local" in iterative.fit_report_.variances
 
 
-def test_few_shared_rows_still_never_under_report(pair, executor):
+def test_few_shared_rows_still_never_under_report(pair, session):
     exact, iterative, Xq = pair
-    parts = iterative.posterior_.parts
+    posterior = iterative.posterior_
     for shared in (np.arange(0), np.arange(5), np.arange(0, 2000, 3)):
-        few = LocalVariance.of(parts.data, parts.params, shared, executor)
-        K = exact.posterior_.parts.cross(Xq[:5] * 1.0, executor)
-        found = few.reductions(K, True, True, [DenseFeatures(Xq[:5])], executor)
-        limit = exact.posterior_.parts.reductions(K, executor, var=True, cov=True, along=[DenseFeatures(Xq[:5])])
-        assert (found.var <= limit.var * (1 + 1e-9) + 1e-9).all()
+        few = LocalVariance.of(posterior.support, posterior.hyperparameters, shared, session)
+        cross = exact.posterior_.cross(Xq[:5] * 1.0, session)
+        request = MomentRequest(variance=True, covariance=True, along=[DenseFeatures(Xq[:5])])
+        found = few.reduction(cross, request, session)
+        limit = exact.posterior_.reduction(cross, request, session)
+        assert (found.variance <= limit.variance * (1 + 1e-9) + 1e-9).all()
         assert (found.along[0] <= limit.along[0] * (1 + 1e-9) + 1e-9).all()
-        assert np.linalg.eigvalsh(limit.cov - found.cov).min() > -1e-8
-        assert_allclose(np.einsum("ijj->ij", found.cov), found.var, rtol=1e-9)
+        assert np.linalg.eigvalsh(limit.covariance - found.covariance).min() > -1e-8
+        assert_allclose(np.einsum("ijj->ij", found.covariance), found.variance, rtol=1e-9)
 
 
 def test_deviations_do_not_depend_on_the_company(pair):
@@ -247,7 +248,7 @@ def test_it_travels(pair):
 
 
 def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
-    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 500)  # so that the search on all rows has something to do
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500)  # so that the search on all rows has something to do
     data = datasets.synth10(1500)
     exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
     iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
@@ -258,7 +259,7 @@ def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
 
 
 def test_ard_and_other_kernels_are_searched_too(monkeypatch):
-    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 400)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 400)
     data = datasets.synth10(900)
     for arguments in ({"ard": True}, {"kernel": "matern52"}, {"kernel": kernels.RBF() + kernels.Matern32()}):
         exact = GPXRegressor(solver="exact", random_state=0, **arguments).fit(data.X[:, :4], data.y)
@@ -326,10 +327,10 @@ def test_gram_matrices_and_functions_are_solved_but_not_sampled():
         kernels.RBF(1.0, 2.0) * kernels.Matern32(1.0, 3.0) + kernels.RBF(0.5, 1.0),
     ],
 )
-def test_prior_paths_have_the_kernel_s_second_moments(kernel, executor):
+def test_prior_paths_have_the_kernel_s_second_moments(kernel, session):
     random = np.random.RandomState(0)
     x = random.randn(5, 2)
-    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, executor) for _ in range(600)])  # (paths, 5, 3)
+    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)])  # (paths, 5, 3)
     expected = kernel(x)
     found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
     assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))
@@ -381,18 +382,19 @@ def test_distances_that_float32_cannot_hold_are_formed_in_float64():
     query[::2] += 1e5
     given = {"theta2": 2.5, "optimizer": None, "standardize": False, "random_state": 0}
     a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
-    assert not b.posterior_.parts.params.kernel.float32_is_safe(b.posterior_.parts.data.x)
+    assert not b.posterior_.hyperparameters.kernel.float32_is_safe(b.posterior_.support.x)
     assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
 
 
-def test_a_kernel_without_float32_is_solved_in_float64(executor):
-    params = Hyperparameters(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
+def test_a_kernel_without_float32_is_solved_in_float64(session):
+    params = Hyperparameters.of(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
     problem = make_problem(n=300)
-    solver = CGSolver(100, "stored", np.float32, executor, np.random.RandomState(0), Journal())
-    assert solver._covariance(problem.inputs, problem.params)[0].dtype == np.float32  # an RBF's tiles
-    assert solver._covariance(problem.inputs, params)[0].dtype == np.float64
-    exact = ExactSolver(300, np.float64, executor).condition(problem.inputs, params)
-    assert_allclose(solver.condition(problem.inputs, params).alpha, exact.alpha, rtol=0, atol=1e-3 * np.abs(exact.alpha).max())
+    solver = cg_solver(problem.inputs, session, 0, form="stored", rank=100)
+    assert solver._covariances(problem.inputs, problem.params)[0].dtype == np.float32  # an RBF's tiles
+    assert solver._covariances(problem.inputs, params)[0].dtype == np.float64
+    rows = MemoryRows(problem.inputs)
+    exact = ExactSolver(300, np.float64, session).condition(rows, params).coefficients
+    assert_allclose(solver.condition(rows, params).coefficients, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e30, 1e60])
@@ -415,20 +417,20 @@ def test_z_that_float32_cannot_hold(scale):
 
 
 @pytest.mark.parametrize("kernel", [kernels.RBF(1.0, 1.0), kernels.Matern32(1.0, 1.0)])
-def test_local_variances_in_clusters_with_hardly_any_noise(kernel, executor):
+def test_local_variances_in_clusters_with_hardly_any_noise(kernel, session):
     """float32 tiles would lose a quarter of the variance here: what is left of T is near the noise."""
     random = np.random.RandomState(0)
     X = 0.3 * random.randn(400, 2) + 3.0 * random.choice([-1.0, 1.0], (400, 1))
     data = TrainingRows(X, DenseFeatures(np.ones((400, 1))), random.randn(400))
     for sigma_y in (0.0145, 0.03):
-        params = Hyperparameters(kernel, 0.0, sigma_y)
-        exact = ExactSolver(400, np.float64, executor).condition(data, params)
+        params = Hyperparameters.of(kernel, 0.0, sigma_y)
+        exact = ExactSolver(400, np.float64, session).condition(MemoryRows(data), params)
         x = 0.3 * random.randn(40, 2) + 3.0
-        K, A = exact.cross(x, executor), np.ones((40, 1))
-        truth = 1.0 - exact.reductions(K, executor, along=[DenseFeatures(A)]).along[0]
+        cross, request = exact.cross(x, session), MomentRequest(along=[DenseFeatures(np.ones((40, 1)))])
+        truth = 1.0 - exact.reduction(cross, request, session).along[0]
         for shared in (np.arange(0, 400, 9), np.arange(0, 400, 3)):
-            near = LocalVariance.of(data, params, shared, executor)
-            found = 1.0 - near.reductions(K, False, False, [DenseFeatures(A)], executor).along[0]
+            near = LocalVariance.of(data, params, shared, session)
+            found = 1.0 - near.reduction(cross, request, session).along[0]
             assert (found >= truth * (1 - 1e-6)).all()
 
 
@@ -473,14 +475,14 @@ def test_samples_do_not_depend_on_what_was_asked_before(pair):
     assert fresh.sample_weights(Xq[:2], n_samples=0).shape == (2, 10, 0)
 
 
-def test_a_query_without_z_does_not_depend_on_its_company(pair, monkeypatch, executor):
+def test_a_query_without_z_does_not_depend_on_its_company(pair, monkeypatch, session):
     _, iterative, Xq = pair
-    parts = iterative.posterior_.parts
-    near = LocalVariance.of(parts.data, parts.params, np.arange(5), executor)
-    K, A = parts.cross(Xq[:3], executor), Xq[:3].copy()
+    posterior = iterative.posterior_
+    near = LocalVariance.of(posterior.support, posterior.hyperparameters, np.arange(5), session)
+    cross, A = posterior.cross(Xq[:3], session), Xq[:3].copy()
     A[1] = 0.0
-    together = near.reductions(K, True, False, [DenseFeatures(A)], executor).var[1]
-    alone = near.reductions(K[1:2], True, False, [], executor).var[0]
+    together = near.reduction(cross, MomentRequest(variance=True, along=[DenseFeatures(A)]), session).variance[1]
+    alone = near.reduction(cross[1:2], MomentRequest(variance=True), session).variance[0]
     assert_allclose(together, alone, rtol=1e-6)
 
 
@@ -512,7 +514,7 @@ def test_ctrl_c_in_the_last_phase_leaves_parameters_for_a_warm_start(monkeypatch
 
 
 def test_the_excess_of_variances_is_stated(pair):
-    parts = pair[1].posterior_.parts
-    assert len(parts.excess) == 1
-    assert 0 <= parts.excess[0][0] <= parts.excess[0][1] < 0.5
+    excess = pair[1].posterior_.excess
+    assert len(excess) == 1
+    assert 0 <= excess[0][0] <= excess[0][1] < 0.5
     assert "above it" in pair[1].fit_report_.variances

@@ -208,7 +208,7 @@ def test_columns_as_asked(folder, tmp_path, capsys):
         assert main([*fit, *options, "--intercept", "--kernel", "matern52"]) == 0
         model = gpx_scale.load(tmp_path / "m.gpx")
         assert model.explain(NEW[list(model.feature_names_in_)]).feature_names == z
-        assert len(model._door.scaling.x_shift) == n_x
+        assert len(model._preprocessor.scaling.x_shift) == n_x
     said(capsys)
     assert "no column 'weight'" in refused(capsys, *fit, "--x", "weight")
     assert "cannot explain itself" in refused(capsys, *fit, "--z", "target,bmi")

@@ -6,24 +6,25 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.linalg.covariance import STRIP, Covariance, StoredCovariance
+from gpx_scale.linalg.covariance import STRIP, StoredCovariance, TiledCovariance
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
-from problems import make_problem
+from gpx_scale.runtime.session import Session
+from problems import make_problem, session_of
 
 
-def on_pairs(data, params, executor, dtype):
-    return PairCovariance(data, params, executor, dtype, Pairs.of(data, executor))
+def on_pairs(data, params, session, dtype):
+    return PairCovariance(data, params, session, dtype, Pairs.of(data, params.kernel, session))
 
 
 SPARSE = ("pairs float64", "pairs float32", "tiles of sparse rows")
 FORMS = {
     "pairs float64": (on_pairs, np.float64),
     "pairs float32": (on_pairs, np.float32),
-    "tiles of sparse rows": (Covariance, np.float64),
-    "recomputed float64": (Covariance, np.float64),
-    "recomputed float32": (Covariance, np.float32),
+    "tiles of sparse rows": (TiledCovariance, np.float64),
+    "recomputed float64": (TiledCovariance, np.float64),
+    "recomputed float32": (TiledCovariance, np.float32),
     "stored": (StoredCovariance, np.float32),
     "stored, formed in float64": (StoredCovariance, np.float64),
 }
@@ -31,22 +32,22 @@ SIZES = [1, 2, STRIP - 1, STRIP, 2 * STRIP + 17]
 
 
 @pytest.fixture(scope="module")
-def executor():
+def session():
     with Executor(2) as executor:
-        yield executor
+        yield Session.of(executor)
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("form", FORMS)
 class TestEveryForm:
     @pytest.fixture
-    def case(self, form, n, executor):
+    def case(self, form, n, session):
         problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
         if form in SPARSE:  # one theta2: pairs have one distance
             problem = make_problem(n=n, d=30, share=0.08)
         kind, dtype = FORMS[form]
         data = problem.sparse_inputs if form in SPARSE else problem.inputs
-        covariance = kind(data, problem.params, executor, dtype)
+        covariance = kind(data, problem.params, session, dtype)
         dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
         digits = 1e-12 if form in ("recomputed float64", "pairs float64", "tiles of sparse rows") else 1e-5
         return covariance, dense, digits * np.abs(dense).sum(axis=1).max(), problem
@@ -75,11 +76,11 @@ class TestEveryForm:
         assert_allclose(inner, inner.T, rtol=0, atol=len(dense) * tol)
         assert np.linalg.eigvalsh(0.5 * (inner + inner.T)).min() > 0
 
-    def test_derivatives_agree_with_differences(self, case, executor):
+    def test_derivatives_agree_with_differences(self, case, session):
         covariance, dense, _tol, problem = case
         random = np.random.RandomState(4)
         U, V = random.randn(len(dense), 2), random.randn(len(dense), 2)
-        found = covariance.contract_pairs(U, V)
+        found = covariance.contract(U, V)
         tangents = covariance.tangents(V[:, 0])
         for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
             up, down = (
@@ -94,21 +95,20 @@ class TestEveryForm:
     def test_workers_do_not_matter(self, case, form):
         covariance, dense, _, problem = case
         V = np.random.RandomState(5).randn(len(dense), 3)
-        with Executor(1) as alone:
-            data = problem.sparse_inputs if form in SPARSE else problem.inputs
-            other = FORMS[form][0](data, problem.params, alone, FORMS[form][1])
-            assert_allclose(other.matmul(V), covariance.matmul(V), rtol=0, atol=0)
+        data = problem.sparse_inputs if form in SPARSE else problem.inputs
+        other = FORMS[form][0](data, problem.params, session_of(1), FORMS[form][1])
+        assert_allclose(other.matmul(V), covariance.matmul(V), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
     "kernel", [kernels.Matern12(1.0, 2.0), kernels.RBF(1.0, 2.0) + kernels.Matern52(0.5, 1.0), kernels.RBF(1.0, 1e-4)]
 )
-def test_kernels_that_need_float64_say_so(kernel, executor):
+def test_kernels_that_need_float64_say_so(kernel, session):
     problem = make_problem(n=60)
     single = kernel.float32_is_safe(problem.X)
     assert single == (type(kernel) is not kernels.Matern12 and "0001" not in repr(kernel))
-    params = Hyperparameters(kernel, 0.2, 0.3)
+    params = Hyperparameters.of(kernel, 0.2, 0.3)
     V = np.random.RandomState(0).randn(60, 2)
-    exact = Covariance(problem.inputs, params, executor).matmul(V)
-    stored = StoredCovariance(problem.inputs, params, executor, np.float32 if single else np.float64).matmul(V)
+    exact = TiledCovariance(problem.inputs, params, session).matmul(V)
+    stored = StoredCovariance(problem.inputs, params, session, np.float32 if single else np.float64).matmul(V)
     assert_allclose(stored, exact, rtol=0, atol=1e-5 * np.abs(exact).max())

@@ -8,19 +8,19 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.errors import NotPositiveDefinite
-from gpx_scale.linalg.covariance import TILE, Covariance
+from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime import parallel as factoring
-from gpx_scale.runtime.parallel import Executor
+from gpx_scale.runtime.parallel import TILE
 from gpx_scale.solvers.exact.solver import ExactSolver
-from problems import make_problem, problems
+from problems import make_problem, problems, session_of
 from test_kernels import KERNELS, plain
 
 
 def evaluate(data, params, dtype=np.float64, n_jobs=1):
-    with Executor(n_jobs) as executor:
-        return ExactSolver(len(data), dtype, executor).evaluate(data, params)
+    return ExactSolver(len(data), dtype, session_of(n_jobs)).evaluate(MemoryRows(data), params)
 
 
 @given(problems())
@@ -51,7 +51,7 @@ def test_gradient_agrees_with_differences_of_the_oracle(problem):
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradient_of_every_kernel(name):
     problem = make_problem(n=30)
-    params = Hyperparameters(KERNELS[name], 0.2, 0.3)
+    params = Hyperparameters.of(KERNELS[name], 0.2, 0.3)
     found = evaluate(problem.inputs, params)
     for k, h in enumerate(1e-5 * np.eye(params.theta.size)):
         moved = [params.with_theta(params.theta + e) for e in (h, -h)]
@@ -68,12 +68,11 @@ def test_tiles_fill_and_contract_like_the_whole(n):
     random = np.random.RandomState(3)
     alpha, inverse = random.randn(n), random.randn(n, n)
     inverse = inverse + inverse.T
-    with Executor(2) as executor:
-        covariance = Covariance(problem.inputs, problem.params, executor)
-        out = np.full((n, n), np.nan)
-        covariance.fill_lower(out)
-        assert_allclose(np.tril(out), np.tril(C), rtol=1e-12, atol=1e-14)
-        contracted = covariance.contract(alpha, np.tril(inverse))
+    covariance = TiledCovariance(problem.inputs, problem.params, session_of(2))
+    out = np.full((n, n), np.nan)
+    covariance.fill_lower(out)
+    assert_allclose(np.tril(out), np.tril(C), rtol=1e-12, atol=1e-14)
+    contracted = covariance.contract_inverse(alpha, np.tril(inverse))
     weights = np.outer(alpha, alpha) - inverse
     G = weights * (problem.Z @ problem.Z.T)
     points = problem.params.kernel.prepare(problem.X)
@@ -89,9 +88,8 @@ def test_tiles_fill_and_contract_like_the_whole(n):
 @pytest.mark.parametrize("name", ["rbf", "matern52 ard", "nested"])
 def test_information_is_average_information(name):
     problem = make_problem(n=30)
-    params = Hyperparameters(KERNELS[name], 0.2, 0.3)
-    with Executor(1) as executor:
-        found = ExactSolver(30, np.float64, executor).evaluate(problem.inputs, params, information=True)
+    params = Hyperparameters.of(KERNELS[name], 0.2, 0.3)
+    found = ExactSolver(30, np.float64, session_of()).evaluate(MemoryRows(problem.inputs), params, information=True)
 
     def C(q):
         return oracle.covariance(lambda a, b: plain(q.kernel, a, b), problem.X, problem.Z, q.sigma_w, q.sigma_y)
@@ -114,8 +112,8 @@ def test_float32_factor_keeps_float64_answers():
     problem = make_problem(n=300, sigma_y=0.1, sigma_w=0.05)
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     single, double = (problem.fitted(dtype=dtype) for dtype in ("float32", "float64"))
-    assert single.posterior_.parts.buffer.dtype == np.float32
-    alpha = single.posterior_.parts.alpha
+    assert single.posterior_.buffer.dtype == np.float32
+    alpha = single.posterior_.coefficients
     assert np.linalg.norm(C @ alpha - problem.y) / np.linalg.norm(problem.y) < 1e-11
     query = (problem.X_query, problem.Z_query)
     assert_allclose(single.predict(*query), double.predict(*query), rtol=1e-9, atol=1e-9)
@@ -138,15 +136,14 @@ def test_one_and_two_workers_agree():
 def test_busy_cores_are_left_to_others(monkeypatch):
     """When evaluations are slower than one thread would be, the next ones take one thread, with the same result."""
     problem = make_problem(n=factoring.THREADS_FROM)
-    with Executor(2) as executor:
-        solver = ExactSolver(len(problem.y), np.float64, executor)
-        monkeypatch.setattr(factoring, "_one_thread_flops", lambda: 0.0)
-        first = solver.evaluate(problem.inputs, problem.params)
-        assert not solver._watch.alone
-        monkeypatch.setattr(factoring, "_one_thread_flops", lambda: np.inf)
-        solver.evaluate(problem.inputs, problem.params)
-        assert solver._watch.alone
-        last = solver.evaluate(problem.inputs, problem.params)
+    rows, solver = MemoryRows(problem.inputs), ExactSolver(len(problem.y), np.float64, session_of(2))
+    monkeypatch.setattr(factoring, "_one_thread_flops", lambda: 0.0)
+    first = solver.evaluate(rows, problem.params)
+    assert not solver._threads.alone
+    monkeypatch.setattr(factoring, "_one_thread_flops", lambda: np.inf)
+    solver.evaluate(rows, problem.params)
+    assert solver._threads.alone
+    last = solver.evaluate(rows, problem.params)
     assert first.value == pytest.approx(last.value, rel=1e-12)
     assert_allclose(first.gradient, last.gradient, rtol=1e-8)
 
@@ -163,4 +160,4 @@ def test_an_indefinite_kernel_is_refused():
             return np.ones(len(points))
 
     with pytest.raises(NotPositiveDefinite, match="positive definite"):
-        evaluate(data, Hyperparameters(Indefinite(1.0, 1.0), 0.0, 0.1))
+        evaluate(data, Hyperparameters.of(Indefinite(1.0, 1.0), 0.0, 0.1))

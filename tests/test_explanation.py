@@ -51,7 +51,7 @@ def test_adds_up_to_the_last_digit(kind):
 def test_a_baseline_moves_contributions_and_base_values_alike(baseline, diabetes):
     model, X, _ = diabetes
     explanation = model.explain(X, baseline=baseline)
-    zero = {"mean": model._door.scaling.z_baseline, "zero": np.zeros(10)}.get(
+    zero = {"mean": model._preprocessor.scaling.z_baseline, "zero": np.zeros(10)}.get(
         baseline if isinstance(baseline, str) else "", baseline
     )
     np.testing.assert_allclose(explanation.contributions, explanation.weights * (X.to_numpy() - zero), rtol=1e-12)
@@ -67,7 +67,7 @@ def test_base_values_are_predictions_at_the_baseline(baseline, problem):
     explanation = model.explain(problem.X_query, problem.Z_query, baseline=baseline)
     mean, std = model.predict(problem.X_query, np.tile(zero, (len(problem.X_query), 1)), return_std=True)
     np.testing.assert_allclose(explanation.base_values, mean, rtol=1e-12, atol=1e-14)
-    noise = model._door.scaling.y_scale * model.hyperparameters_["sigma_y"]
+    noise = model._preprocessor.scaling.y_scale * model.hyperparameters_["sigma_y"]
     np.testing.assert_allclose(explanation.base_values_std**2, std**2 - noise**2, rtol=1e-9)
 
 

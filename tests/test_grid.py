@@ -11,11 +11,11 @@ import oracle
 from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
 from gpx_scale.datasets import Varying, synth2
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime.parallel import Executor
 from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
 from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
+from problems import session_of
 from test_basis import NOISE, fitted, rows_of, varying
 
 KERNELS = {
@@ -31,7 +31,7 @@ KERNELS = {
 def covariance_of(kernel, X, y, Z, per_length=4.0, noise=NOISE):
     data = rows_of(X, y, Z).data
     grid = Grid.around(InputExtent.of(data), kernel, None, per_length)
-    return GridCovariance(data, Hyperparameters(kernel, *noise), Executor(2), np.float64, Interpolated.of(grid, X))
+    return GridCovariance(data, Hyperparameters.of(kernel, *noise), session_of(2), np.float64, Interpolated.of(grid, X))
 
 
 def rough(n, seed=0):
@@ -83,7 +83,7 @@ def test_derivatives_are_those_of_the_products(name):
     C = covariance_of(kernel, X, y, Z)
     random = np.random.RandomState(1)
     U, V = random.standard_normal((2, 60, 10))
-    found, tangents = C.contract_pairs(U, V), C.tangents(V[:, 0])
+    found, tangents = C.contract(U, V), C.tangents(V[:, 0])
     for t in range(C.params.theta.size):
         step = 1e-6 * (np.arange(C.params.theta.size) == t)
         moved = [
@@ -222,7 +222,7 @@ def test_too_fine_a_grid_is_said_before_it_is_laid():
 def test_columns_and_diagonal_are_those_of_the_kernel():
     X, y, Z = varying(80, 2)
     C = covariance_of(KERNELS["matern12"](2), X, y, Z)
-    plain = Covariance(C.data, C.params, C.executor)
+    plain = TiledCovariance(C.data, C.params, C.executor)
     assert_array_equal(C.columns(np.arange(3)), plain.columns(np.arange(3)))
     assert_allclose(C.matmul(np.eye(80)).diagonal(), plain.diagonal)
 

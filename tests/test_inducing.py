@@ -16,11 +16,10 @@ from gpx_scale.data.inputs import InputRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets import synth10
 from gpx_scale.errors import SolverUnavailable
-from gpx_scale.runtime.journal import Journal
-from gpx_scale.runtime.parallel import Executor, threads
+from gpx_scale.runtime.parallel import threads
 from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
-from problems import make_problem, problems
+from problems import make_problem, problems, session_of
 
 KERNELS = {
     "rbf": kernels.RBF(1.3, 2.5),
@@ -39,7 +38,7 @@ def some_points(problem, m):
 
 
 def solver_at(places):
-    return InducingSolver(PointSelection(len(places), "given", 0, places), Executor(1), Journal())
+    return InducingSolver(None, PointSelection(len(places), "given", 0, places), session_of())
 
 
 # bound
@@ -89,7 +88,7 @@ def test_the_gradient_is_that_of_finite_differences(kernel, sparse):
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_slopes_by_the_points_are_those_of_finite_differences(kernel):
     problem = make_problem(n=60)
-    params = problem.params.__class__(kernel, *problem.noise)
+    params = type(problem.params).of(kernel, *problem.noise)
     x, z = problem.X[:12] + 0.2, problem.Z[:12].copy()
     rows = MemoryRows(problem.inputs)
 
@@ -97,7 +96,7 @@ def test_slopes_by_the_points_are_those_of_finite_differences(kernel):
         return solver_at(InputRows(x, DenseFeatures(z))).bound(rows, params)
 
     solver = solver_at(InputRows(x, DenseFeatures(z)))
-    slopes = solver.slopes(rows, solver.bound(rows, params), by_points=True)
+    slopes = solver.gradient(rows, solver.bound(rows, params), by_points=True)
     for i, j in ((0, 0), (5, 2), (11, 1)):
         step = np.zeros_like(x)
         step[i, j] = 1e-5
@@ -216,14 +215,14 @@ def test_ways_to_choose_points(way, sparse):
     problem = make_problem(n=200, share=0.5 if sparse else 1.0)
     Z = sp.csr_array(problem.Z) if sparse else problem.Z
     model = GPXRegressor(solver="inducing", n_inducing=20, inducing_points=way, random_state=0).fit(problem.X, problem.y, Z)
-    assert 1 <= len(model.posterior_.parts) <= 20
+    assert 1 <= len(model.posterior_) <= 20
     assert model.score(problem.X, problem.y, Z) > 0.5
 
 
 def test_more_points_than_rows_and_points_that_are_there_twice():
     problem = make_problem(n=30)
     model = problem.fitted(solver="inducing", n_inducing=1000)
-    assert len(model.posterior_.parts) == 30
+    assert len(model.posterior_) == 30
     assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
     sparse = XZ(twice.X, sp.csr_array(twice.Z))
@@ -270,7 +269,7 @@ def test_given_points_are_planned_for_and_know_their_columns():
     with pytest.raises(ValueError, match="feature names"):
         GPXRegressor(solver="inducing", inducing_points=frame[:9][names[::-1]]).fit(frame, y)
     model = GPXRegressor(solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None).fit(frame, y)
-    assert model._plan.points == 9
+    assert model._plan.settings.points == 9
     with pytest.raises(InputError, match="dense X and Z"):
         GPXRegressor(solver="inducing", n_inducing=5, optimize_inducing=True).fit(X, y, sp.csr_array(X))
 
@@ -278,7 +277,7 @@ def test_given_points_are_planned_for_and_know_their_columns():
 def test_auto_knows_when():
     assert make_plan(100_001, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "inducing"
     assert make_plan(100_000, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "cg"
-    assert make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.01).form == "pairs"
+    assert make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.01).settings.form == "pairs"
     dense = make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.9)
     assert dense.solver == "inducing"
     assert "n > 100000" in str(dense)
@@ -443,9 +442,9 @@ def test_the_first_call_freezes_scaling_points_and_hyperparameters():
     X, y, _ = synth10(900)
     model = GPXRegressor(n_inducing=40, random_state=0).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
     assert model.solver_ == "inducing"
-    theta, scaling, before = model.theta_, model._door.scaling, model.score(X[600:], 5.0 + 3.0 * y[600:])
+    theta, scaling, before = model.theta_, model._preprocessor.scaling, model.score(X[600:], 5.0 + 3.0 * y[600:])
     model.partial_fit(X[600:], 5.0 + 3.0 * y[600:])
-    assert model._door.scaling is scaling
+    assert model._preprocessor.scaling is scaling
     assert_array_equal(model.theta_, theta)
     assert model.score(X[600:], 5.0 + 3.0 * y[600:]) > before
     with pytest.raises(SolverUnavailable, match="needs the rows"):

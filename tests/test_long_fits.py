@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def small_subset(monkeypatch):
-    monkeypatch.setattr("gpx_scale.plan.SUBSET_ROWS", 200)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 200)
 
 
 def test_silent_by_default_and_logged(small_subset, capsys, caplog):

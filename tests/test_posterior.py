@@ -1,5 +1,7 @@
 """Predictive moments, joint covariance and samples against the oracle, and their invariants."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,9 +10,10 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale import datasets
 from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Queries
 from gpx_scale.errors import MemoryLimitError
-from gpx_scale.runtime.parallel import Executor
-from problems import make_problem, problems
+from gpx_scale.solvers.posterior import MomentRequest
+from problems import make_problem, problems, session_of
 
 
 @given(problems())
@@ -60,13 +63,12 @@ def test_training_rows_have_weights_of_their_own(problem):
 
 
 def test_chunks_do_not_matter(problem):
-    parts = problem.fitted().posterior_
-    with Executor(2) as executor:
-        whole = parts.moments(problem.X_query, executor, 2**28, var=True, cov=True, along=[DenseFeatures(problem.Z_query)])
-        single = parts.moments(problem.X_query, executor, 1, var=True, cov=True, along=[DenseFeatures(problem.Z_query)])
+    posterior, Z = problem.fitted().posterior_, DenseFeatures(problem.Z_query)
+    queries, request = Queries(problem.X_query, Z), MomentRequest(variance=True, covariance=True, along=[Z])
+    whole, single = (posterior.moments(queries, request, replace(session_of(2), chunk_bytes=size)) for size in (2**28, 1))
     assert_allclose(whole.mean, single.mean, rtol=1e-12)
-    assert_allclose(whole.var, single.var, rtol=1e-12)
-    assert_allclose(whole.cov, single.cov, rtol=1e-10, atol=1e-13)
+    assert_allclose(whole.variance, single.variance, rtol=1e-12)
+    assert_allclose(whole.covariance, single.covariance, rtol=1e-10, atol=1e-13)
     assert_allclose(whole.along[0], single.along[0], rtol=1e-12)
 
 

@@ -5,22 +5,23 @@ import pytest
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from gpx_scale.runtime.parallel import Executor
+from gpx_scale.runtime.session import Session
 from problems import make_problem
 
 
 @pytest.fixture(scope="module")
-def executor():
+def session():
     with Executor(2) as executor:
-        yield executor
+        yield Session.of(executor)
 
 
 @pytest.fixture(scope="module", params=[40, 400])
-def case(request, executor):
+def case(request, session):
     problem = make_problem(n=400)
-    covariance = Covariance(problem.inputs, problem.params, executor)
+    covariance = TiledCovariance(problem.inputs, problem.params, session)
     pivots = choose_pivots(covariance, request.param, np.random.RandomState(0))
     return problem, covariance, LowRankPreconditioner.of(covariance, pivots)
 
@@ -54,14 +55,14 @@ def test_draws_have_its_covariance(case):
     assert np.var(u @ draws) == pytest.approx(expected, rel=5 * np.sqrt(2 / 20_000))
 
 
-def test_derivatives_agree_with_differences(case, executor):
+def test_derivatives_agree_with_differences(case, session):
     problem, _covariance, P = case
     V = np.random.RandomState(4).randn(len(P.D), 3)
-    trace, pairs = P.trace_of_derivative(), P.contract_pairs(V)
+    trace, pairs = P.trace_gradient(), P.contract(V)
     for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
         up, down = (
             LowRankPreconditioner.of(
-                Covariance(problem.inputs, problem.params.with_theta(problem.params.theta + e), executor), P.pivots
+                TiledCovariance(problem.inputs, problem.params.with_theta(problem.params.theta + e), session), P.pivots
             )
             for e in (h, -h)
         )
@@ -70,30 +71,30 @@ def test_derivatives_agree_with_differences(case, executor):
         assert pairs[t] == pytest.approx(difference, rel=1e-4, abs=1e-4)
 
 
-def test_pivots_are_reproducible_distinct_and_drop_duplicates(executor):
+def test_pivots_are_reproducible_distinct_and_drop_duplicates(session):
     problem = make_problem(n=300)
     twice = np.tile(np.arange(150), 2)
     data = problem.inputs[twice]
-    covariance = Covariance(data, problem.params, executor)
+    covariance = TiledCovariance(data, problem.params, session)
     first, second = (choose_pivots(covariance, 300, np.random.RandomState(7)) for _ in range(2))
     assert_allclose(first, second)
     assert len(set(first % 150)) == first.size <= 150  # a row and its copy explain the same
     assert choose_pivots(covariance, 10, np.random.RandomState(8)).size == 10
 
 
-def test_noise_ends_the_search_for_pivots_early(executor):
+def test_noise_ends_the_search_for_pivots_early(session):
     quiet, loud = make_problem(n=300, sigma_y=0.1), make_problem(n=300, sigma_y=3.0)
     ranks = [
-        choose_pivots(Covariance(p.inputs, p.params, executor), 300, np.random.RandomState(0), below_noise=0.5).size
+        choose_pivots(TiledCovariance(p.inputs, p.params, session), 300, np.random.RandomState(0), below_noise=0.5).size
         for p in (quiet, loud)
     ]
     assert ranks[1] < ranks[0]
 
 
-def test_rank_makes_it_closer(executor):
+def test_rank_makes_it_closer(session):
     problem = make_problem(n=300)
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
-    covariance = Covariance(problem.inputs, problem.params, executor)
+    covariance = TiledCovariance(problem.inputs, problem.params, session)
     conditions = []
     for rank in (10, 50, 150):
         P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, rank, np.random.RandomState(0)))
@@ -104,17 +105,17 @@ def test_rank_makes_it_closer(executor):
 def test_tangents_are_its_derivatives(case):
     _problem, _, P = case
     v = np.random.RandomState(5).randn(len(P.D))
-    assert_allclose(v @ P.tangents(v), P.contract_pairs(v[:, None]), rtol=1e-8, atol=1e-8)
+    assert_allclose(v @ P.tangents(v), P.contract(v[:, None]), rtol=1e-8, atol=1e-8)
 
 
-def test_rows_without_z_leave_only_the_noise(executor):
+def test_rows_without_z_leave_only_the_noise(session):
     problem = make_problem(n=30)
     data = type(problem.inputs)(problem.X, type(problem.inputs.Z)(0.0 * problem.Z), problem.y)
-    covariance = Covariance(data, problem.params, executor)
+    covariance = TiledCovariance(data, problem.params, session)
     P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, 10, np.random.RandomState(0)))
     V = np.ones((30, 2))
     assert P.rank == 0
     assert_allclose(P.solve(V), V / covariance.noise[:, None])
     assert P.log_determinant() == pytest.approx(np.log(covariance.noise).sum())
-    assert_allclose(P.trace_of_derivative(), [0, 0, 0, 2.0 * 30], atol=1e-9)
+    assert_allclose(P.trace_gradient(), [0, 0, 0, 2.0 * 30], atol=1e-9)
     assert_allclose(P.tangents(V[:, 0])[:, 3], 2.0 * problem.sigma_y**2)

@@ -12,26 +12,27 @@ from conftest import GOLDEN
 from gpx_scale import PAPER, XZ, GPXRegressor, kernels, make_plan
 from gpx_scale.data.features import SAMPLED_ROWS, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.errors import InputError, MemoryLimitError, SolverUnavailable
 from gpx_scale.linalg import sparse_covariance as pairs
-from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime.journal import Journal
 from gpx_scale.runtime.parallel import Executor
+from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.cg import solver as cg
-from gpx_scale.solvers.cg.solver import CGSolver
+from gpx_scale.solvers.cg.planning import TRIAL_RANK_DIVISOR
 from gpx_scale.solvers.exact.solver import ExactSolver
-from problems import make_problem, problems
+from problems import cg_solver, make_problem, problems
 
 CSR = sp.csr_array
 
 
 @pytest.fixture(scope="module")
-def executor():
+def session():
     with Executor(2) as executor:
-        yield executor
+        yield Session.of(executor)
 
 
 def bag_of_words(n, d=120, words=5, seed=0, kind="binary"):
@@ -182,10 +183,10 @@ def test_a_prediction_does_not_pay_for_weights(monkeypatch):
     X, y, Z, Xq, Zq = text_problem(n=60, m=4)
     for A, B in ((Z, Zq), (CSR(Z), CSR(Zq))):
         model = GPXRegressor(**GIVEN).fit(X, y, A)
-        kind = type(model.posterior_.parts)
+        kind = type(model.posterior_)
         expected = model.predict(Xq, B, return_std=True)
         with monkeypatch.context() as patch:
-            for name in ("word_reduce", "reduction", "reduction_full"):
+            for name in ("entry_reduction", "weight_reduction", "full_reduction"):
                 patch.setattr(kind, name, None)
             assert_array_equal(model.predict(Xq, B, return_std=True), expected)
 
@@ -262,11 +263,11 @@ def test_every_way_to_exact_deviations(dtype, m):
 # pairs
 
 
-def test_the_pairs_are_those_that_share_a_feature(executor):
+def test_the_pairs_are_those_that_share_a_feature(session):
     for n in (1, 2, 300, 1500):
         Z = CSR(bag_of_words(n))
         data = TrainingRows(np.random.RandomState(0).randn(n, 3), SparseFeatures.of(Z), np.zeros(n))
-        listed = Pairs.of(data, executor)
+        listed = Pairs.of(data, kernels.RBF(), session)
         expected = sp.tril(CSR(Z @ Z.T), -1)
         assert len(listed) == expected.nnz
         found = np.zeros((n, n))
@@ -290,14 +291,14 @@ def test_a_tournament_plays_every_match_once_and_no_block_twice_a_round(count):
 
 
 @pytest.mark.parametrize("strips", [((0.0, 8),), ((0.0, 512),)])
-def test_strips_and_blocks_do_not_matter(executor, monkeypatch, strips):
+def test_strips_and_blocks_do_not_matter(session, monkeypatch, strips):
     problem = make_problem(n=700, d=60, share=0.05)
     V = np.random.RandomState(0).randn(700, 20)
-    expected = Covariance(problem.inputs, problem.params, executor).matmul(V)
+    expected = TiledCovariance(problem.inputs, problem.params, session).matmul(V)
     monkeypatch.setattr(pairs, "STRIPS", strips)
     monkeypatch.setattr(pairs, "FEWEST_PAIRS", 100)
     data = problem.sparse_inputs
-    found = PairCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
+    found = PairCovariance(data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session))
     assert len(found.pairs.rounds) == 16
     assert_allclose(found.matmul(V), expected, rtol=1e-11, atol=1e-11)
 
@@ -338,7 +339,7 @@ def pair(request):
 
 def test_means_agree_and_deviations_are_never_below_exact(pair):
     exact, iterative, Xq, Zq = pair
-    assert iterative._plan.form == "pairs"
+    assert iterative._plan.settings.form == "pairs"
     a, b = exact.explain(Xq, Zq), iterative.explain(Xq, Zq)
     assert_allclose(b.prediction, a.prediction, atol=1e-4)
     assert_allclose(b.weights.data, a.weights.data, atol=1e-4)
@@ -350,33 +351,33 @@ def test_means_agree_and_deviations_are_never_below_exact(pair):
 
 def test_the_excess_is_stated_and_is_the_true_one(pair):
     exact, iterative, _, _ = pair
-    (y_median, y_most), (median, most) = iterative.posterior_.parts.excess
+    (y_median, y_most), (median, most) = iterative.posterior_.excess
     assert 0 <= y_median <= y_most < 0.5
     assert 0 <= median <= most < 1.0
     report = iterative.fit_report_.variances
     assert "never below exact" in report
     assert "for weights" in report
     # The very weights that were solved for, against the exact ones.
-    pilots = iterative.posterior_.parts.pilots
-    x = exact.posterior_.parts.data.x[pilots.rows] + exact._door.scaling.x_shift
+    pilots = iterative.posterior_.checked
+    x = exact.posterior_.support.x[pilots.rows] + exact._preprocessor.scaling.x_shift
     a, b = (model.explain(x, pilots.matrix).weights_std.data for model in (exact, iterative))
     assert_allclose([np.median(b / a - 1.0), (b / a - 1.0).max()], [median, most], atol=1e-4)
 
 
-def test_evidence_and_gradient_of_pairs_within_the_probes_noise(executor):
+def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
     X, _, Z, _, _ = text_problem(n=900)
-    params = Hyperparameters(kernels.RBF(0.8, 6.0), 0.1, 0.4)
+    params = Hyperparameters.of(kernels.RBF(0.8, 6.0), 0.1, 0.4)
     C = oracle.covariance(oracle.rbf(0.8, 6.0), X, Z, 0.1, 0.4)
     y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
     data = TrainingRows(X, SparseFeatures.of(CSR(Z)), y)
-    exact = ExactSolver(900, np.float64, executor).evaluate(data, params, information=True)
+    exact = ExactSolver(900, np.float64, session).evaluate(MemoryRows(data), params, information=True)
     values, losses = [], []
     for seed in range(4):
-        solver = CGSolver(60, "pairs", np.float32, executor, np.random.RandomState(seed), Journal(), try_jacobi=seed % 2 == 0)
-        found = solver.evaluate(data, params, information=True)
+        solver = cg_solver(data, session, seed, form="pairs", rank=60, try_jacobi=seed % 2 == 0)
+        found = solver.evaluate(MemoryRows(data), params, information=True)
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
-        values.append((found.value - exact.value) / max(found.deviation, 0.05))
+        values.append((found.value - exact.value) / max(found.standard_error, 0.05))
         assert_allclose(found.information, exact.information, rtol=0.05, atol=0.02 * np.abs(exact.information).max())
     # s probes without a control variate lose t / (2 s) nats on average; four draws of that vary by half of it.
     assert np.mean(losses) < 2 * params.theta.size / (2 * cg.PROBES)
@@ -392,26 +393,26 @@ def test_a_fit_on_pairs_finds_the_optimum_of_the_exact_one():
     assert iterative.log_marginal_likelihood_value_ == pytest.approx(reached, abs=5 * iterative.fit_report_.evidence_deviation)
 
 
-def test_jacobi_or_pivots_whichever_is_faster(executor):
+def test_jacobi_or_pivots_whichever_is_faster(session):
     """120 words whose weights hardly vary, and hardly any noise: as many eigenvalues of all sizes, which pivots take away."""
     n = 1500
     random, Z = np.random.RandomState(0), SparseFeatures.of(CSR(bag_of_words(n)))
-    hard = TrainingRows(1e-3 * random.randn(n, 1), Z, random.randn(n)), Hyperparameters(kernels.RBF(1.0, 1.0), 1e-3, 0.1)
-    easy = TrainingRows(random.randn(n, 3), Z, random.randn(n)), Hyperparameters(kernels.RBF(1.0, 6.0), 0.5, 0.5)
+    hard = TrainingRows(1e-3 * random.randn(n, 1), Z, random.randn(n)), Hyperparameters.of(kernels.RBF(1.0, 1.0), 1e-3, 0.1)
+    easy = TrainingRows(random.randn(n, 3), Z, random.randn(n)), Hyperparameters.of(kernels.RBF(1.0, 6.0), 0.5, 0.5)
     ranks = []
     for data, params in (hard, easy):
-        solver = CGSolver(600, "pairs", np.float32, executor, np.random.RandomState(0), Journal(), try_jacobi=True)
-        ranks.append(solver._precondition(*solver._covariance(data, params), data.y).rank)
+        solver = cg_solver(data, session, 0, form="pairs", rank=600, try_jacobi=True)
+        ranks.append(solver._precondition(*solver._covariances(data, params), data.y).rank)
     assert ranks[0] > 0
     assert ranks[1] == 0
 
 
 @pytest.mark.parametrize("rank", [0, 50])
-def test_low_rank_and_diagonal_residual(executor, rank):
+def test_low_rank_and_diagonal_residual(session, rank):
     problem = make_problem(n=400, d=40, share=0.1)
     data = problem.sparse_inputs
-    C = PairCovariance(data, problem.params, executor, np.float64, Pairs.of(data, executor))
-    P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)), residual=True)
+    C = PairCovariance(data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session))
+    P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)), bounds_from_below=False)
     assert P.rank == rank
     whole = np.diag(P.D) + P.F @ P.F.T
     assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # that is the residual
@@ -420,7 +421,7 @@ def test_low_rank_and_diagonal_residual(executor, rank):
     assert P.log_determinant() == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-9)
     dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     left = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
-    assert (P.nats(R, P.solve(R)) >= left).all()  # a bound, whatever P is
+    assert (P.error_bound_nats(R, P.solve(R)) >= left).all()  # a bound, whatever P is
 
 
 @pytest.mark.parametrize("more", [{"fit_intercept": True}, {"ard": True}, {"fit_intercept": True, "dtype": "float64"}])
@@ -429,7 +430,7 @@ def test_a_sparse_z_over_tiles(more):
     X, y, Z, Xq, Zq = text_problem(n=700, m=20)
     exact = GPXRegressor(solver="exact", **{**GIVEN, **more, "dtype": "float64"}).fit(X, y, Z)
     tiles = GPXRegressor(solver="cg", random_state=0, **GIVEN, **more).fit(X, y, CSR(Z))
-    assert tiles._plan.form != "pairs"
+    assert tiles._plan.settings.form != "pairs"
     a, b = exact.explain(Xq, Zq, baseline="zero"), tiles.explain(Xq, CSR(Zq))
     rows, cols = Zq.nonzero()
     assert_allclose(b.prediction, a.prediction, atol=1e-3)
@@ -463,14 +464,14 @@ def test_joint_covariance_of_pairs(pair):
 
 def test_the_plan_takes_pairs_below_half_and_says_why():
     few, many = (make_plan(20_000, 50, 10, density=density, memory_limit="4GiB", n_jobs=2) for density in (0.05, 0.7))
-    assert few.form == "pairs"
+    assert few.settings.form == "pairs"
     assert few.bytes_needed < many.bytes_needed
-    assert many.form == "stored"
+    assert many.settings.form == "stored"
     assert "70% of all pairs" in str(many)
     tight = make_plan(60_000, 50, 10, density=0.4, memory_limit="3GiB", n_jobs=2)
-    assert tight.form == "recomputed"
+    assert tight.settings.form == "recomputed"
     assert "they need" in str(tight)
-    assert make_plan(20_000, 50, 10, density=0.05, radial=False).form != "pairs"
+    assert make_plan(20_000, 50, 10, density=0.05, radial=False).settings.form != "pairs"
     assert make_plan(5_000, 50, 10, density=0.05).solver == "exact"
 
 
@@ -478,7 +479,7 @@ def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatc
     X, y, Z, _, _ = text_problem(n=2000)
     model = GPXRegressor(solver="cg", memory_limit="100MB", n_jobs=2, **GIVEN)
     monkeypatch.setattr(SparseFeatures, "pair_density", 1e-6)
-    monkeypatch.setattr("gpx_scale.fitting.searches.PAIR_BYTES", 10_000)
+    monkeypatch.setattr("gpx_scale.solvers.cg.solver.PAIR_BYTES", 10_000)
     with pytest.raises(MemoryLimitError, match="pairs"):
         model.fit(X, y, CSR(Z))
 
@@ -648,7 +649,7 @@ def test_all_pivots_where_jacobi_fails():
     given = {**GIVEN, "sigma_w": 0.0, "sigma_y": 0.1, "theta2": 20.0, "random_state": 0}
     y = random.randn(1000)
     exact, iterative = (GPXRegressor(solver=s, **given).fit(X, y, CSR(Z)) for s in ("exact", "cg"))
-    assert iterative.posterior_.parts.pivots.size > iterative._plan.rank / cg.LESS
+    assert iterative.posterior_.pivots.size > iterative._plan.settings.rank / TRIAL_RANK_DIVISOR
     assert_allclose(iterative.predict(X[:50], CSR(Z[:50])), exact.predict(X[:50], CSR(Z[:50])), atol=1e-3)
 
 

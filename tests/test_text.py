@@ -137,7 +137,7 @@ def test_vader_snippets_fit_in_four_gigabytes(shared_data):
         memory_limit="4GB",
         random_state=0,
     ).fit([data.texts[i] for i in train], data.y[train])
-    assert model._plan.form == "pairs"
+    assert model._plan.settings.form == "pairs"
     assert model.fit_report_.converged
     mean, std = model.predict([data.texts[i] for i in test[:500]], return_std=True)
     assert np.mean((mean - data.y[test[:500]]) ** 2) < 0.65 * data.y[train].var()

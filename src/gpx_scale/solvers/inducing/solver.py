@@ -72,13 +72,13 @@ class InducingSolver(Solver):
 
     @classmethod
     def reason_to_prefer(cls, problem: Problem) -> str:
-        if problem.stream:
-            return "rows come in chunks: sums over them are all that is kept"
         return problem.refusal or f"n > {CG_ROWS}: inducing points, whose cost grows with n only"
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
         n, asked = problem.n, problem.options.n_inducing
+        if problem.stream:
+            reason = "rows come in chunks: sums over them are all that is kept"
         points = min(n, asked)
         sample, subset = min(n, sample_rows(asked)), min(n, SUBSET_ROWS)
         needed = cls._bytes(problem, points, sample, subset)
