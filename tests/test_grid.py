@@ -84,10 +84,12 @@ def test_derivatives_are_those_of_the_products(name):
     random = np.random.RandomState(1)
     U, V = random.standard_normal((2, 60, 10))
     found, tangents = C.contract(U, V), C.tangents(V[:, 0])
-    for t in range(C.params.theta.size):
-        step = 1e-6 * (np.arange(C.params.theta.size) == t)
+    for t in range(C.hyperparameters.theta.size):
+        step = 1e-6 * (np.arange(C.hyperparameters.theta.size) == t)
         moved = [
-            GridCovariance(C.data, C.params.with_theta(C.params.theta + sign * step), C.executor, np.float64, C.on)
+            GridCovariance(
+                C.rows, C.hyperparameters.with_theta(C.hyperparameters.theta + sign * step), C.session, np.float64, C.on
+            )
             for sign in (1, -1)
         ]
         dC = (moved[0].matmul(V) - moved[1].matmul(V)) / 2e-6
@@ -222,7 +224,7 @@ def test_too_fine_a_grid_is_said_before_it_is_laid():
 def test_columns_and_diagonal_are_those_of_the_kernel():
     X, y, Z = varying(80, 2)
     C = covariance_of(KERNELS["matern12"](2), X, y, Z)
-    plain = TiledCovariance(C.data, C.params, C.executor)
+    plain = TiledCovariance(C.rows, C.hyperparameters, C.session)
     assert_array_equal(C.columns(np.arange(3)), plain.columns(np.arange(3)))
     assert_allclose(C.matmul(np.eye(80)).diagonal(), plain.diagonal)
 
