@@ -38,7 +38,8 @@ def module_of(path):
 def imports_of(path):
     """Yield (parts of the imported module, whether at the top of the file) for every import of our own package."""
     tree = ast.parse(path.read_text())
-    top = set(map(id, tree.body))
+    checking = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    top = {id(node) for body in (tree.body, *(node.body for node in checking)) for node in body}
     folder = path.relative_to(PACKAGE).parent.parts
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ class _Linear(Method):
         self._remember(X, Z)
         return self
 
+    @abc.abstractmethod
     def _search(self) -> Any:
-        raise NotImplementedError
+        """Return the estimator that finds the penalty by cross-validation."""
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
         X, Z = asked(self, X, Z)

@@ -34,10 +34,12 @@ class Kernel(abc.ABC):
         """Logarithms of the parameters, (t,)."""
 
     @abc.abstractmethod
-    def with_theta(self, theta: np.ndarray) -> Kernel: ...
+    def with_theta(self, theta: np.ndarray) -> Kernel:
+        """Return this kernel at other parameters;  (t,)."""
 
     @abc.abstractmethod
-    def as_dict(self) -> dict[str, Any]: ...
+    def as_dict(self) -> dict[str, Any]:
+        """Return the parameters by name."""
 
     def resolved(self, x: Any, ard: bool = False) -> Kernel:
         """This kernel with "median" replaced by a number (one a column with `ard`)."""
@@ -103,6 +105,7 @@ class Kernel(abc.ABC):
 
     @property
     def has_spectral_density(self) -> bool:
+        """Return whether the spectral density is known in closed form."""
         return False
 
     # tiles
@@ -126,13 +129,14 @@ class Kernel(abc.ABC):
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         """``out *= k`` at squared distances;  (pairs,) in place, in out's dtype."""
-        raise NotImplementedError
+        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone")
 
     def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         """G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
-        raise NotImplementedError
+        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone")
 
     def tile(self, a: Any, b: Any, dtype: Any = np.float64) -> np.ndarray:
+        """Return k(a_i, b_j) of prepared inputs;  (len(a), len(b))."""
         out = np.ones((len(a), len(b)), dtype)
         self.multiply(a, b, out)
         return out

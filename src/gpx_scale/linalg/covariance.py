@@ -44,6 +44,7 @@ class Covariance(abc.ABC):
 
     @property
     def weight_prior(self) -> WeightPrior:
+        """Return the prior of the weights, which forms S."""
         return self.hyperparameters.weight_prior
 
     @cached_property

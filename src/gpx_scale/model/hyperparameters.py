@@ -44,8 +44,7 @@ class Hyperparameters:
     @property
     def sigma_y(self) -> float:
         """Return the deviation of Gaussian noise."""
-        assert isinstance(self.likelihood, GaussianLikelihood)
-        return self.likelihood.sigma_y
+        return self.likelihood.as_dict()["sigma_y"]
 
     @property
     def theta(self) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.features import DenseFeatures, Features
+from ..data.features import Features
 from ..data.inputs import InputRows
 from ..kernels.kernel import Kernel
 from ..runtime.parallel import TILE, slices
@@ -129,10 +129,10 @@ class WeightPrior:
         `weighed` is W_ij <z_i, z_j>, which callers have at hand, and is overwritten.
         """
         by_z = None
-        if isinstance(b.Z, DenseFeatures):
+        if not b.Z.is_sparse:
             K = np.array(W, order="C")
             self.kernel.multiply(a.points, b.points, K)
-            by_z = K @ b.Z.array
+            by_z = K @ b.Z.to_dense()
         return self.kernel.contract_input_gradient(a.points, b.points, weighed), by_z
 
     def diagonal(self, a: PreparedRows) -> np.ndarray:

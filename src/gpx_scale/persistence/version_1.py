@@ -106,7 +106,11 @@ def _plan(of: dict[str, Node]) -> dict[str, Node]:
         "basis": _made("BasisSettings", count=known["count"], extent=known["extent"]),
     }[of["solver"]]
     rest = {name: node for name, node in of.items() if name not in own}
-    return rest | {"needs_length_scales": known["again"] is not None, "settings": settings}
+    return rest | {
+        "needs_length_scales": known["again"] is not None,
+        "settings": settings,
+        "d_is_per_row": known["form"] == "pairs",
+    }
 
 
 REBUILT: dict[Any, Callable[[dict[str, Node]], dict[str, Node]]] = {"Hyperparameters": _hyperparameters, "Plan": _plan}

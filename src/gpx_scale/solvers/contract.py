@@ -160,9 +160,10 @@ class Plan:
     stream: bool = False
     needs_length_scales: bool = False
     settings: Any = None
+    d_is_per_row: bool = False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
 
     def __str__(self) -> str:
-        per_row = " a row" if getattr(self.settings, "form", "") == "pairs" else ""
+        per_row = " a row" if self.d_is_per_row else ""
         head = (
             f"n = {self.n}, p = {self.p}, d = {self.d}{per_row}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
             f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from ..data.features import DenseFeatures
 from ..data.inputs import TrainingRows
 from ..errors import InputError, SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
@@ -56,7 +55,7 @@ class InputResolution:
     def of(cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None) -> InputResolution | None:
         """Of a kernel and rows (some of them), with spans where parameters and the extent of all rows are known. None where X
         or Z is sparse, or where k is not of vectors."""
-        if kernel.input_kind != "vectors" or not isinstance(some.Z, DenseFeatures) or not isinstance(some.x, np.ndarray):
+        if kernel.input_kind != "vectors" or some.Z.is_sparse or not isinstance(some.x, np.ndarray):
             return None
         if found is None:
             return cls(kernel.has_spectral_density, kernel.smoothness)

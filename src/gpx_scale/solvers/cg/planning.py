@@ -114,7 +114,8 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     met = (density or 1.0) if form == "pairs" else 1.0
     settings = CGSettings(form, wanted, try_jacobi, shared, met)
     sizes = (n, problem.p, problem.d)
-    return Plan(*sizes, "cg", kind, problem.n_jobs, needed, limit, reasons, subset, settings=settings)
+    known = (kind, problem.n_jobs, needed, limit, reasons, subset)
+    return Plan(*sizes, "cg", *known, settings=settings, d_is_per_row=form == "pairs")
 
 
 def expected_work(plan: Plan) -> float:

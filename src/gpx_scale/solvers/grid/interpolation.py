@@ -12,7 +12,6 @@ import scipy.fft
 import scipy.sparse as sp
 
 from ...compiled.sparse import inner_rows, outer_rows, sparse_times
-from ...data.features import DenseFeatures
 from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...linalg.covariance import Covariance
@@ -276,8 +275,7 @@ class GridCovariance(Covariance):
 
     @property
     def _features(self) -> np.ndarray:
-        assert isinstance(self.prepared.Z, DenseFeatures)
-        return self.prepared.Z.array
+        return self.prepared.Z.to_dense()
 
     @property
     def product_cost(self) -> float:
