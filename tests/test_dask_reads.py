@@ -387,7 +387,7 @@ def test_a_source_that_changes_but_is_read_once_gives_rows_that_belong_together(
 def test_a_partition_that_comes_back_without_rows_is_seen():
     parts, gate = (X, y, None), InputTransforms("vectors", None, None)
     survey = partition_tasks.survey_partition(parts, gate, "partition 1")
-    door = survey.door(gate, True, True)
+    door = survey.preprocessor(gate, True, True)
     nothing = (X[:0], y[:0], None)
     with pytest.raises(InputError, match=r"partition 1 differs from the first pass \(0 rows, 1200 before\)"):
         partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, survey.prints[0])

@@ -6,6 +6,7 @@ it, Z is X, and they change its columns. Both draw at random: a call of `weights
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -40,9 +41,9 @@ class _Agnostic(Method):
         self._remember(X, Z)
         return self
 
+    @abc.abstractmethod
     def _learn(self, X: np.ndarray) -> None:
         """Keep what the package needs of the training rows."""
-        raise NotImplementedError
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
         check_is_fitted(self, "model_")
@@ -54,13 +55,13 @@ class _Agnostic(Method):
             return np.empty(rows.shape)
         return self._of_words(rows) if self.encode else self._of_columns(rows)
 
+    @abc.abstractmethod
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
         """Contributions of the columns of X;  (m, p) -> (m, p)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
         """Contributions of the words of Z;  (m, d) -> (m, d)."""
-        raise NotImplementedError
 
 
 class LIME(_Agnostic):

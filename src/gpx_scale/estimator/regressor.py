@@ -119,6 +119,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
     Examples
     --------
+    >>> import numpy as np
     >>> from sklearn.datasets import load_diabetes
     >>> from gpx_scale import GPXRegressor
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
@@ -330,7 +331,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         tags.input_tags.sparse = True
         kernel = self.kernel
         tags.input_tags.pairwise = (
-            kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "takes", "") == "gram"
+            kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "input_kind", "") == "gram"
         )
         return tags
 
