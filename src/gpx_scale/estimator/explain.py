@@ -57,6 +57,7 @@ def explanation_from_moments(
     `moments.along` are variances along z and along the baseline. A sparse Z has its own entries, or `all_features`.
     """
     if queries.Z.is_sparse and not all_features:
+        assert isinstance(queries.Z, SparseFeatures)
         return _at_entries(moments, queries.Z, scaling, params, known)
     raw = queries.raw_Z.toarray() if queries.Z.is_sparse else queries.raw_Z
     return _of_all_features(moments, raw, baseline, scaling, params, known)
@@ -70,6 +71,7 @@ def _of_all_features(
     params: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
+    assert moments.mean is not None
     weights = scaling.weights(moments.mean)
     shift = raw_z - baseline
     with np.errstate(over="ignore"):
@@ -101,6 +103,7 @@ def _at_entries(
     moments: Moments, z: SparseFeatures, scaling: Scaling, params: Hyperparameters, known: dict[str, Any]
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
+    assert moments.mean is not None
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
     pointers = np.concatenate([[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))])
     pattern = SparseFeatures(pointers, z.indices[z.span][counted], z.values[z.span][counted], d)

@@ -199,10 +199,11 @@ class TiledCovariance(Covariance):
         def one(rows: slice) -> np.ndarray:
             total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
             for cols in slices(len(self), TILE):
-                factor = right[cols]
-                total += prior.contract(
-                    self.prepared[rows], self.prepared[cols], lambda G, factor=factor: np.multiply(G, factor, out=G)
-                )
+
+                def weigh(G: np.ndarray, factor: np.ndarray = right[cols]) -> None:
+                    G *= factor
+
+                total += prior.contract(self.prepared[rows], self.prepared[cols], weigh)
             return total
 
         along_kernel = np.concatenate(self.session.executor.map(one, slices(len(self), TILE)))

@@ -50,7 +50,8 @@ DROPPED = ("_params",)
 def translated(state: dict[str, Node]) -> dict[str, Node]:
     """Return the state of a file of version 1 with the names of today."""
     found = {ATTRIBUTES.get(name, name): _node(node) for name, node in state.items() if name not in DROPPED}
-    posterior, known = found.get("posterior_"), found.get("_known")
+    posterior: Node = found.get("posterior_")
+    known: Node = found.get("_known")
     if _is(posterior, "Posterior"):
         found["posterior_"] = posterior["of"].get("parts")
     if _is(known, "tuple") and isinstance(known["of"], list) and len(known["of"]) == 2:

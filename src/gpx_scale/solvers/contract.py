@@ -95,6 +95,38 @@ class SolverOptions:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
+
+    `subset` rows are what the search for hyperparameters starts from. If the plan `needs_length_scales`, these are found on
+    the subset, and the planner is asked again. `settings` are the solver's own (rank, points, functions).
+    """
+
+    n: int
+    p: int
+    d: int
+    solver: str
+    dtype: Any
+    n_jobs: int
+    bytes_needed: int
+    memory_limit: int
+    reasons: list[str] = field(default_factory=list)
+    subset: int = 0
+    stream: bool = False
+    needs_length_scales: bool = False
+    settings: Any = None
+    d_is_per_row: bool = False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
+
+    def __str__(self) -> str:
+        per_row = " a row" if self.d_is_per_row else ""
+        head = (
+            f"n = {self.n}, p = {self.p}, d = {self.d}{per_row}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
+            f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
+        )
+        return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+
+
+@dataclass(frozen=True)
 class Problem:
     """What planning knows of the data and the kernel, without looking at a number of them.
 
@@ -138,37 +170,10 @@ class Problem:
         """Raise a MemoryLimitError if the limit is lower."""
         within(int(bytes_needed), self.memory_limit, what, instead)
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
-
-    `subset` rows are what the search for hyperparameters starts from. If the plan `needs_length_scales`, these are found on
-    the subset, and the planner is asked again. `settings` are the solver's own (rank, points, functions).
-    """
-
-    n: int
-    p: int
-    d: int
-    solver: str
-    dtype: Any
-    n_jobs: int
-    bytes_needed: int
-    memory_limit: int
-    reasons: list[str] = field(default_factory=list)
-    subset: int = 0
-    stream: bool = False
-    needs_length_scales: bool = False
-    settings: Any = None
-    d_is_per_row: bool = False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
-
-    def __str__(self) -> str:
-        per_row = " a row" if self.d_is_per_row else ""
-        head = (
-            f"n = {self.n}, p = {self.p}, d = {self.d}{per_row}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
-            f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
-        )
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+    def planned(self, solver: str, dtype: Any, bytes_needed: int, reasons: list[str], **more: Any) -> Plan:
+        """Return the plan of a solver for this problem; `more` are further fields of `Plan`."""
+        sizes = self.n, self.p, self.d
+        return Plan(*sizes, solver, dtype, self.n_jobs, bytes_needed, self.memory_limit, reasons, **more)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
-from ..data.features import Features, full_pattern
+from ..data.features import Features, SparseFeatures, full_pattern
 from ..data.inputs import Queries, TrainingRows
 from ..errors import NotPositiveDefinite, SolverUnavailable
 from ..kernels.kernel import Kernel
@@ -204,6 +204,7 @@ class Posterior(abc.ABC):
             return self._sampled_moments(queries, request, session)
         if sparse and not request.covariance:
             pattern = full_pattern(queries.Z.shape) if request.all_features else queries.Z
+            assert isinstance(pattern, SparseFeatures)
             found = self._entry_moments(Entries(queries.x, pattern, queries.own), request, session)
             return found.reshaped(queries.Z.shape) if request.all_features else found
         if request.method == "bound" and request.variance:
@@ -261,10 +262,12 @@ class Posterior(abc.ABC):
         reduced = self.reduction(cross, replace(request, along=moving), session)
         variance = covariance = None
         if request.covariance:
+            assert reduced.covariance is not None
             covariance = prior[:, None, None] * np.eye(mean.shape[1]) - reduced.covariance
             diagonal = np.einsum("ijj->ij", covariance)
             diagonal[...] = np.maximum(diagonal, 0.0) + floor
         if request.variance:
+            assert reduced.variance is not None
             variance = np.maximum(prior[:, None] - reduced.variance, 0.0) + floor
         less, sums = iter(reduced.along), []
         for A in request.along:

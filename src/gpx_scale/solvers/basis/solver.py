@@ -85,7 +85,7 @@ class BasisSolver(Solver):
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
-        n, p, d, limit, found = problem.n, problem.p, problem.d, problem.memory_limit, problem.resolution
+        n, p, d, found = problem.n, problem.p, problem.d, problem.resolution
         assert found is not None
         count, subset, reasons = problem.options.n_basis, min(n, SUBSET_ROWS), [reason]
         searching = problem.exact_bytes(subset) + problem.held_bytes()
@@ -105,8 +105,10 @@ class BasisSolver(Solver):
         if count is not None:
             what = f"a basis of {count} functions a column of X for each of {d} weights"
             problem.require(int(needed), what, "a smaller n_basis")
-        return Plan(
-            *(n, p, d, "basis", np.float64, problem.n_jobs, int(needed), limit, reasons, subset, problem.stream),
+        return problem.planned(
+            *(cls.name, np.float64, int(needed), reasons),
+            subset=subset,
+            stream=problem.stream,
             needs_length_scales=found.spans is None,
             settings=BasisSettings(count, found.extent),
         )

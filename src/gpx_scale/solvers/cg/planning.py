@@ -77,8 +77,8 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     least = SMALLEST_RANK if rank is None else min(n, rank)
     if sparse and needs("pairs", least, 0) > limit:
         sparse = False
-        needed = format_bytes(needs("pairs", least, 0))
-        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {needed}")
+        listed = format_bytes(needs("pairs", least, 0))
+        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {listed}")
     subset = min(n, PAIRS_SUBSET if sparse else SUBSET_ROWS)
     wanted = usual_rank(n) if rank is None else min(n, rank)
     kept = needs("stored", wanted, subset)
@@ -113,9 +113,8 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     shared = 0 if sparse else min(n, max(wanted, min(SHARED, affordable)))
     met = (density or 1.0) if form == "pairs" else 1.0
     settings = CGSettings(form, wanted, try_jacobi, shared, met)
-    sizes = (n, problem.p, problem.d)
-    known = (kind, problem.n_jobs, needed, limit, reasons, subset)
-    return Plan(*sizes, "cg", *known, settings=settings, d_is_per_row=form == "pairs")
+    known = {"subset": subset, "settings": settings, "d_is_per_row": form == "pairs"}
+    return problem.planned("cg", kind, needed, reasons, **known)
 
 
 def expected_work(plan: Plan) -> float:

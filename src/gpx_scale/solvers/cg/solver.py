@@ -92,7 +92,7 @@ class CGSolver(Solver):
         return problem.options.rank is None
 
     @classmethod
-    def work(cls, plan: Plan) -> float:
+    def work(cls, plan: Plan) -> float | None:
         return expected_work(plan)
 
     @classmethod

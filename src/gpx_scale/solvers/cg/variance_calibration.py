@@ -43,6 +43,7 @@ class CalibrationRows:
         rows = random.permutation(len(data))[:CALIBRATION_ROWS]
         if not data.Z.is_sparse:
             return cls(data, params, rows, None)
+        assert isinstance(data.Z, SparseFeatures)
         having = np.flatnonzero(data.Z.counts)
         some = having[evenly_spaced(CALIBRATION_ROWS, having.size)]
         picked = [data.Z.pointers[i] + random.randint(data.Z.counts[i]) for i in some]

@@ -73,8 +73,7 @@ class ExactSolver(Solver):
             why = f"float32 factor, solves refined in float64: {short}"
         what = f"the exact solver ({chosen}, n = {n})"
         problem.require(sizes[chosen], what, "solver='cg' (n^2 numbers are not kept)")
-        kind = np.dtype(chosen).type
-        return Plan(n, problem.p, problem.d, "exact", kind, problem.n_jobs, sizes[chosen], limit, [reason, why])
+        return problem.planned(cls.name, np.dtype(chosen).type, sizes[chosen], [reason, why])
 
     @classmethod
     def work(cls, plan: Plan) -> float:

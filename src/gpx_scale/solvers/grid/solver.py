@@ -104,8 +104,8 @@ class GridSolver(CGSolver):
             problem.require(needed, "the grid solver's search on a subset")
             reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
             settings = GridSettings("", 0, count=count)
-            plan = Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, subset, settings=settings)
-            return replace(plan, needs_length_scales=True)
+            known = {"subset": subset, "settings": settings, "needs_length_scales": True}
+            return problem.planned(cls.name, np.float64, needed, reasons, **known)
         shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)] if count is None else [1.0]
         ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank is None and r >= SMALLEST_RANK)]
         for share, rank_used in ((a, b) for b in ranks for a in shares):
@@ -120,7 +120,7 @@ class GridSolver(CGSolver):
         settings = GridSettings(
             "grid", rank_used, shared=min(shared, 4 * rank_used), count=count, share=share, extent=found.extent
         )
-        return Plan(n, p, d, "grid", np.float64, jobs, needed, limit, reasons, subset, settings=settings)
+        return problem.planned(cls.name, np.float64, needed, reasons, subset=subset, settings=settings)
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:

@@ -89,12 +89,8 @@ class InducingSolver(Solver):
             "over two passes",
             f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
         ]
-        sizes, settings = (n, problem.p, problem.d), InducingSettings(points, sample)
-        return Plan(
-            *sizes,
-            *("inducing", np.float64, problem.n_jobs, needed, problem.memory_limit, reasons, subset, problem.stream),
-            settings=settings,
-        )
+        known = {"subset": subset, "stream": problem.stream, "settings": InducingSettings(points, sample)}
+        return problem.planned(cls.name, np.float64, needed, reasons, **known)
 
     @staticmethod
     def _bytes(problem: Problem, points: int, sample: int, subset: int) -> int:
