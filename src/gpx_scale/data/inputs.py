@@ -105,7 +105,10 @@ class TrainingRows(InputRows):
 
 @dataclass(frozen=True)
 class Queries(InputRows):
-    """Rows to predict and explain: also Z as the user knows it. `own`: they are the training rows, asking for their own w_i."""
+    """Rows to predict and explain, with Z as the user knows it.
+
+    `own`: they are the training rows, and ask for their own weights w_i.
+    """
 
     raw_Z: Any = None
     own: bool = False

@@ -60,7 +60,8 @@ def fit_model(
         session.journal.say(str(plan))
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)
-    remember(KnownOptimum(optimum.hyperparameters, solver.carried))
+    if options.search.wanted:
+        remember(KnownOptimum(optimum.hyperparameters, solver.carried))
     with session.journal.phase("posterior"):
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)

@@ -124,7 +124,10 @@ class Kernel(abc.ABC):
     # pairs
     @property
     def is_radial(self) -> bool:
-        """Whether k(x, x') is a function of |x - x'|^2 alone, so that `multiply_at` and `slopes_at` answer for listed pairs."""
+        """Return whether k(x, x') is a function of |x - x'|^2 alone.
+
+        If so, `multiply_at` and `gradient_at` answer for listed pairs.
+        """
         return False
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:

@@ -33,8 +33,8 @@ CHUNK_BYTES_USUAL = 2**26  # The allocator reuses the same pages from chunk to c
 class MomentRequest:
     """What is asked of a posterior, beside the mean of every weight.
 
-    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of sums `along` vectors, each (m, d).
-    Of a sparse Z, moments are at the entries of the queries, unless `all_features` are asked for. `method` is how variances
+    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of
+    sums `along` vectors, each (m, d). Of a sparse Z, moments are at the entries of the queries, unless `all_features` are asked for. `method` is how variances
     are computed: by default, as upper bounds for many queries ("bound"), or from posterior samples ("samples").
     """
 
@@ -311,7 +311,10 @@ class Posterior(abc.ABC):
         return self.draw(x, count, random, session)
 
     def sample_y(self, queries: Queries, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
-        """Return joint draws of new y: those of `sample_weights` with the same random state, times Z, plus noise;  (m, count)."""
+        """Return joint draws of new y;  (m, count).
+
+        They are those of `sample_weights` with the same random state, times Z, plus noise.
+        """
         W = self.sample_weights(queries.x, count, random, session)
         drawn = self.hyperparameters.likelihood.draw(np.zeros((len(queries), count)), random)
         for s in range(count):
@@ -387,7 +390,10 @@ class JointPrior:
         return trmm(1.0, self.L.T, random.standard_normal((d, len(self.L))).T, lower=0, trans_a=1, overwrite_b=1)
 
     def moved(self, draws: np.ndarray, corrections: np.ndarray, Z: Features, session: Session) -> np.ndarray:
-        """Return prior draws at the queries, moved by Matheron's rule: + k(x*, X) diag(c_s) Z;  (q, d, s), (m, s), in place."""
+        """Return prior draws at the queries, moved by Matheron's rule.
+
+        draws_s += k(x*, X) diag(c_s) Z, in place;  (q, d, s), (m, s) -> (q, d, s).
+        """
         for s, correction in enumerate(corrections.T):
             draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)
         return draws

@@ -53,7 +53,10 @@ class BasisSettings:
 
 
 class BasisSolver(Solver):
-    """Evidence and posterior from functions on a box, which is built when it is needed, and again where parameters leave it."""
+    """Evidence and posterior from functions on a box.
+
+    The box is built when it is needed, and again where hyperparameters leave it.
+    """
 
     name = "basis"
     capabilities = BasisPosterior.capabilities

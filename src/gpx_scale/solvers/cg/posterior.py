@@ -88,10 +88,11 @@ class CGPosterior(KernelPosterior):
         )
 
     def _variances_in_words(self) -> str:
+        near = self.local_variance
         kinds = zip(("y", "weights"), self.excess, strict=False)
         words = f"; weights on up to {WORD_ROWS} rows with the feature or near it" if self.support.Z.is_sparse else ""
         return (
-            f"local: conditioned on {self.local_variance.shared.size} rows for all and the {min(self.local_variance.nearby, len(self))} most "
+            f"local: conditioned on {near.shared.size} rows for all and the {min(near.nearby, len(self))} most "
             f"correlated with each query{words}; {NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by "
             + ", ".join(f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds)
         )

@@ -139,7 +139,10 @@ class GridSolver(CGSolver):
     # search
 
     def search(self, search: Search) -> Optimum:
-        """Return the optimum by Newton's method on gradients, again on a finer grid where length scales have become too short."""
+        """Return the optimum by Newton's method on gradients.
+
+        It is searched again on a finer grid where length scales have become too short.
+        """
         first = search.start
         optimum = Optimum(first, None, False, "stopped on a subset", [])
         for turn in range(MOVES):
