@@ -33,9 +33,10 @@ CHUNK_BYTES_USUAL = 2**26  # The allocator reuses the same pages from chunk to c
 class MomentRequest:
     """What is asked of a posterior, beside the mean of every weight.
 
-    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of
-    sums `along` vectors, each (m, d). Of a sparse Z, moments are at the entries of the queries, unless `all_features` are asked for. `method` is how variances
-    are computed: by default, as upper bounds for many queries ("bound"), or from posterior samples ("samples").
+    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of sums
+    `along` vectors, each (m, d). Of a sparse Z, moments are at the entries of the queries, unless
+    `all_features` are asked for. `method` is how variances are computed: by default, as upper
+    bounds for many queries ("bound"), or from posterior samples ("samples").
     """
 
     variance: bool = False

@@ -127,8 +127,8 @@ def _entries_by_feature(at: SparseFeatures) -> tuple[np.ndarray, np.ndarray, np.
 
 @dataclass(frozen=True)
 class LocalWords:
-    """`EntryReduction` by conditioning on the rows with the word and on others that tell it from the other words: r^3/3 flops a
-    word and r^2 a query. On `vader_snippets`, deviations exceed the exact ones by 8% in the median and 28% at most with the
+    """`EntryReduction` by conditioning on the rows with the word and on others that tell it from the other words: r^3/3 flops
+    a word and r^2 a query. On `vader_snippets`, deviations exceed the exact ones by 8% in the median and 28% at most with the
     rows of the word alone, by 5% and 13% with COMPANY.
     """
 
