@@ -52,8 +52,7 @@ def evaluation():
     """Bound and gradient, n = 50,000, m = 500: ours and SGPR's in turn. Ours by the parameters (as in every pass of the last
     search), and by the points too; SGPR's is by both."""
     from gpx_scale import GPXRegressor
-    from gpx_scale.runtime.journal import Journal
-    from gpx_scale.runtime.parallel import Executor, threads
+    from gpx_scale.runtime.session import Session
     from gpx_scale.solvers.inducing.point_selection import PointSelection
     from gpx_scale.solvers.inducing.solver import InducingSolver
 
@@ -61,12 +60,13 @@ def evaluation():
     _compile()
     model = GPXRegressor(solver="inducing", n_inducing=500, optimizer=None, n_jobs=THREADS, random_state=0).fit(X, y)
     closure = Sgpr(X, y, 500).loss
-    rows, params = model._rows, model._params
-    with threads(THREADS), Executor(THREADS) as executor:
-        solver = InducingSolver(PointSelection(500, "given", 0, model.posterior_.parts.data), executor, Journal())
+    rows, params = model._rows, model.posterior_.hyperparameters
+    with Session.open(THREADS) as session:
+        selection = PointSelection(500, "given", 0, model.posterior_.support)
+        solver = InducingSolver(None, selection, session)
 
         def with_points():
-            solver.slopes(rows, solver.bound(rows, params), by_points=True)
+            solver.gradient(rows, solver.bound(rows, params), by_points=True)
 
         def ours():
             solver.evaluate(rows, params)

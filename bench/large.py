@@ -120,7 +120,8 @@ def optimum_8k():
 def exact_20k():
     """The mixed-precision exact solver at parameters near the optimum: an evaluation with gradient, and the predictions."""
     from gpx_scale import GPXRegressor
-    from gpx_scale.runtime.parallel import Executor, threads
+    from gpx_scale.data.row_source import MemoryRows
+    from gpx_scale.runtime.session import Session
     from gpx_scale.solvers.exact.solver import ExactSolver
 
     X, y, Xq, yq = synth(20_000)
@@ -130,11 +131,12 @@ def exact_20k():
     fitted = time.perf_counter() - start
     mean, std = model.predict(Xq[:100], return_std=True)
     error = float(np.mean((model.predict(Xq) - yq) ** 2))
-    data, params = model.posterior_.parts.data, model._params
+    rows = MemoryRows(model.posterior_.training_rows)
+    params = model.posterior_.hyperparameters
     del model
-    with threads(THREADS), Executor(THREADS) as executor:
+    with Session.open(THREADS) as session:
         start = time.perf_counter()
-        ExactSolver(20_000, np.float32, executor).evaluate(data, params)
+        ExactSolver(20_000, np.float32, session).evaluate(rows, params)
         evaluation = time.perf_counter() - start
     same = GPXRegressor(solver="cg", optimizer=None, n_jobs=THREADS, random_state=0, **NEAR_OPTIMUM).fit(X, y)
     cg_mean, cg_std = same.predict(Xq[:100], return_std=True)

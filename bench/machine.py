@@ -24,16 +24,18 @@ from gpx_scale.data import features
 from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.linalg import covariance, preconditioner
 from gpx_scale.linalg import sparse_covariance as pairs
+from gpx_scale.linalg.cholesky import CholeskyFactor
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.runtime import parallel as runtime
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
 from gpx_scale.solvers import neighborhood as local
 from gpx_scale.solvers.basis import marginal_likelihood as whitened
-from gpx_scale.solvers.basis import solver as basis
+from gpx_scale.solvers.basis import posterior as basis
 from gpx_scale.solvers.basis import sufficient_statistics as sums
 from gpx_scale.solvers.exact import solver as exact
-from gpx_scale.solvers.grid import solver as grid
+from gpx_scale.solvers.grid import interpolation as grid
 from gpx_scale.solvers.inducing import collapsed_bound as bound
-from gpx_scale.solvers.inducing import solver as inducing
+from gpx_scale.solvers.inducing import posterior as inducing
 from measure import seconds
 
 THREADS = (1, 2)
@@ -153,32 +155,62 @@ def _matmul(C, V):
     return _gemm(2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0)
 
 
+def _contract(C, U, V):
+    return _gemm(2.0 * len(C) ** 2 * U.shape[1], C.dtype)
+
+
 def _pair_matmul(C, V):
     count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL)
     return _gemm(4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels)  # a column's number and a float32 value a pair
 
 
+def _pair_contract(C, U, V):
+    return _gemm(4.0 * len(C.pairs) * U.shape[1], C.dtype)
+
+
 def _grid_matmul(C, V):
     """W^T, a transform there and back (2.5 g log2 g each, of real numbers), and W, for d columns each."""
     on, (n, c) = C._used, V.shape
-    columns, padded = c * C.data.Z.shape[1], float(np.prod(on.grid.padded))
+    columns, padded = c * C.rows.Z.shape[1], float(np.prod(on.grid.padded))
     flops = columns * (4.0 * on.W.nnz + 5.0 * padded * np.log2(padded))
     size, chunks = np.dtype(C.dtype).itemsize, -(-c // 8)
     entry = size + on.W.indices.itemsize
     return _gemm(flops, C.dtype, 2.0 * chunks * on.W.nnz * entry + 4.0 * size * columns * (n + padded))
 
 
-def _near(near, K, var, cov, along, executor):
+def _near(near, cross, request, session):
     """|R|^2 |I| + |R|^3/3 a query, and its right-hand sides; the triangular solve on I counts by itself."""
-    I, R = near.shared.size, min(near.nearby, len(near.data) - near.shared.size)
-    sides = (near.data.Z.shape[1] if var or cov else 0) + len(along)
-    return _gemm(len(K) * (R * R * I + R**3 / 3 + sides * (2.0 * R * I + R * R)), near.V.dtype)
+    I, R = near.shared.size, min(near.nearby, len(near.rows) - near.shared.size)
+    weights = near.rows.Z.shape[1] if request.variance or request.covariance else 0
+    sides, dtype = weights + len(request.along), near.shared_rows(session).V.dtype
+    return _gemm(len(cross) * (R * R * I + R**3 / 3 + sides * (2.0 * R * I + R * R)), dtype)
 
 
 def _basis_pass(task, block):
     d, r = block.Z.shape[1], task.nodes.count
     moved = 8.0 * (block.x.size + len(block) * (d + 1))
     return _gemm(len(block) * r * (d * (d + 1.0) * task.box.frequencies + 2.0 * d * len(task.box)), np.float64, moved)
+
+
+def _inverse(factor):
+    return _potrf(2 * len(factor.buffer) ** 3 / 3, factor.buffer.dtype)
+
+
+def _apply_inverse(factor, B):
+    return _gemm(2.0 * len(factor.buffer) ** 2 * B.shape[1], factor.buffer.dtype)
+
+
+def _low_rank_solve(P, R):
+    return _gemm(4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank)
+
+
+def _log_determinant(P):
+    """Of M, once a P."""
+    return _gemm(1.0 * len(P.F) * P.rank**2, np.float64)
+
+
+def _right_solve(L, B, session):
+    return _gemm(1.0 * len(B) * len(L) ** 2, np.float64)
 
 
 def _halves(factor, B):
@@ -190,36 +222,30 @@ FORMULAS = {
     (runtime.Executor, "matmul"): lambda self, A, B: _gemm(2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype),
     (features.DenseFeatures, "inner_products"): lambda a, b: _gemm(2.0 * len(a) * len(b) * a.shape[1], a.array.dtype),
     (Stationary, "multiply"): _profile,
-    (Stationary, "contract"): _profile,
-    (Stationary, "at"): lambda self, squared, out: epilogue(out.size, out.dtype),
-    (Stationary, "slopes_at"): lambda self, squared, G: epilogue(2 * G.size, G.dtype),
-    (covariance.Covariance, "matmul"): _matmul,
-    (covariance.Covariance, "contract_pairs"): lambda C, U, V: _gemm(2.0 * len(C) ** 2 * U.shape[1], C.dtype),
+    (Stationary, "contract_gradient"): _profile,
+    (Stationary, "multiply_at"): lambda self, squared, out: epilogue(out.size, out.dtype),
+    (Stationary, "gradient_at"): lambda self, squared, G: epilogue(2 * G.size, G.dtype),
+    (covariance.TiledCovariance, "matmul"): _matmul,
+    (covariance.TiledCovariance, "contract"): _contract,
     (pairs.PairCovariance, "matmul"): _pair_matmul,
-    (pairs.PairCovariance, "contract_pairs"): lambda C, U, V: _gemm(4.0 * len(C.pairs) * U.shape[1], C.dtype),
+    (pairs.PairCovariance, "contract"): _pair_contract,
     (grid.GridCovariance, "matmul"): _grid_matmul,
     (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(len(data) ** 3 / 3, self._buffer.dtype),
-    (exact.CholeskyFactor, "inverse_in_place"): lambda self: _potrf(2 * len(self.buffer) ** 3 / 3, self.buffer.dtype),
-    (exact.CholeskyFactor, "_apply_inverse"): lambda self, B: _gemm(
-        2.0 * len(self.buffer) ** 2 * B.shape[1], self.buffer.dtype
-    ),
-    (exact.CholeskyFactor, "halves"): _halves,
-    (preconditioner, "right_solve"): lambda L, B, executor: _gemm(1.0 * len(B) * len(L) ** 2, np.float64),
-    (preconditioner.LowRankPreconditioner, "log_determinant"): lambda P: _gemm(
-        1.0 * len(P.F) * P.rank**2, np.float64
-    ),  # M, once a P
-    (preconditioner.LowRankPreconditioner, "solve"): lambda P, R: _gemm(
-        4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank
-    ),
-    (preconditioner.LowRankPreconditioner, "trace_of_derivative"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
-    (local.LocalVariance, "reductions"): _near,
+    (CholeskyFactor, "inverse_in_place"): _inverse,
+    (CholeskyFactor, "_apply_inverse"): _apply_inverse,
+    (CholeskyFactor, "halves"): _halves,
+    (preconditioner, "right_solve"): _right_solve,
+    (LowRankPreconditioner, "log_determinant"): _log_determinant,
+    (LowRankPreconditioner, "solve"): _low_rank_solve,
+    (LowRankPreconditioner, "trace_gradient"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
+    (local.LocalVariance, "reduction"): _near,
     (bound.BlockStatistics, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
     (bound.BlockGradient, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
     (sums.AddUp, "__call__"): _basis_pass,
     (whitened.BasisLikelihood, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
     (whitened.BasisLikelihood, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
-    (basis.BasisParts, "reductions"): lambda parts, K, *_, var=False, **__: _gemm(
-        2.0 * parts.d * K.size * K.shape[1] * var, float
+    (basis.BasisPosterior, "reduction"): lambda posterior, cross, request, session: _gemm(
+        2.0 * posterior.d * cross.size * cross.shape[1] * request.variance, float
     ),
 }
 

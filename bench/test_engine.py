@@ -21,9 +21,11 @@ from gpx_scale.compiled import FASTMATH
 from gpx_scale.compiled import dense as dense_loops
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
-from gpx_scale.linalg.covariance import Covariance
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
+from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.exact.solver import ExactSolver
 from measure import in_turn, peak_bytes, report, seconds, steady
 
@@ -42,20 +44,22 @@ def table():
 def problem():
     random = np.random.RandomState(0)
     X = random.randn(N, P)
-    return TrainingRows(X, DenseFeatures(X), random.randn(N)), Hyperparameters(kernels.RBF(1.0, THETA2), 0.1, 0.5)
+    params = Hyperparameters.of(kernels.RBF(1.0, THETA2), 0.1, 0.5)
+    return TrainingRows(X, DenseFeatures(X), random.randn(N)), params
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_evidence_with_gradient(benchmark, problem, n_jobs):
     data, params = problem
-    C = np.empty((N, N))
+    C, rows = np.empty((N, N)), MemoryRows(data)
     with threads(n_jobs) as used, Executor(n_jobs) as executor:
-        solver = ExactSolver(N, np.float64, executor)
-        Covariance(data, params, executor).fill_lower(C)
+        session = Session.of(executor)
+        solver = ExactSolver(N, np.float64, session)
+        TiledCovariance(data, params, session).fill_lower(C)
         work = C.copy()
 
         def ours():
-            solver.evaluate(data, params)
+            solver.evaluate(rows, params)
 
         def theirs():
             lapack.dpotrf(work.T, lower=0, overwrite_a=1, clean=0)
@@ -64,7 +68,8 @@ def test_evidence_with_gradient(benchmark, problem, n_jobs):
 
         _, _, ratio = in_turn(ours, theirs, rounds=5)
         benchmark.pedantic(ours, rounds=3)
-        memory = peak_bytes(lambda: ExactSolver(N, np.float64, executor).evaluate(data, params)) / (8 * N * N)
+        peak = peak_bytes(lambda: ExactSolver(N, np.float64, session).evaluate(rows, params))
+        memory = peak / (8 * N * N)
     what = f"evidence with gradient, n = {N}, {used} thread{'s' * (used > 1)}"
     ROWS.append((what, f"{ratio:.2f} x (dpotrf + dpotri)", "at most 1.6", ratio <= 1.6))
     ROWS.append((f"{what}: peak memory", f"{memory:.2f} n^2 doubles", "at most 2.2", memory <= 2.2))
@@ -75,8 +80,8 @@ def test_building_the_covariance(benchmark, problem, dtype):
     data, params = problem
     X, out = data.x, np.empty((N, N), dtype)
     jobs = effective_jobs(None)
-    with threads(None), Executor(None) as executor:
-        covariance = Covariance(data, params, executor)
+    with Session.open(None) as session:
+        covariance = TiledCovariance(data, params, session)
 
         def ours():
             covariance.fill_lower(out)
@@ -171,10 +176,11 @@ def test_float32_factor_of_20000_rows(benchmark):
     data = datasets.synth10(20_000)
     model = GPXRegressor(solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062)
     benchmark.pedantic(lambda: model.fit(data.X, data.y), rounds=1)
-    parts = model.posterior_.parts
-    with threads(None), Executor(None) as executor:
-        residual = parts.factor(executor).covariance.matmul(parts.alpha[:, None])[:, 0] - parts.data.y
-    relative = float(np.linalg.norm(residual) / np.linalg.norm(parts.data.y))
+    posterior, rows = model.posterior_, model.posterior_.training_rows
+    with Session.open(None) as session:
+        C = posterior.factor(session).covariance
+        residual = C.matmul(posterior.coefficients[:, None])[:, 0] - rows.y
+    relative = float(np.linalg.norm(residual) / np.linalg.norm(rows.y))
     report = model.fit_report_
     words = f"{report.dtype} by dtype='auto', {report.seconds['posterior']:.0f} s, residual {relative:.0e}"
     ROWS.append(("factor and alpha at n = 20,000 (synth10)", words, "residual at most 5e-7", relative <= 5e-7))

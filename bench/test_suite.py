@@ -27,18 +27,17 @@ from gpx_scale.data.features import DenseFeatures, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels import RBF
-from gpx_scale.linalg.covariance import Covariance, StoredCovariance
+from gpx_scale.linalg.covariance import StoredCovariance, TiledCovariance
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.plan import usual_rank
-from gpx_scale.runtime.journal import Journal
-from gpx_scale.runtime.parallel import Executor, threads
-from gpx_scale.solvers.basis.laplacian_basis import BASIS_MOST
-from gpx_scale.solvers.basis.solver import BasisSolver
+from gpx_scale.runtime.session import Session
+from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
+from gpx_scale.solvers.cg.planning import CGSettings, usual_rank
 from gpx_scale.solvers.cg.solver import CGSolver
+from gpx_scale.solvers.contract import Plan
 from gpx_scale.solvers.exact.solver import ExactSolver
 from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
-from gpx_scale.solvers.grid.solver import GridSolver
+from gpx_scale.solvers.grid.solver import GridSettings, GridSolver
 from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
 from gpx_scale.solvers.low_dimensional import InputExtent
@@ -50,10 +49,11 @@ WORDS = 2000  # columns of a sparse Z
 SECONDS, FEWEST, MOST, SLOW = 1.5, 5, 15, 3  # of a case in all, and its rounds; of one that takes longer
 FORMS = {"cg": "stored", "cg_recomputed": "recomputed", "cg_pairs": "pairs"}
 PARAMS = {
-    "dense": Hyperparameters(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
-    "sparse": Hyperparameters(RBF(1.0, 20.0), 0.1, 0.5),
-    "basis": Hyperparameters(RBF(0.5, 0.15), 0.02, 0.3),  # synth2: coefficients that vary over half of its square
-    "grid": Hyperparameters(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
+    "dense": Hyperparameters.of(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
+    "sparse": Hyperparameters.of(RBF(1.0, 20.0), 0.1, 0.5),
+    # synth2: coefficients that vary over half of its square
+    "basis": Hyperparameters.of(RBF(0.5, 0.15), 0.02, 0.3),
+    "grid": Hyperparameters.of(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
 }
 
 
@@ -183,8 +183,16 @@ def _inputs(case):
     return TrainingRows(X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n])
 
 
-def _extent(data, executor):
-    return MemoryRows(data).sum_over(InputExtent.of, executor)
+def _extent(data, session):
+    return MemoryRows(data).sum_over(InputExtent.of, session)
+
+
+def _plan(case, session):
+    """What a solver reads of its plan: sizes, the dtype of tiles, the memory it may take."""
+    X, _, Z = rows(case.solver, case.n, case.d, case.density)
+    dtype = np.float32 if case.solver in (*FORMS, "grid") else np.float64
+    sizes, solver = (case.n, X.shape[1], Z.shape[1]), case.solver.split("_")[0]
+    return Plan(*sizes, solver, dtype, case.threads, 0, session.memory_limit)
 
 
 # --------------------------------------------------------------------------------------------------------------- jobs
@@ -198,7 +206,7 @@ class Job:
     work: dict = field(default_factory=dict)
 
 
-def exp(case, executor):
+def exp(case, session):
     dtype = np.dtype(case.dtype).type
     E, out = -np.random.RandomState(0).rand(case.n, 512).astype(dtype) * 30, np.ones((case.n, 512), dtype)
 
@@ -209,58 +217,58 @@ def exp(case, executor):
     return Job(run, epilogue(20 * E.size, dtype))
 
 
-def build(case, executor):
+def build(case, session):
     data = _inputs(case)
     if case.density < 1:
-        return Job(lambda: Pairs.of(data, executor))
-    out = np.empty((case.n, case.n), case.dtype)
-    return Job(lambda: Covariance(data, _params(case), executor, np.dtype(case.dtype).type).fill_lower(out))
+        return Job(lambda: Pairs.of(data, _params(case).kernel, session))
+    out, dtype = np.empty((case.n, case.n), case.dtype), np.dtype(case.dtype).type
+    return Job(lambda: TiledCovariance(data, _params(case), session, dtype).fill_lower(out))
 
 
-def product(case, executor):
+def product(case, session):
     data, dtype = _inputs(case), np.dtype(case.dtype).type
-    how = data, _params(case), executor, dtype
+    how = data, _params(case), session, dtype
     if case.solver == "grid":
-        grid = Grid.around(_extent(data, executor), _params(case).kernel)
+        grid = Grid.around(_extent(data, session), _params(case).kernel)
         C = GridCovariance(*how, Interpolated.of(grid, data.x))
     elif case.density < 1:
-        C = PairCovariance(*how, Pairs.of(data, executor))
+        C = PairCovariance(*how, Pairs.of(data, _params(case).kernel, session))
     else:
-        C = (StoredCovariance if case.solver == "cg" else Covariance)(*how)
+        C = (StoredCovariance if case.solver == "cg" else TiledCovariance)(*how)
     V = np.random.RandomState(1).standard_normal((case.n, COLUMNS))
     return Job(lambda: C.matmul(V))
 
 
-def evidence(case, executor):
-    data, params = _inputs(case), _params(case)
-    if case.solver in ("inducing", "basis"):
-        data = MemoryRows(data)
-    solver = _solver(case, data, params, executor)
+def evidence(case, session):
+    data, params = MemoryRows(_inputs(case)), _params(case)
+    solver = _solver(case, data, params, session)
     return Job(lambda: solver.evaluate(data, params))
 
 
-def _solver(case, data, params, executor):
-    random, journal = np.random.RandomState(0), Journal()
+def _solver(case, data, params, session):
+    plan, rank = _plan(case, session), usual_rank(case.n)
     if case.solver == "exact":
-        return ExactSolver(case.n, case.dtype, executor)
+        return ExactSolver(case.n, case.dtype, session)
     if case.solver in FORMS:
-        return CGSolver(usual_rank(case.n), FORMS[case.solver], np.float32, executor, random, journal)
+        return CGSolver(plan, CGSettings(FORMS[case.solver], rank), session)
     if case.solver == "inducing":
-        return InducingSolver(PointSelection(case.points, "rpcholesky", 10 * case.points), executor, journal)
+        selection = PointSelection(case.points, "rpcholesky", 10 * case.points)
+        return InducingSolver(plan, selection, session)
     if case.solver == "basis":
-        found = BasisSolver(BASIS_MOST, None, executor, journal)
-        found.prepare(data, params)
+        found = BasisSolver(plan, session, BasisSettings())
+        found._prepare(data, params)
         return found
-    how = {"extent": _extent(data, executor), "count": None, "share": 1.0, "on": None}
-    found = GridSolver(usual_rank(case.n), "grid", np.float32, executor, random, journal, **how)
-    found.place(data, params, hold=True)
+    extent = _extent(data.load(), session)
+    found = GridSolver(plan, GridSettings("grid", rank, extent=extent), session)
+    found.build_grid(data.load(), params, fixed=True)
     return found
 
 
-def one_pass(case, executor):
+def one_pass(case, session):
     """The sums over all rows that every evaluation of a basis starts from."""
     data = MemoryRows(_inputs(case))
-    return Job(lambda: BasisSolver(BASIS_MOST, None, executor, Journal()).prepare(data, _params(case)))
+    plan = _plan(case, session)
+    return Job(lambda: BasisSolver(plan, session, BasisSettings())._prepare(data, _params(case)))
 
 
 def _model(case, **more):
@@ -272,7 +280,7 @@ def _model(case, **more):
     return GPXRegressor(solver=solver, **arguments, **given, **more)
 
 
-def fit(case, executor, **more):
+def fit(case, session, **more):
     X, y, Z = (part[: case.n] for part in rows(case.solver, case.n, case.d, case.density))
     return Job(lambda: _model(case, **more).fit(X, y, Z))
 
@@ -282,7 +290,7 @@ def _fitted(case):
     return fit(case, None, optimizer=None).run()
 
 
-def predict(case, executor, explain=False):
+def predict(case, session, explain=False):
     X, _, Z = (part[case.n :] for part in rows(case.solver, case.n, case.d, case.density))
     model = _fitted(replace(case, work="condition"))
     return Job((lambda: model.explain(X, Z)) if explain else (lambda: model.predict(X, Z, return_std=True)))
@@ -304,8 +312,8 @@ JOBS = {
 @contextmanager
 def prepared(case):
     """The job of a case, in the scope of its threads."""
-    with threads(case.threads), Executor(case.threads) as executor:
-        yield JOBS[case.work](case, executor)
+    with Session.open(case.threads, random_state=0) as session:
+        yield JOBS[case.work](case, session)
 
 
 def once(case):

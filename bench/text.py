@@ -85,14 +85,14 @@ def explained(X, y, Z, Xq, yq, Zq, memory_limit):
     return {
         "n": len(y),
         "d": Z.shape[1],
-        "form": model._plan.form,
+        "form": model._plan.settings.form,
         "fit": fitted,
         "queries": len(yq),
         "explain": explaining,
         "mse": float(np.mean((explanation.prediction - yq) ** 2)),
         "covered": float(covered.mean()),
         "solution": model.fit_report_.solution,
-        "excess": model.posterior_.parts.excess,
+        "excess": model.posterior_.excess,
         "hyperparameters": model.hyperparameters_,
     }
 
@@ -127,7 +127,7 @@ def imdb():
     everything = np.vstack([X, Xq]), np.concatenate([y, yq]), sp.csr_array(sp.vstack([Z, Zq]))
     model = GPXRegressor(optimizer=None, random_state=0, n_jobs=THREADS, memory_limit="12GB", **found["hyperparameters"])
     model, found["all_seconds"] = timed(lambda: model.fit(*everything[:2], everything[2]))
-    found["all"], found["all_form"] = len(everything[1]), model._plan.form
+    found["all"], found["all_form"] = len(everything[1]), model._plan.settings.form
     return found
 
 
@@ -194,9 +194,9 @@ def products():
     from gpx_scale.data.inputs import TrainingRows
     from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
     from gpx_scale.model.hyperparameters import Hyperparameters
-    from gpx_scale.runtime.parallel import Executor, threads
+    from gpx_scale.runtime.session import Session
 
-    found = {}
+    found, params = {}, Hyperparameters.of(kernels.RBF(1.0, 16.0), 0.1, 0.5)
     for name, more in (("vader", {"max_df": 0.05}), ("imdb", {"max_df": 0.02, "min_df": 5})):
         data = getattr(datasets, f"load_{name}")()
         Z, _ = words(data.texts, data.texts[:1], **more)
@@ -204,16 +204,17 @@ def products():
         inputs = TrainingRows(np.random.RandomState(0).randn(n, 8), SparseFeatures.of(Z), data.y)
         V = np.random.RandomState(1).randn(n, 16)
         for jobs in (1, THREADS):
-            with threads(jobs), Executor(jobs) as executor:
-                pairs, listing = timed(lambda executor=executor, inputs=inputs: Pairs.of(inputs, executor))
-                C = PairCovariance(inputs, Hyperparameters(kernels.RBF(1.0, 16.0), 0.1, 0.5), executor, np.float32, pairs)
+            with Session.open(jobs) as session:
+                arguments = inputs, params.kernel, session
+                pairs, listing = timed(lambda arguments=arguments: Pairs.of(*arguments))
+                C = PairCovariance(inputs, params, session, np.float32, pairs)
                 _, forming = timed(C._prepare)
                 read = sum(tile.at.nbytes + tile.columns.nbytes + 4 * tile.size for tile in pairs.tiles)
                 source, target = np.ones(read // 4, np.float32), np.empty(read // 4, np.float32)
                 halves = [slice(k * source.size // jobs, (k + 1) * source.size // jobs) for k in range(jobs)]
 
-                def copy(executor=executor, source=source, target=target, halves=halves):
-                    executor.map(lambda half: np.copyto(target[half], source[half]), halves)
+                def copy(session=session, source=source, target=target, halves=halves):
+                    session.executor.map(lambda half: np.copyto(target[half], source[half]), halves)
 
                 mine, other, ratio = in_turn(lambda C=C, V=V: C.matmul(V), copy)
                 found[f"{name}_{jobs}"] = {

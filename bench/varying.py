@@ -129,36 +129,42 @@ def remainder():
     from gpx_scale.data.features import DenseFeatures
     from gpx_scale.data.inputs import TrainingRows
     from gpx_scale.data.row_source import MemoryRows
-    from gpx_scale.linalg.covariance import Covariance
+    from gpx_scale.linalg.covariance import TiledCovariance
     from gpx_scale.model.hyperparameters import Hyperparameters
-    from gpx_scale.runtime.journal import Journal
     from gpx_scale.runtime.parallel import Executor
-    from gpx_scale.solvers.basis.solver import BasisSolver
+    from gpx_scale.runtime.session import Session
+    from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
+    from gpx_scale.solvers.contract import Plan
     from gpx_scale.solvers.exact.solver import ExactSolver
     from gpx_scale.solvers.grid.interpolation import PER_LENGTH, Grid, GridCovariance, Interpolated
     from gpx_scale.solvers.low_dimensional import InputExtent
+
+    session = Session.of(Executor(1))
 
     def drawn(n, params):
         """Rows that the model itself has drawn."""
         random = np.random.RandomState(0)
         x, z = random.uniform(-1.7, 1.7, (n, 2)), np.column_stack([np.ones(n), random.standard_normal((n, 2))])
-        C = Covariance(TrainingRows(x, DenseFeatures(z), np.zeros(n)), params, Executor(1)).matmul(np.eye(n))
+        unknown = TrainingRows(x, DenseFeatures(z), np.zeros(n))
+        C = TiledCovariance(unknown, params, session).matmul(np.eye(n))
         return TrainingRows(x, DenseFeatures(z), np.linalg.cholesky(C) @ random.standard_normal(n)), C
 
-    params = Hyperparameters(kernels.Matern12(1.3, 3.0), 0.1, 0.3)
-    some, _ = drawn(300, params)
-    exact = ExactSolver(300, np.float64, Executor(1)).evaluate(some, params, gradient=False).value
-    engine, rows = BasisSolver(5_000, 32, Executor(1), Journal()), MemoryRows(some)
-    space = engine.prepare(rows, params)
+    params = Hyperparameters.of(kernels.Matern12(1.3, 3.0), 0.1, 0.3)
+    rows = MemoryRows(drawn(300, params)[0])
+    exact = ExactSolver(300, np.float64, session).evaluate(rows, params, gradient=False).value
+    plan = Plan(300, 2, 3, "basis", np.float64, 1, 0, session.memory_limit)
+    engine = BasisSolver(plan, session, BasisSettings(32), most=5_000)
+    space = engine._prepare(rows, params)
     found = {"nats": engine.evaluate(rows, params).value - exact, "functions": len(space.box)}
     known = float(space.mean_square @ params.kernel.spectral_density(space.box.omega)[0])
-    engine.space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
+    nothing_left = space.mean_square * (1.3 / known)
+    engine._space = replace(space, mean_square=nothing_left)
     found["nats_without"] = engine.evaluate(rows, params).value - exact
 
-    params = Hyperparameters(kernels.RBF(1.3, 0.5), 0.1, 0.3)
+    params = Hyperparameters.of(kernels.RBF(1.3, 0.5), 0.1, 0.3)
     some, C = drawn(800, params)
     on = Interpolated.of(Grid.around(InputExtent.of(some), params.kernel, None, PER_LENGTH), some.x)
-    G = GridCovariance(some, params, Executor(1), np.float64, on).matmul(np.eye(800))
+    G = GridCovariance(some, params, session, np.float64, on).matmul(np.eye(800))
     logs = [-0.5 * (some.y @ np.linalg.solve(A, some.y) + np.linalg.slogdet(A)[1]) for A in (0.5 * (G + G.T), C)]
     found["grid_nats"] = logs[0] - logs[1]
 

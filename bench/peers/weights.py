@@ -77,13 +77,13 @@ class OursAsked:
         self.model = model.fit(rows.X, rows.y)
 
     def answer(self, rows: RowSource) -> np.ndarray:
-        from gpx_scale.runtime.parallel import Executor, threads
+        from gpx_scale.runtime.session import Session
+        from gpx_scale.solvers.posterior import MomentRequest
 
-        x, posterior = self.model._query(rows.Xq, None)[0], self.model.posterior_
-        with threads(THREADS), Executor(THREADS) as executor:
-            if self.certified:
-                return np.sqrt(posterior.certified_moments(x, executor).var)
-            return np.sqrt(posterior.moments(x, executor, var=True).var)
+        queries, posterior = self.model._query(rows.Xq, None), self.model.posterior_
+        request = MomentRequest(variance=True, method="bound" if self.certified else "default")
+        with Session.open(THREADS) as session:
+            return np.sqrt(posterior.moments(queries, request, session).variance)
 
 
 class AuthorsAsked:

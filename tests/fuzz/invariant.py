@@ -22,7 +22,8 @@ def must_predict(model, X, Z=None, m=None):
     assert m is None or len(mean) == m
     assert np.isfinite(mean).all()
     assert np.isfinite(std).all()
-    floor = model._params.sigma_y * model._door.scaling.y_scale
+    sigma_y = model.posterior_.hyperparameters.sigma_y
+    floor = sigma_y * model._preprocessor.scaling.y_scale
     assert (std >= floor * (1 - ROUNDING)).all()
     assert np.abs(again - mean).max(initial=0.0) <= scale_of(model, mean) * 1e-7
     return mean
@@ -30,7 +31,7 @@ def must_predict(model, X, Z=None, m=None):
 
 def scale_of(model, mean):
     """Sizes that rounding is relative to: of y, and of the predictions around its shift."""
-    scaling = model._door.scaling
+    scaling = model._preprocessor.scaling
     return np.abs(mean).max(initial=0.0) + scaling.y_scale + abs(scaling.y_shift)
 
 
