@@ -10,12 +10,15 @@ from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from ..errors import NotConverged
 from .cholesky import COVARIANCE_JITTER, factor_in_place, factor_with_jitter
+from .conjugate_gradients import Progress, iterate
 from .covariance import TiledCovariance
 
 # Relative rounding of b.C^-1 b up to which the explicit inverse serves for variances.
 INVERTIBLE = 1e-10
 # Relative residual that refined solves with a float32 factor aim at, and the worst to go on with.
 REFINED, ACCEPTED = 1e-12, 1e-8
+# Iterations of a refinement at most. Each gains several digits, unless float32 has none to give.
+REFINEMENTS = 50
 
 
 @dataclass(frozen=True)
@@ -82,30 +85,31 @@ class CholeskyFactor:
         return size * self._refine(B / size)
 
     def _refine(self, B: np.ndarray) -> np.ndarray:
-        X = self._apply_inverse(B).astype(float)
+        """Return C^-1 B, refined from what the float32 factor gives;  (n, c) -> (n, c).
+
+        Columns do not leave the iteration one by one: with few iterations, that saves little.
+        """
         scale = np.linalg.norm(B, axis=0)
         scale[scale == 0] = 1.0
+
+        def worst(R: np.ndarray) -> float:
+            return (np.linalg.norm(R, axis=0) / scale).max(initial=0.0)
+
+        def goes_on(at: Progress) -> np.ndarray:
+            return np.full(at.running.size, not worst(at.residual) <= REFINED)
+
+        def precondition(R: np.ndarray) -> np.ndarray:
+            return self._apply_inverse(R).astype(float)
+
+        X = precondition(B)
         R = B - self.multiply(X)
-        P = H = self._apply_inverse(R).astype(float)
-        energy = np.einsum("ij,ij->j", R, H)
-        for _ in range(50):
-            if (np.linalg.norm(R, axis=0) / scale).max(initial=0.0) <= REFINED:
-                break
-            CP = self.multiply(P)
-            curvature = np.einsum("ij,ij->j", P, CP)
-            step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
-            X += step * P
-            R -= step * CP
-            H = self._apply_inverse(R).astype(float)
-            before, energy = energy, np.einsum("ij,ij->j", R, H)
-            P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
-        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max(
-            initial=0.0
-        )  # the true one: the recurrence may drift
-        if not worst <= ACCEPTED:  # also catches NaN
+        H = precondition(R)
+        iterate(self.multiply, precondition, X, R, H, goes_on, REFINEMENTS, order="K")
+        left = worst(B - self.multiply(X))  # The recurrence of residuals may drift.
+        if not left <= ACCEPTED:  # also catches NaN
             raise NotConverged(
-                f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "
-                'raise sigma_y, or use dtype="float64"'
+                f"refining the float32 factor's solve stopped at a residual of {left:.1e} (needed "
+                f'{ACCEPTED:.0e}): raise sigma_y, or use dtype="float64"'
             )
         return X
 
