@@ -24,6 +24,7 @@ from scipy.linalg import cho_factor, cho_solve
 from sklearn.neighbors import NearestNeighbors
 
 from ..errors import NotConverged
+from ..linalg.conjugate_gradients import Progress, iterate
 from ..runtime.arguments import positive, whole
 from .method import Method, asked, dense, training
 
@@ -112,22 +113,35 @@ class Parabola:
         return float((residual * self.precondition(residual)).sum())
 
     def solve(self, B: np.ndarray, W: np.ndarray) -> np.ndarray:
-        """From W on, until the residual is SOLVED of its first."""
-        residual = B - self.times(W)
-        better = self.precondition(residual)
-        direction, energy = better, float((residual * better).sum())
-        enough = SOLVED**2 * energy
-        for _ in range(INNER):
-            if energy <= enough:
-                break
-            product = self.times(direction)
-            step = energy / float((direction * product).sum())
-            W = W + step * direction
-            residual = residual - step * product
-            better = self.precondition(residual)
-            energy, before = float((residual * better).sum()), energy
-            direction = better + (energy / before) * direction
-        return W
+        """Return the solution from W on, until the residual is SOLVED of its first;  (n, d).
+
+        All n d numbers are one vector, a column of a system of order nd.
+        """
+
+        def times(v: np.ndarray) -> np.ndarray:
+            return self.times(v.reshape(B.shape)).reshape(-1, 1)
+
+        def precondition(v: np.ndarray) -> np.ndarray:
+            return self.precondition(v.reshape(B.shape)).reshape(-1, 1)
+
+        w = W.reshape(-1, 1).copy()
+        residual = B.reshape(-1, 1) - times(w)
+        better = precondition(residual)
+        enough = SOLVED**2 * _total(residual, better)
+
+        def goes_on(at: Progress) -> np.ndarray:
+            return at.moved & ~(at.energy <= enough)
+
+        iterate(times, precondition, w, residual, better, goes_on, INNER, _total)
+        return w.reshape(W.shape)
+
+
+def _total(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a.b of two columns;  (n d, 1), (n d, 1) -> (1,).
+
+    Pairwise summation of all products is more accurate than that of einsum, for long vectors.
+    """
+    return np.array([(a * b).sum()])
 
 
 def _shared(Z: np.ndarray, h: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

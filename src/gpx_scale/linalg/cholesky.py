@@ -1,127 +1,148 @@
-"""Cholesky factors: of C in one buffer, and of smaller matrices with jitter."""
+"""One Cholesky factorisation for all matrices, with named policies of how much jitter may help.
+
+A covariance that is positive definite may be singular to rounding. Then a small share of its
+diagonal, the jitter, is added to it, and each kind of matrix has a policy of its own: which shares
+are tried, one after the other, and which factor is good enough.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import cholesky, get_lapack_funcs
 
-from ..errors import NotConverged, NotPositiveDefinite
-from .covariance import TiledCovariance
-
-INVERTIBLE = 1e-10  # relative rounding of b.C^-1 b up to which the explicit inverse serves for variances
-REFINED, ACCEPTED = 1e-12, 1e-8  # relative residual of the float32 factor's solves: aimed at, and the worst to go on with
+from ..errors import NotPositiveDefinite
 
 
 @dataclass(frozen=True)
-class CholeskyFactor:
-    """C + jitter diag(C) = L L^T, L in the lower triangle of `buffer`, and what solves with it."""
+class JitterPolicy:
+    """The shares of the diagonal that are tried as jitter, in their order, and the least pivot.
 
-    covariance: TiledCovariance
-    buffer: np.ndarray
-    jitter: float
+    `steps` are shares of the diagonal, or multiples of the rounding error eps of the matrix's dtype
+    if they are `in_units_of_eps`; a share of `below` or more is left out. If there is a
+    `least_pivot`, every L_ii^2 has to be above `least_pivot` eps A_ii: a smaller pivot is rounding
+    that happened to be positive. It is relative to each row's own A_ii, as the jitter is, so rows
+    of very different size do not matter.
+    """
 
-    @classmethod
-    def of(cls, covariance: TiledCovariance, buffer: np.ndarray) -> CholeskyFactor:
-        """Fill and factorise in place; where C is singular to rounding, with the least jitter of a ladder that helps.
+    steps: tuple[float, ...]
+    in_units_of_eps: bool = False
+    below: float = np.inf
+    least_pivot: float | None = None
 
-        Jitter and the test of pivots are relative to each row's own C_ii, so rows of very different |z| do not matter.
-        """
-        eps = np.finfo(buffer.dtype).eps
-        diagonal = covariance.diagonal
-        (potrf,) = get_lapack_funcs(("potrf",), (buffer,))
-        for jitter in (0.0, *(step * eps for step in (1e1, 1e3, 1e5, 1e7, 1e9) if step * eps < 0.02)):
-            covariance.fill_lower(buffer, jitter)
-            _, info = potrf(buffer.T, lower=0, overwrite_a=1, clean=0)
-            # A pivot below the rounding of its diagonal entry is noise that happened to be positive.
-            if info == 0 and (np.square(buffer.diagonal(), dtype=float) > eps * diagonal).all():
-                return cls(covariance, buffer, float(jitter))
-        raise NotPositiveDefinite(
-            f"the covariance of {len(covariance)} rows has no {buffer.dtype} Cholesky factor, even with jitter of "
-            f"{jitter:.0e} of its diagonal: is the kernel positive definite? Raise sigma_y, drop duplicate rows"
-            + (', or use dtype="float64"' if buffer.dtype == np.float32 else "")
-        )
+    def jitters(self, dtype: Any) -> list[float]:
+        """Return the shares of the diagonal that are tried for matrices of this dtype."""
+        unit = float(np.finfo(dtype).eps) if self.in_units_of_eps else 1.0
+        return [step * unit for step in self.steps if step * unit < self.below]
 
-    def multiply(self, X: np.ndarray) -> np.ndarray:
-        """(C + jitter diag(C)) X in float64, by tiles;  (n, c) -> (n, c)."""
-        product = self.covariance.matmul(X)
-        if self.jitter:
-            product += self.jitter * self.covariance.diagonal[:, None] * X
-        return product
+    def accepts(self, L: np.ndarray, diagonal: np.ndarray) -> bool:
+        """Return whether the pivots of a factor are large enough;  (n, n), (n,)."""
+        if self.least_pivot is None:
+            return True
+        least = self.least_pivot * float(np.finfo(L.dtype).eps)
+        return bool((np.square(L.diagonal(), dtype=float) > least * diagonal).all())
 
-    @property
-    def refined(self) -> bool:
-        return self.buffer.dtype == np.float32
 
-    @property
-    def condition(self) -> float:
-        """(max L_ii / min L_ii)^2: a lower bound of the condition number of C."""
-        diagonal = self.buffer.diagonal().astype(float)
-        return float((diagonal.max() / diagonal.min()) ** 2)
+# The covariance C of all training rows, in float64 or float32. Steps of a factor of 100 overshoot
+# what is needed by no more than that. In float32, 1e5 eps is 1.2% of the diagonal, and more would
+# be another model.
+COVARIANCE_JITTER = JitterPolicy(
+    steps=(0.0, 1e1, 1e3, 1e5, 1e7, 1e9),
+    in_units_of_eps=True,
+    below=0.02,
+    least_pivot=1.0,
+)
 
-    def half_log_determinant(self) -> float:
-        return float(np.log(self.buffer.diagonal().astype(float)).sum())
+# S_uu of inducing points has no noise on its diagonal, and points may meet while they move. Jitter
+# is noise on the inducing variables, and leaves a lower bound: 2e-7 of the diagonal is harmless.
+INDUCING_JITTER = JitterPolicy(
+    steps=(0.0, 1e1, 1e3, 1e5, 1e7, 1e9),
+    in_units_of_eps=True,
+    least_pivot=1.0,
+)
 
-    def _apply_inverse(self, B: np.ndarray) -> np.ndarray:
-        """(L L^T)^-1 B in the factor's dtype;  (n, c) -> (n, c)."""
-        (potrs,) = get_lapack_funcs(("potrs",), (self.buffer,))
-        X, _ = potrs(self.buffer.T, np.asfortranarray(B, self.buffer.dtype), lower=0)
-        return X
+# S_II of the pivot rows of a preconditioner. The pivots were chosen to be independent, so little
+# helps; small ones are no harm, since with any jitter F F^T <= S.
+PIVOT_ROWS_JITTER = JitterPolicy((0.0, 1e1, 1e3, 1e5, 1e7), in_units_of_eps=True)
 
-    def solve(self, B: np.ndarray) -> np.ndarray:
-        """C^-1 B;  (n, c) -> (n, c). With a float32 factor: conjugate gradients in float64, preconditioned by it."""
-        if not self.refined:
-            return self._apply_inverse(B)
-        size = np.abs(B).max(axis=0, initial=0.0)
-        size[size == 0] = 1.0  # columns of size 1: float32 has neither 1e-98 nor 1e98
-        return size * self._refine(B / size)
+# k of training points and queries together, to draw from. Without noise it is singular to rounding
+# in most cases, and 1e-8 of a variance is 1e-4 of a deviation: no draw shows it.
+JOINT_PRIOR_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8))
 
-    def _refine(self, B: np.ndarray) -> np.ndarray:
-        X = self._apply_inverse(B).astype(float)
-        scale = np.linalg.norm(B, axis=0)
-        scale[scale == 0] = 1.0
-        R = B - self.multiply(X)
-        P = H = self._apply_inverse(R).astype(float)
-        energy = np.einsum("ij,ij->j", R, H)
-        for _ in range(50):
-            if (np.linalg.norm(R, axis=0) / scale).max(initial=0.0) <= REFINED:
-                break
-            CP = self.multiply(P)
-            curvature = np.einsum("ij,ij->j", P, CP)
-            step = np.divide(energy, curvature, out=np.zeros_like(energy), where=curvature > 0)
-            X += step * P
-            R -= step * CP
-            H = self._apply_inverse(R).astype(float)
-            before, energy = energy, np.einsum("ij,ij->j", R, H)
-            P = H + np.divide(energy, before, out=np.zeros_like(energy), where=before > 0) * P
-        worst = (np.linalg.norm(B - self.multiply(X), axis=0) / scale).max(
-            initial=0.0
-        )  # the true one: the recurrence may drift
-        if not worst <= ACCEPTED:  # also catches NaN
-            raise NotConverged(
-                f"refining the float32 factor's solve stopped at a residual of {worst:.1e} (needed {ACCEPTED:.0e}): "
-                'raise sigma_y, or use dtype="float64"'
-            )
-        return X
+# C of a few rows that a variance is conditioned on. Jitter is more noise than there is, so it never
+# makes a variance smaller: more of it may be added than elsewhere.
+FEW_ROWS_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8, 1e-6))
 
-    def inverse_in_place(self) -> np.ndarray:
-        """C^-1 in the lower triangle of the buffer, in the place of the factor, which is gone;  2 n^3/3 flops."""
-        (potri,) = get_lapack_funcs(("potri",), (self.buffer,))
-        potri(self.buffer.T, lower=0, overwrite_c=1)
-        return self.buffer
+# I + Psi of the collapsed bound has no eigenvalue below 1: if it has no factor, then Psi is wrong,
+# which jitter would hide.
+NO_JITTER = JitterPolicy((0.0,))
 
-    def halves(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """P, Q (c, n) with P Q^T = B C^-1 B^T for rows B (c, n), which are overwritten.
 
-        float64: both are B L^-T;  n^2 c flops. float32: the refined X = C^-1 B and 2 B - C X, whose product 2 B.X - X C X is
-        exact to the second order of what is left, and never above B C^-1 B: no variance computed with it is too small.
-        """
-        if self.refined:
-            X = self.solve(B.T)
-            Q = self.multiply(X)
-            np.subtract(2.0 * B.T, Q, out=Q)
-            return X.T, Q.T
-        (trsm,) = get_blas_funcs(("trsm",), (self.buffer,))
-        V = trsm(1.0, self.buffer.T, B.T, lower=0, trans_a=1, overwrite_b=1).T
-        return V, V
+# Three routines of LAPACK's potrf. Their factors differ in rounding and in memory order, which
+# searches and conjugate gradients amplify: each kind of matrix keeps its own.
+
+
+def factor_in_place(A: np.ndarray) -> np.ndarray:
+    """Return A with L in its lower triangle, C-ordered; what is above the diagonal is undefined.
+
+    (n, n) -> (n, n);  n^3/3 flops and no further memory. If A is not positive definite, A is lost,
+    and LinAlgError is raised. A C-ordered lower triangle is Fortran's upper triangle of A^T.
+    """
+    (potrf,) = get_lapack_funcs(("potrf",), (A,))
+    _, info = potrf(A.T, lower=0, overwrite_a=1, clean=0)
+    if info != 0:
+        raise np.linalg.LinAlgError(f"potrf: {info}")
+    return A
+
+
+def factor_fortran_ordered(A: np.ndarray) -> np.ndarray:
+    """Return L, Fortran-ordered, with zeros above its diagonal; A is kept;  (n, n) -> (n, n)."""
+    return cholesky(A, lower=True, check_finite=False)
+
+
+def factor_c_ordered(A: np.ndarray) -> np.ndarray:
+    """Return L, C-ordered, with zeros above its diagonal; A is kept;  (n, n) -> (n, n)."""
+    return np.linalg.cholesky(A)
+
+
+def factor_with_jitter(
+    A: np.ndarray,
+    diagonal: np.ndarray,
+    policy: JitterPolicy,
+    failure: str,
+    routine: Callable[[np.ndarray], np.ndarray] = factor_fortran_ordered,
+    fill: Callable[[float], None] | None = None,
+) -> tuple[np.ndarray, float]:
+    """Return the lower Cholesky factor with the least jitter of a policy that helps, and that.
+
+    A + jitter diag(A) = L L^T;  (n, n), (n,) -> (n, n);  n^3/3 flops for each jitter that is tried.
+    The diagonal of A is replaced by (1 + jitter) times the `diagonal` given here. If the `routine`
+    overwrites A, `fill(jitter)` is called in place of that, and makes all of A anew. If no jitter
+    helps, NotPositiveDefinite says `failure`.
+    """
+    for jitter in policy.jitters(A.dtype):
+        if fill is None:
+            np.fill_diagonal(A, diagonal * (1.0 + jitter))
+        else:
+            fill(jitter)
+        try:
+            L = routine(A)
+        except np.linalg.LinAlgError:
+            continue
+        if policy.accepts(L, diagonal):
+            return L, jitter
+    raise NotPositiveDefinite(failure)
+
+
+def factor_of_few_rows(C: np.ndarray, more_noise: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return the lower Cholesky factor of C + diag(more_noise) of a few rows;  (r, r) -> (r, r).
+
+    C's diagonal is overwritten. r^3/3 flops.
+    """
+    rows = f"the covariance of {len(C)} rows"
+    failure = f"{rows} has no Cholesky factor, even with jitter: raise sigma_y"
+    diagonal = C.diagonal() + more_noise
+    return factor_with_jitter(C, diagonal, FEW_ROWS_JITTER, failure, factor_c_ordered)[0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
@@ -74,7 +75,9 @@ def solve(
                 break
             C = precise  # float32 has no more to give
         goal = np.maximum(0.5 * nats, REACH * now)[todo]
-        step, steps, ratios = _iterate(C, P, R[:, todo], H[:, todo], goal, iterations, tell)
+        step, rule = np.zeros((len(B), todo.size)), UntilNatsAreReached(P, goal, iterations, tell)
+        most = ITERATIONS - iterations
+        steps, ratios = iterate(C.matmul, P.solve, step, R[:, todo], H[:, todo], rule, most)
         if turn == 0:
             lanczos = {int(j): _tridiagonal(a, b) for j, a, b in zip(todo, steps, ratios, strict=True) if cold[j] and a}
         iterations += max(map(len, steps))
@@ -96,41 +99,102 @@ def _relative(R: np.ndarray, B: np.ndarray) -> np.ndarray:
     return np.linalg.norm(R, axis=0) / np.where(scale > 0, scale, 1.0)
 
 
-def _iterate(
-    C: Covariance, P: Preconditioner, R: np.ndarray, H: np.ndarray, goal: np.ndarray, done: int, tell: Tell | None
-) -> tuple[np.ndarray, list[list[float]], list[list[float]]]:
-    """CG from 0, columns side by side; one that is at its goal, or can go no further, leaves. X, and CG's coefficients."""
-    X, D = np.zeros_like(R), H.copy()
-    rho = np.einsum("ij,ij->j", R, H)
-    running = np.arange(R.shape[1])
+@dataclass(frozen=True)
+class Progress:
+    """Where the columns that still run are, after some iterations of `iterate`.
+
+    `running` (c,) are their places among all columns. Of each, the residual r (n, c) by recurrence,
+    P^-1 r (n, c), r.P^-1 r (c,), and whether the last step could be taken: where rounding makes C
+    or P indefinite, there is no step.
+    """
+
+    iteration: int
+    running: np.ndarray
+    residual: np.ndarray
+    preconditioned: np.ndarray
+    energy: np.ndarray
+    moved: np.ndarray
+
+
+# Which of the running columns go on, (c,); it is asked before the first iteration, and after each.
+StoppingRule = Callable[[Progress], np.ndarray]
+
+
+def column_sums(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return a.b of each pair of columns;  (n, c), (n, c) -> (c,)."""
+    return np.einsum("ij,ij->j", A, B)
+
+
+def iterate(
+    multiply: Callable[[np.ndarray], np.ndarray],
+    precondition: Callable[[np.ndarray], np.ndarray],
+    X: np.ndarray,
+    R: np.ndarray,
+    H: np.ndarray,
+    goes_on: StoppingRule,
+    max_iterations: int,
+    sums: Callable[[np.ndarray, np.ndarray], np.ndarray] = column_sums,
+    order: Literal["C", "K"] = "C",
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Improve X by preconditioned conjugate gradients in place, and return CG's coefficients.
+
+    R = B - C X and H = P^-1 R at the start, (n, c) each; `multiply` is V -> C V, `precondition` is
+    V -> P^-1 V, and `sums` the inner product of columns. Columns run side by side, each on its own;
+    those that the stopping rule `goes_on` does not keep leave, so that later products are narrower.
+    The steps and ratios of each column are those of the iterations in which it moved. Directions
+    have this memory `order` (K: that of H), on which the rounding of sums depends.
+    """
+    D, rho = H.copy(order), sums(R, H)
+    running, moved = np.arange(R.shape[1]), np.ones(R.shape[1], bool)
     steps: list[list[float]] = [[] for _ in running]
     ratios: list[list[float]] = [[] for _ in running]
-    while running.size and done < ITERATIONS:
-        W = C.matmul(D)
-        curvature = np.einsum("ij,ij->j", D, W)
-        fine = (curvature > 0) & (rho > 0)  # where rounding makes C indefinite there is no step
-        step = np.divide(rho, curvature, out=np.zeros_like(rho), where=fine)
+    for iteration in range(max_iterations + 1):
+        going = goes_on(Progress(iteration, running, R, H, rho, moved))
+        if not going.all():
+            running, rho, R, D = running[going], rho[going], R[:, going], D[:, going]
+        if iteration == max_iterations or not running.size:
+            break
+        W = multiply(D)
+        curvature = sums(D, W)
+        moved = (curvature > 0) & (rho > 0)
+        step = np.divide(rho, curvature, out=np.zeros_like(rho), where=moved)
         X[:, running] += step * D
         W *= step
         R = R - W
-        H = P.solve(R)
-        before, rho = rho, np.einsum("ij,ij->j", R, H)
-        left = P.error_bound_nats(R, H)
-        ratio = np.divide(rho, before, out=np.zeros_like(rho), where=fine)
-        for j in np.flatnonzero(fine):
+        H = precondition(R)
+        before, rho = rho, sums(R, H)
+        ratio = np.divide(rho, before, out=np.zeros_like(rho), where=moved)
+        for j in np.flatnonzero(moved):
             steps[running[j]].append(float(step[j]))
             ratios[running[j]].append(float(ratio[j]))
-        done += 1
-        if tell is not None:
-            with np.errstate(over="ignore"):
-                worst = int(np.argmax(left / np.maximum(goal[running], 1e-300)))
-            tell(done, float(left[worst]), float(goal[running][worst]))
         D *= ratio
         D += H
-        going = fine & ~(left <= goal[running]) & np.isfinite(rho)
-        if not going.all():
-            running, rho, R, D = running[going], rho[going], R[:, going], D[:, going]
-    return X, steps, ratios
+    return steps, ratios
+
+
+@dataclass(frozen=True)
+class UntilNatsAreReached:
+    """The stopping rule of `solve`: a column leaves at its goal (c,), or where it gets no further.
+
+    Columns are not looked at before the first iteration, since `solve` knows that none is at its
+    goal. `done` iterations came before these, for `tell`.
+    """
+
+    P: Preconditioner
+    goal: np.ndarray
+    done: int = 0
+    tell: Tell | None = None
+
+    def __call__(self, at: Progress) -> np.ndarray:
+        if at.iteration == 0:
+            return at.moved
+        goal = self.goal[at.running]
+        left = self.P.error_bound_nats(at.residual, at.preconditioned)
+        if self.tell is not None:
+            with np.errstate(over="ignore"):
+                worst = int(np.argmax(left / np.maximum(goal, 1e-300)))
+            self.tell(self.done + at.iteration, float(left[worst]), float(goal[worst]))
+        return at.moved & ~(left <= goal) & np.isfinite(at.energy)
 
 
 def _tridiagonal(steps: list[float], ratios: list[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,10 +18,10 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
 
-from ..errors import NotPositiveDefinite
 from ..model.weight_prior import PreparedRows
 from ..runtime.parallel import safe_threads, slices
 from ..runtime.session import Session
+from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
 from .covariance import Covariance
 
 BLOCK = 128  # pivots drawn at once
@@ -119,19 +119,14 @@ class LowRankPreconditioner(Preconditioner):
     def of(cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True) -> LowRankPreconditioner:
         F = covariance.columns(pivots)
         own = F[pivots]
-        eps = np.finfo(float).eps
         if not pivots.size:
             return cls(covariance, pivots, own, F, bounds_from_below)
-        for jitter in (0.0, 1e1 * eps, 1e3 * eps, 1e5 * eps, 1e7 * eps):  # with jitter too, F F^T <= S
-            try:
-                with safe_threads(len(own)):
-                    L = cholesky(own + jitter * np.diag(own.diagonal()), lower=True, check_finite=False)
-            except np.linalg.LinAlgError:
-                continue
-            return cls(covariance, pivots, L, right_solve(L, F, covariance.session), bounds_from_below)
-        raise NotPositiveDefinite(
-            f"the covariance of {pivots.size} pivot rows has no Cholesky factor: is the kernel positive definite?"
-        )
+        rows = f"the covariance of {pivots.size} pivot rows"
+        failure = f"{rows} has no Cholesky factor: is the kernel positive definite?"
+        with safe_threads(len(own)):
+            L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
+        F = right_solve(L, F, covariance.session)
+        return cls(covariance, pivots, L, F, bounds_from_below)
 
     @property
     def _theta_size(self) -> int:

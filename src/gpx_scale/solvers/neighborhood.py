@@ -20,6 +20,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ..data.inputs import TrainingRows
+from ..linalg.cholesky import factor_of_few_rows
 from ..linalg.covariance import TiledCovariance
 from ..linalg.preconditioner import right_solve
 from ..model.hyperparameters import Hyperparameters
@@ -27,7 +28,6 @@ from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import largest
 from ..runtime.session import Session
 from .posterior import MomentRequest, Moments
-from .sparse_weights import factor
 
 SHARED, LOCAL = 3_000, 512
 # V V^T in float32 is off by 1e-7 of C's diagonal an entry, 5e-6 as a matrix of LOCAL rows: ROUNDED, added to T, makes up for
@@ -72,7 +72,7 @@ class LocalVariance:
         if "_shared_rows" not in self.__dict__:
             covariance = TiledCovariance(self.rows, self.hyperparameters, session)
             V = covariance.columns(self.shared)
-            L = factor(V[self.shared], covariance.noise[self.shared])
+            L = factor_of_few_rows(V[self.shared], covariance.noise[self.shared])
             V = right_solve(L, V, session)
             single = (covariance.noise / covariance.diagonal).min() > SINGLE
             self.__dict__["_shared_rows"] = SharedRows(covariance.diagonal, L, V.astype(np.float32) if single else V)
@@ -113,7 +113,8 @@ class LocalVariance:
             T = prior.tile(near, near)
             np.fill_diagonal(T, known.diagonal[R])
             T -= V @ V.T
-            root = factor(T, ROUNDED * known.diagonal[R] if V.dtype == np.float32 else 0.0)
+            rounding = ROUNDED * known.diagonal[R] if V.dtype == np.float32 else 0.0
+            root = factor_of_few_rows(T, rounding)
             U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
             found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from ..data.features import Features, SparseFeatures, full_pattern
 from ..data.inputs import Queries, TrainingRows
-from ..errors import NotPositiveDefinite, SolverUnavailable
-from ..kernels.kernel import Kernel
+from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import CrossCovariance, kernel_matrix
-from ..runtime.parallel import slices, worthwhile_threads
+from ..model.weight_prior import CrossCovariance
+from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .contract import Capability, capability_error
 from .sparse_weights import Entries, EntryReduction, entry_moments
@@ -354,50 +352,6 @@ class KernelPosterior(Posterior):
         self, entries: Entries, reduction: EntryReduction | None, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
         return entry_moments(self.hyperparameters.weight_prior, self.support, self.coefficients, entries, reduction, session)
-
-
-@dataclass(frozen=True)
-class JointPrior:
-    """k of training points and queries together, factorised to draw from, and k(x*, X) (q, m) of it."""
-
-    L: np.ndarray
-    K_query: np.ndarray
-
-    @classmethod
-    def of(cls, kernel: Kernel, x_train: Any, x_query: Any, nugget: float, session: Session) -> JointPrior:
-        """With `nugget` on the diagonal, and the least jitter that helps: without one, K is singular to rounding."""
-        train, query = kernel.prepare(x_train), kernel.prepare(x_query)
-        n = len(train)
-        K_query = kernel_matrix(kernel, query, train, session)
-        joint = np.empty((n + len(query), n + len(query)))
-        joint[:n, :n] = kernel_matrix(kernel, train, train, session)
-        joint[n:, :n] = K_query
-        joint[n:, n:] = kernel_matrix(kernel, query, query, session)
-        own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
-        (potrf,) = get_lapack_funcs(("potrf",), (joint,))
-        lower = np.tril(joint, -1)
-        for jitter in (0.0, 1e-12, 1e-10, 1e-8):
-            joint[...] = lower
-            joint[np.diag_indices(len(joint))] = own * (1 + jitter) + nugget
-            with worthwhile_threads(len(joint)):
-                _, info = potrf(joint.T, lower=0, overwrite_a=1, clean=0)
-            if info == 0:
-                return cls(joint, K_query)
-        raise NotPositiveDefinite("the kernel matrix of training rows and queries has no Cholesky factor to sample by")
-
-    def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:
-        """d functions at all points;  (m + q, d)."""
-        (trmm,) = get_blas_funcs(("trmm",), (self.L,))
-        return trmm(1.0, self.L.T, random.standard_normal((d, len(self.L))).T, lower=0, trans_a=1, overwrite_b=1)
-
-    def moved(self, draws: np.ndarray, corrections: np.ndarray, Z: Features, session: Session) -> np.ndarray:
-        """Return prior draws at the queries, moved by Matheron's rule.
-
-        draws_s += k(x*, X) diag(c_s) Z, in place;  (q, d, s), (m, s) -> (q, d, s).
-        """
-        for s, correction in enumerate(corrections.T):
-            draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)
-        return draws
 
 
 def symmetric_part(A: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from scipy.linalg import solve_triangular
 from ..compiled import sparse as sparse_loops
 from ..data.features import SparseFeatures
 from ..data.inputs import InputRows
-from ..errors import NotPositiveDefinite
+from ..linalg.cholesky import factor_of_few_rows
 from ..linalg.covariance import TiledCovariance
 from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.parallel import largest, slices
@@ -31,7 +31,6 @@ WORD_ROWS = 1_024  # that `LocalWords` conditions on at most
 OFTEN = 512  # rows of a more frequent word, those most correlated with each query
 COMPANY = 256  # rows that it conditions on at least: those with the word, and others that share most of their other words
 COUNTED = 64  # rows with the word by which that company is chosen
-JITTERS = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # of the diagonal: more noise than there is, so never a smaller variance
 
 Block = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
 
@@ -157,7 +156,8 @@ class LocalWords:
         rows = C.prepared[R]
         A = C.weight_prior.tile(rows, rows)
         np.fill_diagonal(A, C.diagonal[R])
-        return np.square(solve_triangular(factor(A), B.T, lower=True, check_finite=False)).sum(axis=0)
+        half = solve_triangular(factor_of_few_rows(A), B.T, lower=True, check_finite=False)
+        return np.square(half).sum(axis=0)
 
     def _company(self, R: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Rows not in R that share most with those of R that count, up to COMPANY in all: any choice is valid."""
@@ -202,15 +202,3 @@ class SolvedWords:
         for at, (R, _, B) in zip(np.cumsum(sizes) - sizes, blocks, strict=True):
             whole[at : at + len(B), R] = B
         return np.split(self.quadratic(whole), np.cumsum(sizes)[:-1])
-
-
-def factor(A: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
-    """Lower Cholesky factor of A with `more` on its diagonal, and with the least jitter that helps; A is overwritten."""
-    diagonal = A.diagonal() + more
-    for jitter in JITTERS:
-        np.fill_diagonal(A, diagonal * (1.0 + jitter))
-        try:
-            return np.linalg.cholesky(A)
-        except np.linalg.LinAlgError:
-            continue
-    raise NotPositiveDefinite(f"the covariance of {len(A)} rows has no Cholesky factor, even with jitter: raise sigma_y")

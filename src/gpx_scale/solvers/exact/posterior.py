@@ -10,13 +10,14 @@ import numpy as np
 
 from ...data.features import Features
 from ...data.inputs import TrainingRows
-from ...linalg.cholesky import INVERTIBLE, CholeskyFactor
 from ...linalg.covariance import TiledCovariance
+from ...linalg.covariance_factor import INVERTIBLE, CholeskyFactor
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session
 from ..contract import Capability
-from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
+from ..joint_prior import JointPrior
+from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
 from .variance_bound import latent_variance_bound
 

@@ -18,8 +18,8 @@ from scipy.linalg import get_blas_funcs
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import JitterWarning, SolverUnavailable
-from ...linalg.cholesky import CholeskyFactor
 from ...linalg.covariance import TiledCovariance
+from ...linalg.covariance_factor import CholeskyFactor
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from ...data.inputs import InputRows, TrainingRows
 from ...errors import NotPositiveDefinite
+from ...linalg.cholesky import INDUCING_JITTER, NO_JITTER, factor_with_jitter
 from ...linalg.preconditioner import right_solve
 from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows, WeightPrior
 from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
 
-JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
 NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
 
 
@@ -40,25 +40,18 @@ class InducingVariables:
 
     @classmethod
     def of(cls, points: InputRows, hyperparameters: Hyperparameters) -> InducingVariables:
-        """Factorise S_uu with the least jitter of a ladder that helps;  m^3/3 flops."""
+        """Return the variables u at these points, S_uu factorised;  m^3/3 flops."""
         prior = hyperparameters.weight_prior
         prepared = prior.prepare(points)
         S, diagonal = prior.tile(prepared, prepared), prior.diagonal(prepared)
         diagonal[diagonal == 0.0] = 1.0  # a point without z says nothing, whatever its variance
-        eps = np.finfo(float).eps
-        for jitter in (step * eps for step in JITTERS):
-            np.fill_diagonal(S, diagonal * (1.0 + jitter))
-            try:
-                with safe_threads(len(S)):
-                    L = cholesky(S, lower=True, check_finite=False)
-            except np.linalg.LinAlgError:
-                continue
-            if (np.square(L.diagonal()) > eps * diagonal).all():
-                return cls(points, hyperparameters, prepared, L, float(jitter))
-        raise NotPositiveDefinite(
-            f"the covariance of {len(points)} inducing points has no Cholesky factor, even with jitter: is the kernel "
-            "positive definite? Give fewer inducing points"
+        failure = (
+            f"the covariance of {len(points)} inducing points has no Cholesky factor, even with "
+            "jitter: is the kernel positive definite? Give fewer inducing points"
         )
+        with safe_threads(len(S)):
+            L, jitter = factor_with_jitter(S, diagonal, INDUCING_JITTER, failure)
+        return cls(points, hyperparameters, prepared, L, jitter)
 
     def __len__(self) -> int:
         return len(self.L)
@@ -193,11 +186,10 @@ class Bound:
                 f"the prior variance is {found.prior / found.rows:.0e} times the noise: rounding takes {lost:.0e} nats from "
                 "the bound; raise sigma_y, or use solver='exact'"
             )
-        try:
-            with safe_threads(len(frame)):
-                root = cholesky(np.eye(len(frame)) + found.psi, lower=True, check_finite=False)
-        except np.linalg.LinAlgError:
-            raise NotPositiveDefinite("the sums over rows have no Cholesky factor: rows of other sizes than at fit?") from None
+        failure = "the sums over rows have no Cholesky factor: rows of other sizes than at fit?"
+        B = np.eye(len(frame)) + found.psi
+        with safe_threads(len(frame)):
+            root, _ = factor_with_jitter(B, B.diagonal().copy(), NO_JITTER, failure)
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (
             found.rows * np.log(2.0 * np.pi)

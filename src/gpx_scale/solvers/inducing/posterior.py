@@ -18,7 +18,8 @@ from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ..contract import Capability
-from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
+from ..joint_prior import JointPrior
+from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, SolvedWords
 from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 

@@ -1,0 +1,89 @@
+"""Draws of functions at training points and queries together, and how data move them.
+
+By Matheron's rule, a draw of the prior at all points becomes one of the posterior if k(x*, X) times
+a correction is added, which comes from what the draw misses of the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import get_blas_funcs
+
+from ..data.features import Features
+from ..kernels.kernel import Kernel
+from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_in_place, factor_with_jitter
+from ..model.weight_prior import CrossCovariance, kernel_matrix
+from ..runtime.parallel import worthwhile_threads
+from ..runtime.session import Session
+
+
+@dataclass(frozen=True)
+class JointPrior:
+    """The factor L of k between training points and queries together, and k(x*, X) (q, m)."""
+
+    L: np.ndarray
+    K_query: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Kernel,
+        x_train: Any,
+        x_query: Any,
+        nugget: float,
+        session: Session,
+    ) -> JointPrior:
+        """Return the factor of k with `nugget` on its diagonal;  (m + q)^3/3 flops.
+
+        Without a nugget, k is singular to rounding in most cases, and some jitter is added.
+        """
+        train, query = kernel.prepare(x_train), kernel.prepare(x_query)
+        n = len(train)
+        K_query = kernel_matrix(kernel, query, train, session)
+        joint = np.empty((n + len(query), n + len(query)))
+        joint[:n, :n] = kernel_matrix(kernel, train, train, session)
+        joint[n:, :n] = K_query
+        joint[n:, n:] = kernel_matrix(kernel, query, query, session)
+        own = np.concatenate([kernel.diagonal(train), kernel.diagonal(query)])
+        lower, at = np.tril(joint, -1), np.diag_indices(len(joint))
+
+        def fill(jitter: float) -> None:
+            joint[...] = lower
+            joint[at] = own * (1 + jitter) + nugget
+
+        matrix = "the kernel matrix of training rows and queries"
+        failure = f"{matrix} has no Cholesky factor to sample by"
+        with worthwhile_threads(len(joint)):
+            L, _ = factor_with_jitter(
+                joint,
+                own,
+                JOINT_PRIOR_JITTER,
+                failure,
+                routine=factor_in_place,
+                fill=fill,
+            )
+        return cls(L, K_query)
+
+    def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:
+        """Return d functions at all points;  (m + q, d);  (m + q)^2 d flops."""
+        (trmm,) = get_blas_funcs(("trmm",), (self.L,))
+        e = random.standard_normal((d, len(self.L)))
+        return trmm(1.0, self.L.T, e.T, lower=0, trans_a=1, overwrite_b=1)
+
+    def moved(
+        self,
+        draws: np.ndarray,
+        corrections: np.ndarray,
+        Z: Features,
+        session: Session,
+    ) -> np.ndarray:
+        """Return prior draws at the queries, moved in place to posterior draws by Matheron's rule.
+
+        W_s + k(x*, X) diag(c_s) Z;  (q, d, s), (m, s) -> (q, d, s).
+        """
+        for s, correction in enumerate(corrections.T):
+            draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)
+        return draws
