@@ -15,11 +15,13 @@ from sklearn.utils.validation import validate_data
 
 from ..errors import GPXError, InputError
 from ..runtime.arguments import real_array
+from ..runtime.state import must, stored
 from .checks import bounded, matrix_of, must_be_moderate, symmetric, target_of
 from .features import Features
 from .scaling import Scaling
 
 
+@stored
 class XZ:
     """A pair of inputs that slices by rows as one: the safe way to carry a separate Z through cross-validation.
 
@@ -79,6 +81,23 @@ def take(A: Any, rows: Any) -> Any:
     return [A[i] for i in np.arange(len(A))[rows]]
 
 
+def _input_rows(x: Any, Z: Features) -> InputRows:
+    """Return the rows of a file."""
+    _must_be_as_long(x, Z)
+    return InputRows(x, Z)
+
+
+def _training_rows(x: Any, Z: Features, y: np.ndarray) -> TrainingRows:
+    """Return the training rows of a file."""
+    _must_be_as_long(x, Z, y)
+    return TrainingRows(x, Z, y)
+
+
+def _must_be_as_long(x: Any, *others: Any) -> None:
+    must({len(x)} == {len(other) for other in others}, "x, y and Z of different lengths")
+
+
+@stored(make=_input_rows)
 @dataclass(frozen=True)
 class InputRows:
     """Rows behind the door, in the engine's units: x for the kernel, Z (n, d)."""
@@ -93,6 +112,7 @@ class InputRows:
         return InputRows(self.x[rows], self.Z[rows])
 
 
+@stored(make=_training_rows)
 @dataclass(frozen=True)
 class TrainingRows(InputRows):
     """Training data: such rows and their y (n,)."""
@@ -114,6 +134,7 @@ class Queries(InputRows):
 # the door
 
 
+@stored
 @dataclass(frozen=True)
 class InputTransforms:
     """The transformers, fitted, and what the kernel takes: checks of everything but scale."""
@@ -148,6 +169,7 @@ class InputOptions:
     fit_intercept: bool = False
 
 
+@stored
 @dataclass(frozen=True)
 class Preprocessor:
     """What `fit` learned of the inputs, and the way for queries: `transform`."""

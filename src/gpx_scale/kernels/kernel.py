@@ -10,6 +10,7 @@ import numpy as np
 
 from ..data.checks import table_of
 from ..errors import InputError, SolverUnavailable
+from ..runtime.state import stored
 
 
 class Kernel(abc.ABC):
@@ -150,6 +151,7 @@ class Kernel(abc.ABC):
         return Product(self, other)
 
 
+@stored
 @dataclass(frozen=True)
 class PairPoints:
     first: Any
@@ -243,6 +245,7 @@ class Pair(Kernel):
         return np.minimum(low, other_low), np.maximum(high, other_high)
 
 
+@stored
 @dataclass(frozen=True)
 class Sum(Pair):
     """k1 + k2."""
@@ -288,6 +291,7 @@ class Sum(Pair):
         return np.vstack([self.first.gradient_at(squared, G), self.second.gradient_at(squared, G)])
 
 
+@stored
 @dataclass(frozen=True)
 class Product(Pair):
     """k1 k2."""

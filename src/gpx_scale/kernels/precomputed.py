@@ -14,11 +14,13 @@ from ..data.checks import bounded, symmetric
 from ..errors import InputError
 from ..runtime.arguments import moderate, real_array
 from ..runtime.parallel import slices
+from ..runtime.state import stored
 from .kernel import Kernel
 
 RECOGNITION_ROWS = 32  # Objects are told from others by 32 values of k each: 3% of one pass over 1,000 inducing points.
 
 
+@stored
 @dataclass(frozen=True)
 class GramPoints:
     """Rows of a Gram matrix, the column in which each stands itself, and its own k(x, x); empty where not known."""
@@ -83,6 +85,7 @@ class Scaled(Kernel):
         return self.theta1 * np.einsum("ij,ij->i", G, self.block(a, b))[:, None]
 
 
+@stored
 @dataclass(frozen=True)
 class Precomputed(Scaled):
     """theta1 times a Gram matrix given as X: (n, n) at fit; at predict (m, n), or with the queries' own block beside it:

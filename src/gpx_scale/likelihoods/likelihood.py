@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..runtime.state import stored
+
 
 @dataclass(frozen=True)
 class Sites:
@@ -62,6 +64,7 @@ class Likelihood(abc.ABC):
         """Return a draw of y at each f, of any shape."""
 
 
+@stored
 @dataclass(frozen=True)
 class GaussianLikelihood(Likelihood):
     """y = f + N(0, sigma_y^2)."""

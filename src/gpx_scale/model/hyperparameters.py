@@ -13,6 +13,7 @@ from ..errors import InputError
 from ..kernels.kernel import Kernel
 from ..likelihoods.likelihood import GaussianLikelihood, Likelihood
 from ..runtime.arguments import LARGEST_SQUARE, real_array
+from ..runtime.state import stored
 from .weight_prior import WeightPrior
 
 LOGARITHMS = math.log(LARGEST_SQUARE)
@@ -21,6 +22,7 @@ PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
 HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.log(1e3), "sigma": math.log(1e3)}
 
 
+@stored
 @dataclass(frozen=True)
 class Hyperparameters:
     """The prior of the weights and the likelihood. `theta` packs their logarithms: kernel, sigma_w, sigma_y."""

@@ -6,9 +6,9 @@ compiled loops go by them. Every check raises a ValueError that says what does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from types import NoneType
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +24,7 @@ from ..kernels.precomputed import GramPoints
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.arguments import moderate
 from ..runtime.journal import FitReport
+from ..runtime.state import are_finite, is_of_type, must, must_be_indices, must_be_numbers
 from ..solvers.basis.laplacian_basis import LaplacianBasis
 from ..solvers.basis.marginal_likelihood import Space
 from ..solvers.basis.posterior import BasisPosterior
@@ -51,69 +52,6 @@ POSTERIORS: dict[str, type[Posterior]] = {
 FORMS = ("stored", "recomputed", "pairs", "grid")
 WRITTEN_TO = 1e-9  # relative difference by which a number that is kept twice may differ: logarithms on another processor
 MOST_SEEDS = 2**32  # a RandomState takes smaller ones
-
-
-def must(right: Any, what: str) -> None:
-    if not right:
-        raise ValueError(what)
-
-
-# types
-
-
-def must_be_typed(made: Any) -> None:
-    """Compare every field of one of our objects with the type that its class declares."""
-    for name, hint in get_type_hints(type(made)).items():
-        if name in vars(made) if hasattr(made, "__dict__") else name in getattr(made, "_fields", ()):
-            must(
-                _fits(getattr(made, name), hint), f"{name} of a {type(made).__name__} is {type(getattr(made, name)).__name__}"
-            )
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a declared type; what is declared as a callable cannot come from a file, and is None there."""
-    origin, inside = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, UnionType):
-        return any(_fits(value, one) for one in inside)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, inside[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(k, inside[0]) and _fits(v, inside[1]) for k, v in value.items())
-    if origin is tuple:
-        if inside[-1] is Ellipsis:
-            return isinstance(value, tuple) and all(_fits(item, inside[0]) for item in value)
-        return isinstance(value, tuple) and len(value) == len(inside) and all(map(_fits, value, inside))
-    if origin is Sequence:
-        return isinstance(value, list | tuple) and all(_fits(item, inside[0]) for item in value)
-    if origin is not None:
-        return False
-    if hint in (int, float):
-        return isinstance(value, int | hint) and not isinstance(value, bool)
-    return value is None if hint is NoneType else isinstance(value, hint)
-
-
-# arrays
-
-
-def _numbers(array: Any, shape: tuple[int, ...], what: str, dtypes: tuple[Any, ...] = (np.float64,)) -> None:
-    """Finite numbers of one of these types, in an array of this shape."""
-    must(isinstance(array, np.ndarray) and array.dtype in dtypes, f"{what} is not an array of {np.dtype(dtypes[0]).name}")
-    must(array.shape == shape, f"{what} has the shape {array.shape}, and {shape} is needed")
-    must(np.isfinite(array).all(), f"{what} holds what is not a finite number")
-
-
-def _indices(array: Any, stop: int, what: str, size: int | None = None) -> None:
-    """Different whole numbers from 0 to below `stop`, in one dimension."""
-    must(isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.ndim == 1, f"{what} are not whole numbers")
-    must(size is None or array.size == size, f"{what} are {array.size}, and {size} are needed")
-    must(not array.size or (array.min() >= 0 and array.max() < stop), f"{what} point outside of {stop}")
-    must(np.unique(array).size == array.size, f"{what} name one row twice")
-
-
-def _finite(*values: float) -> bool:
-    return bool(np.isfinite(values).all())
 
 
 # the model
@@ -144,12 +82,12 @@ def _check_attributes(state: dict[str, Any], params: Hyperparameters, preprocess
     for known in (state.get("hyperparameters_"), state["fit_report_"].hyperparameters):
         same = isinstance(known, dict) and known.keys() == wanted.keys()
         must(same and all(map(_same, known.values(), map(wanted.get, known))), "hyperparameters differ within it")
-    must(_fits(state.get("log_marginal_likelihood_value_"), float), "the log marginal likelihood is not a number")
-    must(_fits(state.get("n_iter_"), int), "n_iter_ is not a whole number")
-    must(_fits(state.get("target_name_", 0), str | None), "the name of the target is not a text")
+    must(is_of_type(state.get("log_marginal_likelihood_value_"), float), "the log marginal likelihood is not a number")
+    must(is_of_type(state.get("n_iter_"), int), "n_iter_ is not a whole number")
+    must(is_of_type(state.get("target_name_", 0), str | None), "the name of the target is not a text")
     check_random_state(state.get("random_state"))
     columns, names = state.get("n_features_in_"), state.get("feature_names_in_")
-    must(_fits(columns, int | None) and (columns is None or columns >= 0), "n_features_in_ is not a whole number")
+    must(is_of_type(columns, int | None) and (columns is None or columns >= 0), "n_features_in_ is not a whole number")
     if preprocessor.gate.input_kind == "vectors" and preprocessor.gate.x_transformer is None:
         must(columns in (None, preprocessor.scaling.x_shift.size), "X has other columns than its scaling")
     if names is not None:
@@ -184,9 +122,9 @@ def _check_scaling(scaling: Scaling) -> None:
     for axis, names in (("x", ("shift", "scale")), ("z", ("shift", "scale", "baseline"))):
         size = np.size(getattr(scaling, f"{axis}_scale"))
         for name in names:
-            _numbers(getattr(scaling, f"{axis}_{name}"), (size,), f"the {name} of {axis.upper()}")
+            must_be_numbers(getattr(scaling, f"{axis}_{name}"), (size,), f"the {name} of {axis.upper()}")
     must((scaling.x_scale > 0).all() and (scaling.z_scale != 0).all(), "a column has no scale")
-    must(_finite(scaling.y_shift, scaling.y_scale) and scaling.y_scale > 0, "y has no scale")
+    must(are_finite(scaling.y_shift, scaling.y_scale) and scaling.y_scale > 0, "y has no scale")
 
 
 def _check_params(params: Hyperparameters, preprocessor: Preprocessor) -> None:
@@ -233,9 +171,9 @@ def _check_plan(plan: Plan, posterior: Posterior, preprocessor: Preprocessor) ->
 
 def _check_extent(extent: InputExtent, preprocessor: Preprocessor) -> None:
     width = preprocessor.scaling.x_shift.size
-    _numbers(extent.low, (width,), "the least x")
-    _numbers(extent.high, (width,), "the largest x")
-    must((extent.low <= extent.high).all() and _finite(extent.z_squared) and extent.z_squared >= 0, "x has no extent")
+    must_be_numbers(extent.low, (width,), "the least x")
+    must_be_numbers(extent.high, (width,), "the largest x")
+    must((extent.low <= extent.high).all() and are_finite(extent.z_squared) and extent.z_squared >= 0, "x has no extent")
 
 
 # rows
@@ -249,7 +187,7 @@ def _check_rows(rows: Any, kernel: Kernel, preprocessor: Preprocessor, n_train: 
     must(isinstance(rows.Z, SparseFeatures) == preprocessor.sparse_z, "Z is sparse in one place and dense in another")
     _check_x(rows.x, kernel, len(rows.Z), preprocessor, n_train)
     if isinstance(rows, TrainingRows):
-        _numbers(rows.y, (len(rows.Z),), "y")
+        must_be_numbers(rows.y, (len(rows.Z),), "y")
         must_be_moderate(rows.y, "y", standardize=True)
 
 
@@ -257,10 +195,10 @@ def _check_features(Z: Any, n: int, d: int, what: str) -> None:
     must(isinstance(Z, Features), f"{what} is no table")
     must(Z.shape == (n, d), f"{what} has the shape {Z.shape}, and {(n, d)} is needed")
     if isinstance(Z, DenseFeatures):
-        _numbers(Z.array, (n, d), what)
+        must_be_numbers(Z.array, (n, d), what)
         must(Z.array.flags.c_contiguous, f"{what} is not stored by rows")
     else:
-        _numbers(Z.values, Z.values.shape, what)
+        must_be_numbers(Z.values, Z.values.shape, what)
     must_be_moderate(Z, what, standardize=True)
 
 
@@ -272,9 +210,9 @@ def _check_x(x: Any, kernel: Kernel, n: int, preprocessor: Preprocessor, n_train
     if kernel.input_kind == "gram":
         must(isinstance(x, GramPoints), "its rows are not of a Gram matrix")
         columns = x.rows.shape[-1] if n_train is None else n_train
-        _numbers(x.rows, (n, columns), "the Gram matrix")
-        _indices(x.columns, columns, "the columns of the Gram matrix", n)
-        _numbers(x.own, (n,), "the diagonal of the Gram matrix")
+        must_be_numbers(x.rows, (n, columns), "the Gram matrix")
+        must_be_indices(x.columns, columns, "the columns of the Gram matrix", n)
+        must_be_numbers(x.own, (n,), "the diagonal of the Gram matrix")
         return
     must(kernel.input_kind == "vectors", "its kernel takes objects, which a file does not hold")
     must(isinstance(x, SparseFeatures) == preprocessor.sparse_x, "X is sparse in one place and dense in another")
@@ -288,8 +226,8 @@ def _check_exact(posterior: ExactPosterior, plan: Plan, preprocessor: Preprocess
     n = plan.n
     must(isinstance(posterior.support, TrainingRows), "its rows have no y")
     _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, n)
-    _numbers(posterior.coefficients, (n,), "alpha")
-    _numbers(posterior.buffer, (n, n), "the factor", (plan.dtype,))
+    must_be_numbers(posterior.coefficients, (n,), "alpha")
+    must_be_numbers(posterior.buffer, (n, n), "the factor", (plan.dtype,))
     must((posterior.buffer.diagonal() > 0).all() and 0.0 <= posterior.jitter < 1.0, "the factor is none")
 
 
@@ -297,8 +235,8 @@ def _check_cg(posterior: CGPosterior, plan: Plan, preprocessor: Preprocessor) ->
     n, near, settings = plan.n, posterior.local_variance, plan.settings
     must(isinstance(posterior.support, TrainingRows), "its rows have no y")
     _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, n)
-    _numbers(posterior.coefficients, (n,), "alpha")
-    _indices(posterior.pivots, n, "pivots")
+    must_be_numbers(posterior.coefficients, (n,), "alpha")
+    must_be_indices(posterior.pivots, n, "pivots")
     must(
         posterior.form == settings.form in FORMS and posterior.dtype in (np.float32, np.float64),
         "the covariance has no known form",
@@ -313,22 +251,22 @@ def _check_cg(posterior: CGPosterior, plan: Plan, preprocessor: Preprocessor) ->
         "variances are of another model",
     )
     _check_rows(near.rows, near.hyperparameters.kernel, preprocessor, n)
-    _indices(near.shared, n, "shared rows")
+    must_be_indices(near.shared, n, "shared rows")
     most = min(n, max(settings.shared, posterior.pivots.size))
     must(min(n, settings.shared) <= near.shared.size <= most, "variances from another number of rows")
     must(near.nearby >= 1 and posterior.pair_count >= 0 and 0 <= posterior.seed < MOST_SEEDS, "a count is out of range")
-    _indices(np.unique(posterior.checked.rows), n, "pilots")
+    must_be_indices(np.unique(posterior.checked.rows), n, "pilots")
     _check_paths(posterior.bank, n, preprocessor)
 
 
 def _check_paths(bank: PathBank, n: int, preprocessor: Preprocessor) -> None:
-    _numbers(bank.solved, (n, len(bank.paths)), "the solutions of the posterior paths")
+    must_be_numbers(bank.solved, (n, len(bank.paths)), "the solutions of the posterior paths")
     p, d = preprocessor.scaling.x_shift.size, preprocessor.n_z + preprocessor.scaling.intercept
     for path in bank.paths:
         must(path.components, "a path has no frequencies")
         for frequencies, amplitudes in path.components:
-            _numbers(frequencies, (len(frequencies), p), "the frequencies of a path")
-            _numbers(amplitudes, (2 * len(frequencies), d), "the amplitudes of a path", (np.float32,))
+            must_be_numbers(frequencies, (len(frequencies), p), "the frequencies of a path")
+            must_be_numbers(amplitudes, (2 * len(frequencies), d), "the amplitudes of a path", (np.float32,))
 
 
 def _check_grid(posterior: GridPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
@@ -336,16 +274,16 @@ def _check_grid(posterior: GridPosterior, plan: Plan, preprocessor: Preprocessor
     p, d = preprocessor.scaling.x_shift.size, posterior.d
     must(isinstance(posterior.support.Z, DenseFeatures) and not preprocessor.sparse_x, "a grid of sparse rows")
     _check_interpolation(posterior.interpolated, plan.n, p)
-    _numbers(posterior.grid_weights, (posterior.interpolated.grid.size, d), "the weights of the grid")
+    must_be_numbers(posterior.grid_weights, (posterior.interpolated.grid.size, d), "the weights of the grid")
     must(plan.settings.extent is not None, "its plan has no extent of x")
 
 
 def _check_interpolation(on: Interpolated, n: int, p: int) -> None:
     grid, W = on.grid, on.W
-    _numbers(grid.origin, (p,), "the origin of the grid")
-    _numbers(grid.step, (p,), "the step of the grid")
+    must_be_numbers(grid.origin, (p,), "the origin of the grid")
+    must_be_numbers(grid.step, (p,), "the step of the grid")
     must((grid.step > 0).all() and len(grid.shape) == p and min(grid.shape) >= 4, "the grid has too few points")
-    _indices(on.order, n, "the order of the rows", n)
+    must_be_indices(on.order, n, "the order of the rows", n)
     must(isinstance(W, sp.csr_array) and W.dtype == np.float64 and np.isfinite(W.data).all(), "interpolation of other numbers")
     must(W.shape == (n, int(np.prod(grid.shape, dtype=object))), "interpolation of other rows or points")
     must((np.diff(W.indptr) == 4**p).all() and W.data.size == n * 4**p, "interpolation between other points")
@@ -355,18 +293,18 @@ def _check_inducing(posterior: InducingPosterior, plan: Plan, preprocessor: Prep
     m = len(posterior.support)
     must(m >= 1, "it has no inducing points")
     _check_rows(posterior.support, posterior.hyperparameters.kernel, preprocessor, plan.n)
-    _numbers(posterior.coefficients, (m,), "the coefficients of the inducing points")
-    _numbers(posterior.L, (m, m), "the factor of the inducing points")
-    _numbers(posterior.E, (m, m), "what the inducing points know")
+    must_be_numbers(posterior.coefficients, (m,), "the coefficients of the inducing points")
+    must_be_numbers(posterior.L, (m, m), "the factor of the inducing points")
+    must_be_numbers(posterior.E, (m, m), "what the inducing points know")
     must((posterior.L.diagonal() > 0).all() and 0.0 <= posterior.jitter < 1.0, "the factor of the inducing points is none")
     _check_statistics(posterior.statistics, m)
 
 
 def _check_statistics(found: Statistics, m: int) -> None:
-    _numbers(found.psi, (m, m), "the sums over rows")
-    _numbers(found.c, (m,), "the sums of y over rows")
+    must_be_numbers(found.psi, (m, m), "the sums over rows")
+    must_be_numbers(found.c, (m,), "the sums of y over rows")
     sums = found.log_noise, found.y_squared, found.prior
-    must(found.rows >= 1 and _finite(*sums) and min(sums[1:]) >= 0.0, "sums over rows that are none")
+    must(found.rows >= 1 and are_finite(*sums) and min(sums[1:]) >= 0.0, "sums over rows that are none")
 
 
 def _check_basis(posterior: BasisPosterior, plan: Plan, preprocessor: Preprocessor) -> None:
@@ -379,21 +317,21 @@ def _check_basis(posterior: BasisPosterior, plan: Plan, preprocessor: Preprocess
     space = posterior.statistics
     q = _check_box(space.box, p, space.sums.cosines)
     r, nodes = space.nodes.count, space.nodes
-    _numbers(space.mean_square, (q,), "the mean squares of the functions")
-    must(_finite(nodes.low, nodes.high, nodes.largest) and nodes.low <= nodes.high and nodes.largest > 0 < r, "no nodes")
-    _numbers(space.sums.cosines, (r, d * (d + 1) // 2, space.box.frequencies), "the sums of cosines")
-    _numbers(space.sums.b, (r, d, q), "the sums of y over rows")
-    _numbers(space.sums.plain, (r, 4), "the sums over rows")
+    must_be_numbers(space.mean_square, (q,), "the mean squares of the functions")
+    must(are_finite(nodes.low, nodes.high, nodes.largest) and nodes.low <= nodes.high and nodes.largest > 0 < r, "no nodes")
+    must_be_numbers(space.sums.cosines, (r, d * (d + 1) // 2, space.box.frequencies), "the sums of cosines")
+    must_be_numbers(space.sums.b, (r, d, q), "the sums of y over rows")
+    must_be_numbers(space.sums.plain, (r, 4), "the sums over rows")
     must(space.sums.rows >= 1 and space.box.covers(posterior.hyperparameters.kernel), "a basis of other length scales")
-    _numbers(posterior.coefficients, (q * d,), "the coefficients of the basis")
-    _numbers(posterior.inverse, (q * d, q * d), "the covariance of the basis")
-    must(_finite(*posterior.remainder_shares), "the remainder of the basis is not a number")
+    must_be_numbers(posterior.coefficients, (q * d,), "the coefficients of the basis")
+    must_be_numbers(posterior.inverse, (q * d, q * d), "the covariance of the basis")
+    must(are_finite(*posterior.remainder_shares), "the remainder of the basis is not a number")
 
 
 def _check_box(box: LaplacianBasis, p: int, cosines: np.ndarray) -> int:
     """Return how many functions the box has, which are listed only once their number is known to be that of the sums."""
     for name in ("centre", "half", "shortest", "longest"):
-        _numbers(getattr(box, name), (p,), f"the {name} of the box")
+        must_be_numbers(getattr(box, name), (p,), f"the {name} of the box")
     must(isinstance(box.counts, np.ndarray) and box.counts.dtype.kind == "i" and box.counts.shape == (p,), "no functions")
     counts = [int(count) for count in box.counts]
     frequencies = int(np.prod([2 * count + 1 for count in counts], dtype=object))

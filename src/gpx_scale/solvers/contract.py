@@ -23,6 +23,7 @@ from ..optimize.objective import Optimum
 from ..runtime.memory import counted, format_bytes, within
 from ..runtime.parallel import TILE
 from ..runtime.session import Session
+from ..runtime.state import stored
 from .low_dimensional import InputResolution
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Problem:
         within(int(bytes_needed), self.memory_limit, what, instead)
 
 
+@stored
 @dataclass(frozen=True)
 class Plan:
     """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.

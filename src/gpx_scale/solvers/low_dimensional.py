@@ -11,6 +11,7 @@ from ..data.features import DenseFeatures
 from ..data.inputs import TrainingRows
 from ..errors import InputError, SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
+from ..runtime.state import stored
 
 DIMENSIONS = 3
 SHARP = 100.0  # k over the noise up to which the usual functions, or points of a grid, are enough
@@ -18,6 +19,7 @@ SUBSET_ROWS = 1_000  # of the exact search that length scales come from
 LARGEST_COUNT = 1e9  # count of anything
 
 
+@stored
 @dataclass
 class InputExtent:
     """What a pass over the rows finds: how far x reaches, and the largest |z|^2."""

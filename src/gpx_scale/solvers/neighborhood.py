@@ -26,6 +26,7 @@ from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import largest
 from ..runtime.session import Session
+from ..runtime.state import stored
 from .posterior import MomentRequest, Moments
 from .sparse_weights import factor
 
@@ -44,6 +45,7 @@ class SharedRows:
     V: np.ndarray
 
 
+@stored
 @dataclass(frozen=True)
 class LocalVariance:
     """Variances from the rows `shared` by all queries and each query's most correlated ones."""

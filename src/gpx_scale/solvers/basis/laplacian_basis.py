@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
+from ...runtime.state import stored
 from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, sharpness
 
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
@@ -33,6 +34,7 @@ BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take 
 CLOSE = 1.1  # the same where parameters are given: a margin still
 
 
+@stored
 @dataclass(frozen=True)
 class LaplacianBasis:
     """Functions for all length scales from `shortest` to `longest`;  (p,) each, counts (p,) of whole numbers."""

@@ -14,12 +14,14 @@ from scipy.linalg import get_lapack_funcs
 from ...errors import NotPositiveDefinite, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.session import Session
+from ...runtime.state import stored
 from .laplacian_basis import LaplacianBasis
 from .sufficient_statistics import BasisStatistics, Nodes
 
 NOTHING = 1e-9  # of k(0): a remainder that is rounding
 
 
+@stored
 @dataclass(frozen=True)
 class Space:
     """Functions and sums for a range of parameters, and what they were made of."""

@@ -14,6 +14,7 @@ from ...errors import InputError
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session, serial_session
+from ...runtime.state import stored
 from ..contract import Capability
 from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, symmetric_part
 from ..sparse_weights import Entries, EntryReduction
@@ -21,6 +22,7 @@ from .marginal_likelihood import BasisLikelihood, Ratio, Space, blocks
 from .sufficient_statistics import AddUp, BasisStatistics, Nodes
 
 
+@stored
 @dataclass(frozen=True)
 class BasisPosterior(Posterior):
     """The posterior from functions and sums over rows (`statistics`), coefficients v (M,), and B^-1 (M, M)."""

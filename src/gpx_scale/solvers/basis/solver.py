@@ -19,6 +19,7 @@ from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.parallel import FactorisationThreads
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
 from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low
 from ..posterior import Posterior
@@ -44,6 +45,7 @@ SEARCH_TOLERANCE_NATS_PER_ROW = 1e-6  # An evaluation is cheap and exact.
 MOVES = 24  # boxes that a search may build
 
 
+@stored
 @dataclass(frozen=True)
 class BasisSettings:
     """Functions for each column of x (None: as many as the length scales ask for), and how far x extends, once known."""

@@ -19,11 +19,13 @@ from ...data.inputs import TrainingRows
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import stored
 
 FEATURES = 512  # frequencies of one path
 CONFIDENCE = 0.99  # that the deviation of one query from samples is not below the exact one
 
 
+@stored
 @dataclass(frozen=True)
 class PriorPath:
     """One draw of g = (g_1 .. g_d): `components` are (frequencies (F, p), amplitudes (2 F, d))."""

@@ -9,6 +9,7 @@ import numpy as np
 from ...linalg.covariance import COLUMNS, GROUPS, STRIP, WIDE
 from ...linalg.sparse_covariance import PAIR_BYTES
 from ...runtime.memory import format_bytes
+from ...runtime.state import stored
 from ..contract import Plan, Problem
 from ..neighborhood import SHARED
 
@@ -20,6 +21,7 @@ DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
 TRIAL_RANK_DIVISOR = 4  # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 
 
+@stored
 @dataclass(frozen=True)
 class CGSettings:
     """What conjugate gradients plan.

@@ -17,6 +17,7 @@ from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..contract import Capability
 from ..neighborhood import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
@@ -30,13 +31,14 @@ PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
 
 
+@stored
 @dataclass
 class PathBank:
     """Prior paths g_s and their u_s = C^-1 y_s, (n, S); grows when more are asked for."""
 
     paths: list[PriorPath]
     solved: np.ndarray
-    lock: Any = field(default_factory=ForkSafeLock, repr=False)
+    lock: Any = field(default_factory=ForkSafeLock, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"paths": self.paths, "solved": self.solved}
@@ -48,6 +50,7 @@ class PathBank:
         return PathBank(self.paths, self.solved)
 
 
+@stored
 @dataclass(frozen=True)
 class CGPosterior(KernelPosterior):
     """The posterior of conjugate gradients: the mean to the solve's tolerance, variances never too small."""

@@ -15,12 +15,33 @@ from ...linalg.covariance import TiledCovariance
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session
+from ...runtime.state import fields_of, must, stored
 from ..contract import Capability
 from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
 from .variance_bound import latent_variance_bound
 
 
+def _packed(posterior: ExactPosterior) -> dict[str, Any]:
+    """Return the fields of a posterior, of the factor its triangle alone: half of n^2."""
+    n, buffer = len(posterior), posterior.buffer
+    packed = np.empty(n * (n + 1) // 2, buffer.dtype)
+    for i, row in enumerate(buffer):
+        packed[i * (i + 1) // 2 :][: i + 1] = row[: i + 1]
+    return fields_of(posterior) | {"buffer": packed}
+
+
+def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
+    """Return the posterior whose fields `_packed` has returned."""
+    n = coefficients.size
+    must(buffer.size == n * (n + 1) // 2, "a factor of another size")
+    square = np.zeros((n, n), buffer.dtype)
+    for i, row in enumerate(square):
+        row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
+    return ExactPosterior(buffer=square, coefficients=coefficients, **known)
+
+
+@stored(take=_packed, make=_unpacked)
 @dataclass(frozen=True)
 class ExactPosterior(KernelPosterior):
     """The posterior from the Cholesky factor of C, in the lower triangle of `buffer`."""

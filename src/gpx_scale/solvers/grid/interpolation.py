@@ -20,6 +20,7 @@ from ...linalg.sparse_covariance import single_will_do
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
 
 PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
@@ -36,6 +37,7 @@ TRANSFORM_NS = 10.0  # of one core: a number that is transformed there and back,
 BLOCK = 4096  # rows that a worker takes at once
 
 
+@stored
 @dataclass(frozen=True)
 class Grid:
     """A regular grid;  origin and step (p,), points a dimension."""
@@ -151,6 +153,7 @@ def left_by(fineness: float, sharp: float, smoothness: float, p: int) -> float:
     return factor * p * fineness**-order * SHARP * sharp
 
 
+@stored
 @dataclass(frozen=True)
 class Interpolated:
     """The rows on the grid, whatever the parameters: W of the rows in the `order` of their cells, so that those that meet in

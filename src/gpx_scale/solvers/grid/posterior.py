@@ -10,11 +10,13 @@ import numpy as np
 from ...linalg.covariance import Covariance
 from ...model.weight_prior import CrossCovariance
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..cg.posterior import NEVER_BELOW, CGPosterior
 from ..contract import Capability
 from .interpolation import Interpolated, grid_covariances
 
 
+@stored
 @dataclass(frozen=True)
 class GridPosterior(CGPosterior):
     """E[w*] is interpolated from `grid_weights` (g, d), which is K_U W^T diag(alpha) Z.

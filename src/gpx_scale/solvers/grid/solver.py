@@ -24,6 +24,7 @@ from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..cg.planning import SMALLEST_RANK, CGSettings
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
@@ -51,6 +52,7 @@ GRID_COARSEST = 0.6  # share of the points that a grid should have, at least
 MOVES = 24  # grids that a search may build
 
 
+@stored
 @dataclass(frozen=True)
 class GridSettings(CGSettings):
     """What a grid plans, beside conjugate gradients: points for each column of x (None: a `share` of what the length scales

@@ -23,6 +23,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows, WeightPrior
 from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
+from ...runtime.state import stored
 
 JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
 NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
@@ -75,6 +76,7 @@ class InducingVariables:
 # statistics
 
 
+@stored
 @dataclass
 class Statistics:
     """What the bound and the posterior know of the rows: Psi (m, m), c (m,), and sums over rows of log D, y^2/D, s/D."""

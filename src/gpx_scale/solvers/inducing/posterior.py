@@ -17,12 +17,14 @@ from ...linalg.preconditioner import right_solve
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..contract import Capability
 from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, SolvedWords
 from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 
 
+@stored
 @dataclass(frozen=True)
 class InducingPosterior(KernelPosterior):
     """The posterior of m inducing points; `coefficients` are v of the formulas above.

@@ -22,6 +22,7 @@ from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.parallel import worthwhile_threads
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
 from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
@@ -42,6 +43,7 @@ def sample_rows(n_inducing: int) -> int:
     return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
 
 
+@stored
 @dataclass(frozen=True)
 class InducingSettings:
     """The number of inducing points, and of the rows that they are chosen from and moved on."""
