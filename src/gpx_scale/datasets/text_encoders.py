@@ -69,7 +69,7 @@ def _read(n_components: Any, random_state: Any, **learned: Any) -> LSA:
     """Return an LSA from what `_written` has returned."""
     must(learned.keys() in (set(), set(LEARNED)), "an LSA that is half fitted")
     made = LSA(n_components, random_state)
-    vars(made).update(learned)
+    made.__dict__.update(learned)
     return made
 
 

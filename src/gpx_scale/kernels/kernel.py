@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..data.checks import table_of
+from ..data.checks import must_be_features, table_of
+from ..data.features import DenseFeatures, SparseFeatures
+from ..data.inputs import Preprocessor
 from ..errors import InputError, SolverUnavailable
-from ..runtime.state import stored
+from ..runtime.state import must, stored
 
 
 class Kernel(abc.ABC):
@@ -80,6 +82,23 @@ class Kernel(abc.ABC):
     def input_arrays(self, x: Any) -> list[np.ndarray]:
         """Return numbers by which x, as `sliceable` or `training_input` made it, is told from other inputs."""
         return [x] if isinstance(x, np.ndarray) else x.arrays
+
+    def must_fit_input(
+        self,
+        x: Any,
+        n: int,
+        preprocessor: Preprocessor,
+        n_train: int | None = None,
+    ) -> None:
+        """Raise a ValueError unless x, read from a file, has n rows that this kernel takes.
+
+        `n_train` is the number of columns that the rows of a Gram matrix must have, if it is known.
+        """
+        takes_vectors = self.input_kind == "vectors"
+        must(takes_vectors, "its kernel takes objects, which a file does not hold")
+        is_sparse = isinstance(x, SparseFeatures)
+        must(is_sparse == preprocessor.sparse_x, "X is sparse in one place and dense in another")
+        must_be_features(x if is_sparse else DenseFeatures(x), (n, preprocessor.n_x), "X")
 
     def float32_is_safe(self, x: Any) -> bool:
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
@@ -227,6 +246,17 @@ class Pair(Kernel):
         if not isinstance(x, PairPoints):
             return super().input_arrays(x)
         return self.first.input_arrays(x.first) + self.second.input_arrays(x.second)
+
+    def must_fit_input(
+        self,
+        x: Any,
+        n: int,
+        preprocessor: Preprocessor,
+        n_train: int | None = None,
+    ) -> None:
+        x = x if isinstance(x, PairPoints) else PairPoints(x, x)
+        self.first.must_fit_input(x.first, n, preprocessor, n_train)
+        self.second.must_fit_input(x.second, n, preprocessor, n_train)
 
     def float32_is_safe(self, x: Any) -> bool:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)

@@ -16,7 +16,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 import numpy as np
 
 # Tags of values that are not of our classes. No class that is stored may have one of these names.
-VALUE_TAGS = frozenset({"dict", "Bunch", "tuple", "set", "slice", "float", "dtype", "array", "objects", "csr", "RandomState"})
+VALUE_TAGS = (
+    *("dict", "Bunch", "tuple", "set", "slice", "float", "dtype"),
+    *("array", "objects", "csr", "RandomState"),
+)
 
 Stored = TypeVar("Stored", bound=type)
 
@@ -26,7 +29,7 @@ Stored = TypeVar("Stored", bound=type)
 
 @dataclass(frozen=True)
 class StoredClass:
-    """A class that a model file may hold: `take` gives the fields of an object, `make` an object."""
+    """A class that a model file may hold, with what takes an object apart and makes it again."""
 
     kind: type
     take: Callable[[Any], dict[str, Any]]
@@ -40,7 +43,7 @@ def fields_of(made: Any) -> dict[str, Any]:
     """Return what the constructor of an object's class takes: its fields, or all its attributes."""
     if is_dataclass(made):
         return {field.name: getattr(made, field.name) for field in fields(made) if field.init}
-    return made._asdict() if isinstance(made, tuple) else dict(vars(made))  # type: ignore[attr-defined]
+    return made._asdict() if hasattr(made, "_asdict") else dict(vars(made))
 
 
 @overload
@@ -81,8 +84,9 @@ def stored(
     def declare(kind: Stored) -> Stored:
         name, before = kind.__name__, _BY_NAME.get(kind.__name__)
         if name in VALUE_TAGS or (before is not None and not _is_same(kind, before.kind)):
-            what = "a value of that name" if before is None else f"{before.kind.__module__}.{name}"
-            raise TypeError(f"a model file holds {what} already: give {kind.__module__}.{name} another name")
+            holds = "values of that name" if before is None else f"{before.kind.__module__}.{name}"
+            this = f"{kind.__module__}.{name}"
+            raise TypeError(f"a model file holds {holds} already: give {this} another name")
         _BY_NAME[name] = StoredClass(kind, take, kind if make is None else make)
         return kind
 
@@ -101,7 +105,7 @@ def stored_by_type(kind: type) -> StoredClass | None:
 
 
 def stored_by_name(name: str) -> StoredClass | None:
-    """Return how objects of the class of that name are stored, None where there is no such class."""
+    """Return how objects of the class of that name are stored, None where there is none."""
     return _BY_NAME.get(name)
 
 
@@ -125,7 +129,12 @@ def must(right: Any, what: str) -> None:
         raise ValueError(what)
 
 
-def must_be_numbers(array: Any, shape: tuple[int, ...], what: str, dtypes: tuple[Any, ...] = (np.float64,)) -> None:
+def must_be_numbers(
+    array: Any,
+    shape: tuple[int, ...],
+    what: str,
+    dtypes: tuple[Any, ...] = (np.float64,),
+) -> None:
     """Raise a ValueError unless these are finite numbers of one of these types, in this shape."""
     typed = isinstance(array, np.ndarray) and array.dtype in dtypes
     must(typed, f"{what} is not an array of {np.dtype(dtypes[0]).name}")
@@ -149,9 +158,10 @@ def are_finite(*values: float) -> bool:
 
 
 def must_be_typed(made: Any) -> None:
-    """Raise a ValueError unless every attribute of an object has the type that its class declares."""
+    """Raise a ValueError unless the attributes of an object have the types that it declares."""
+    known = vars(made) if hasattr(made, "__dict__") else fields_of(made)
     for name, hint in get_type_hints(type(made)).items():
-        if name in vars(made) if hasattr(made, "__dict__") else name in getattr(made, "_fields", ()):
+        if name in known:
             value = getattr(made, name)
             what = f"{name} of a {type(made).__name__} is {type(value).__name__}"
             must(is_of_type(value, hint), what)
@@ -170,15 +180,19 @@ def is_of_type(value: Any, hint: Any) -> bool:
     if origin is list:
         return isinstance(value, list) and all(is_of_type(item, inside[0]) for item in value)
     if origin is dict:
-        return isinstance(value, dict) and all(
-            is_of_type(key, inside[0]) and is_of_type(item, inside[1]) for key, item in value.items()
-        )
+        if not isinstance(value, dict):
+            return False
+        keys, items = list(value), list(value.values())
+        parts = ((keys, inside[0]), (items, inside[1]))
+        return all(is_of_type(one, hint) for ones, hint in parts for one in ones)
     if origin is tuple:
         if inside[-1] is Ellipsis:
             return isinstance(value, tuple) and all(is_of_type(item, inside[0]) for item in value)
-        return isinstance(value, tuple) and len(value) == len(inside) and all(map(is_of_type, value, inside))
+        fits = isinstance(value, tuple) and len(value) == len(inside)
+        return fits and all(map(is_of_type, value, inside))
     if origin is Sequence:
-        return isinstance(value, list | tuple) and all(is_of_type(item, inside[0]) for item in value)
+        several = isinstance(value, list | tuple)
+        return several and all(is_of_type(item, inside[0]) for item in value)
     if origin is not None:
         return False
     if hint in (int, float):

@@ -18,7 +18,7 @@ from numpy.polynomial import chebyshev
 from ...data.features import DenseFeatures
 from ...data.inputs import TrainingRows
 from ...runtime.parallel import slices
-from ...runtime.state import stored
+from ...runtime.state import are_finite, must, stored
 from .laplacian_basis import LaplacianBasis
 
 ROWS = 256  # of a block at once: its cosines stay in the cache
@@ -59,6 +59,11 @@ class Nodes:
         other = Nodes.around(rho, self.largest, rows)
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Nodes(low, high, self.largest, self._needed(low, high, rows))
+
+    def must_be_nodes(self) -> None:
+        """Raise a ValueError unless there are nodes in a range of finite numbers."""
+        finite = are_finite(self.low, self.high, self.largest)
+        must(finite and self.low <= self.high and self.largest > 0 < self.count, "no nodes")
 
     def covers(self, rho: float) -> bool:
         xi = np.log1p(rho * self.largest)

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import TrainingRows
+from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.cholesky import INVERTIBLE, CholeskyFactor
 from ...linalg.covariance import TiledCovariance
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session
-from ...runtime.state import fields_of, must, stored
-from ..contract import Capability
+from ...runtime.state import fields_of, must, must_be_numbers, stored
+from ..contract import Capability, Plan
 from ..posterior import Diagnostics, JointPrior, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
 from .variance_bound import latent_variance_bound
@@ -151,6 +151,15 @@ class ExactPosterior(KernelPosterior):
             missed[:, s] = rows.y - rows.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
         return prior.moved(draws, self.factor(session).solve(missed), rows.Z, session)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        n = plan.n
+        must(isinstance(self.support, TrainingRows), "its rows have no y")
+        self.support.must_fit(self.hyperparameters.kernel, preprocessor, n)
+        must_be_numbers(self.coefficients, (n,), "alpha")
+        must_be_numbers(self.buffer, (n, n), "the factor", (plan.dtype,))
+        positive = (self.buffer.diagonal() > 0).all()
+        must(positive and 0.0 <= self.jitter < 1.0, "the factor is none")
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m

@@ -23,7 +23,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows, WeightPrior
 from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
-from ...runtime.state import stored
+from ...runtime.state import are_finite, must, must_be_numbers, stored
 
 JITTERS = (0.0, 1e1, 1e3, 1e5, 1e7, 1e9)  # of eps and the diagonal
 NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
@@ -96,6 +96,14 @@ class Statistics:
         self.y_squared += other.y_squared
         self.prior += other.prior
         return self
+
+    def must_fit(self, m: int) -> None:
+        """Raise a ValueError unless these are sums over rows for m inducing points."""
+        must_be_numbers(self.psi, (m, m), "the sums over rows")
+        must_be_numbers(self.c, (m,), "the sums of y over rows")
+        sums = self.log_noise, self.y_squared, self.prior
+        right = self.rows >= 1 and are_finite(*sums) and min(sums[1:]) >= 0.0
+        must(right, "sums over rows that are none")
 
     def copy(self) -> Statistics:
         return Statistics(self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior)
