@@ -22,7 +22,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
 from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
-from gpx_scale.persistence.model_file import KINDS, OURS, TREE, read_state, write_state
+from gpx_scale.persistence.model_file import TREE, read_state, write_state
+from gpx_scale.runtime.state import stored, stored_by_name, stored_classes
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.normal(size=(120, 2))
@@ -224,7 +225,7 @@ def with_state(**nodes):
         (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
         (with_state(theta_={"is": "array", "of": 10_000}), "damaged"),
         (with_state(theta_={"is": "array", "of": "__class__"}), "damaged"),
-        (with_state(_door=None), "_door is not a Preprocessor"),
+        (with_state(_preprocessor=None), "_preprocessor is not a Preprocessor"),
         (with_state(posterior_=[]), "posterior_ is not a Posterior"),
         (with_state(feature_names_in_=5), "names of columns"),
         (with_state(predict="shadowed"), "it holds predict"),
@@ -344,8 +345,13 @@ def test_a_flipped_byte_is_found_or_harmless(where, flip, whole, tmp_path_factor
     np.testing.assert_array_equal(loaded.predict(X, WORDS), mean)
 
 
-def test_every_kind_has_a_name_of_its_own():
-    assert len(KINDS) == len(OURS)
+def test_every_stored_class_has_a_name_of_its_own():
+    names = [kind.__name__ for kind in stored_classes()]
+    assert len(set(names)) == len(names) >= 40
+    for taken in ("RBF", "tuple"):
+        with pytest.raises(TypeError, match="already: give .* another name"):
+            stored(type(taken, (), {}))
+    assert stored_by_name("RBF").kind is kernels.RBF
 
 
 def test_plain_values_of_every_kind_come_back(tmp_path):
@@ -375,9 +381,10 @@ def test_plain_values_of_every_kind_come_back(tmp_path):
 def test_a_scale_of_another_length_is_refused(case, field, tmp_path):
     model, A, y, Z = CASES[case]
     model.set_params(optimizer=None).fit(A, y, Z)
-    door = model._door
-    longer = np.append(getattr(door.scaling, field), 1.0)
-    model._door = replace(door, scaling=replace(door.scaling, **{field: longer}))
+    preprocessor = model._preprocessor
+    longer = np.append(getattr(preprocessor.scaling, field), 1.0)
+    scaling = replace(preprocessor.scaling, **{field: longer})
+    model._preprocessor = replace(preprocessor, scaling=scaling)
     model.save(tmp_path / "model.gpx")
     with pytest.raises(InputError, match=r"model\.gpx' is damaged"):
         gpx_scale.load(tmp_path / "model.gpx")

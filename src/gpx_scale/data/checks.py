@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_array, column_or_1d
 
 from ..errors import InputError
 from ..runtime.parallel import slices
-from .features import DenseFeatures, SparseFeatures
+from ..runtime.state import must, must_be_numbers
+from .features import DenseFeatures, Features, SparseFeatures
 
 LARGEST_NUMBER = 1e150  # beyond it, squares overflow
 LARGEST_UNSCALED = 1e70  # what is not scaled is squared once more, in norms of C
@@ -192,6 +193,18 @@ def target_of(y: Any) -> np.ndarray:
         y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
     _must_fit(y, "y")
     return y
+
+
+def must_be_features(Z: Any, shape: tuple[int, int], what: str) -> None:
+    """Raise a ValueError unless Z has this shape, and numbers that compiled loops can use."""
+    must(isinstance(Z, Features), f"{what} is no table")
+    must(Z.shape == shape, f"{what} has the shape {Z.shape}, and {shape} is needed")
+    if isinstance(Z, DenseFeatures):
+        must_be_numbers(Z.array, shape, what)
+        must(Z.array.flags.c_contiguous, f"{what} is not stored by rows")
+    else:
+        must_be_numbers(Z.values, Z.values.shape, what)
+    must_be_moderate(Z, what, standardize=True)
 
 
 def must_be_moderate(A: Any, name: str, standardize: bool) -> None:

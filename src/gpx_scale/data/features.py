@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from ..compiled import sparse as sparse_loops
 from ..runtime.parallel import evenly_spaced, slices
 from ..runtime.session import Session
+from ..runtime.state import must, stored
 
 SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
 
@@ -103,6 +104,7 @@ class Features(abc.ABC):
         return self.shape[1]
 
 
+@stored
 @dataclass(frozen=True)
 class DenseFeatures(Features):
     """An array;  `inner` 2 n m d flops."""
@@ -159,6 +161,29 @@ class DenseFeatures(Features):
         return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
 
 
+def _sparse_features(
+    pointers: np.ndarray,
+    indices: np.ndarray,
+    values: np.ndarray,
+    d: int,
+) -> SparseFeatures:
+    """Return the sparse rows of a file; compiled loops go by these numbers, so none is outside."""
+    must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
+    kinds = [np.dtype(kind) for kind in (np.int64, np.int32, np.float64)]
+    must([A.dtype for A in (pointers, indices, values)] == kinds, "sparse rows of another type")
+    must(isinstance(d, int) and d >= 1, "sparse rows without columns")
+    whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
+    inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
+    fits = whole and inside and pointers[-1] <= indices.size == values.size
+    must(fits, "sparse rows that point outside of themselves")
+    ascending = np.diff(indices[pointers[0] : pointers[-1]]) > 0
+    starts = pointers[1:-1][(pointers[1:-1] > pointers[0]) & (pointers[1:-1] < pointers[-1])]
+    ascending[starts - pointers[0] - 1] = True  # From one row to the next, columns may descend.
+    must(ascending.all(), "sparse rows whose columns are not in order")
+    return SparseFeatures(pointers, indices, values, d)
+
+
+@stored(make=_sparse_features)
 @dataclass(frozen=True)
 class SparseFeatures(Features):
     """Row i has entries pointers[i] .. pointers[i + 1]; a slice of rows shares `indices` and `values` with the whole."""

@@ -15,11 +15,13 @@ from sklearn.utils.validation import validate_data
 
 from ..errors import GPXError, InputError
 from ..runtime.arguments import real_array
-from .checks import bounded, matrix_of, must_be_moderate, symmetric, target_of
+from ..runtime.state import must, must_be_numbers, stored
+from .checks import bounded, matrix_of, must_be_features, must_be_moderate, symmetric, target_of
 from .features import Features
 from .scaling import Scaling
 
 
+@stored
 class XZ:
     """A pair of inputs that slices by rows as one: the safe way to carry a separate Z through cross-validation.
 
@@ -79,6 +81,23 @@ def take(A: Any, rows: Any) -> Any:
     return [A[i] for i in np.arange(len(A))[rows]]
 
 
+def _input_rows(x: Any, Z: Features) -> InputRows:
+    """Return the rows of a file."""
+    _must_be_as_long(x, Z)
+    return InputRows(x, Z)
+
+
+def _training_rows(x: Any, Z: Features, y: np.ndarray) -> TrainingRows:
+    """Return the training rows of a file."""
+    _must_be_as_long(x, Z, y)
+    return TrainingRows(x, Z, y)
+
+
+def _must_be_as_long(x: Any, *others: Any) -> None:
+    must({len(x)} == {len(other) for other in others}, "x, y and Z of different lengths")
+
+
+@stored(make=_input_rows)
 @dataclass(frozen=True)
 class InputRows:
     """Rows behind the door, in the engine's units: x for the kernel, Z (n, d)."""
@@ -92,7 +111,18 @@ class InputRows:
     def __getitem__(self, rows: Any) -> Any:
         return InputRows(self.x[rows], self.Z[rows])
 
+    def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
+        """Raise a ValueError unless a model with this kernel takes such rows.
 
+        `n_train` is the number of columns that the rows of a Gram matrix must have, if it is known.
+        """
+        must_be_features(self.Z, (len(self.Z), preprocessor.n_weights), "Z")
+        alike = self.Z.is_sparse == preprocessor.sparse_z
+        must(alike, "Z is sparse in one place and dense in another")
+        kernel.must_fit_input(self.x, len(self.Z), preprocessor, n_train)
+
+
+@stored(make=_training_rows)
 @dataclass(frozen=True)
 class TrainingRows(InputRows):
     """Training data: such rows and their y (n,)."""
@@ -101,6 +131,11 @@ class TrainingRows(InputRows):
 
     def __getitem__(self, rows: Any) -> TrainingRows:
         return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])
+
+    def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
+        super().must_fit(kernel, preprocessor, n_train)
+        must_be_numbers(self.y, (len(self.Z),), "y")
+        must_be_moderate(self.y, "y", standardize=True)
 
 
 @dataclass(frozen=True)
@@ -117,6 +152,7 @@ class Queries(InputRows):
 # the door
 
 
+@stored
 @dataclass(frozen=True)
 class InputTransforms:
     """The transformers, fitted, and what the kernel takes: checks of everything but scale."""
@@ -151,6 +187,7 @@ class InputOptions:
     fit_intercept: bool = False
 
 
+@stored
 @dataclass(frozen=True)
 class Preprocessor:
     """What `fit` learned of the inputs, and the way for queries: `transform`."""
@@ -163,6 +200,16 @@ class Preprocessor:
     scaling: Scaling
     sparse_x: bool
     sparse_z: bool
+
+    @property
+    def n_x(self) -> int:
+        """Return the number of columns of X; 0 where the kernel does not take vectors."""
+        return self.scaling.x_shift.size
+
+    @property
+    def n_weights(self) -> int:
+        """Return the number of weights: the columns of Z, and the intercept if there is one."""
+        return self.n_z + self.scaling.intercept
 
     def transform(self, X: Any, Z: Any) -> Queries:
         """Return checked queries in standardised units, and Z as the user knows it."""

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
+from ..runtime.state import stored
 from .features import DenseFeatures, Features, SparseFeatures
 
 DIGITS = 40  # binary ones, of shifts and scales
@@ -73,6 +74,7 @@ class Columns:
         return np.where(self.constant, 1.0, np.ldexp(np.round(np.ldexp(fraction, DIGITS)), exponent - DIGITS))
 
 
+@stored
 @dataclass(frozen=True)
 class Scaling:
     """Between the user's units and the engine's: x~ = (x - shift)/scale, z~ likewise (then a 1 for the intercept), y~.

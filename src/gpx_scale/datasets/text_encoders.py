@@ -18,9 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import GPXWarning, InputError
 from ..runtime.arguments import whole
+from ..runtime.state import must, stored
 
 # The paper has vectors of 512 dimensions from sentence-transformers, and does not name the model: this one is multilingual.
 ENCODER = "distiluse-base-multilingual-cased-v2"
+# Attributes of an LSA that a model file holds: always, and once it is fitted.
+ARGUMENTS, LEARNED = ("n_components", "random_state"), ("tfidf_", "components_")
 
 
 def bag_of_words(min_count: int = 2) -> CountVectorizer:
@@ -57,11 +60,27 @@ def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_stat
     return SentenceEncoder(ENCODER)
 
 
+def _written(lsa: LSA) -> dict[str, Any]:
+    """Return the arguments of an LSA and, once it is fitted, what it has learned."""
+    return {name: value for name, value in vars(lsa).items() if name in (*ARGUMENTS, *LEARNED)}
+
+
+def _read(n_components: Any, random_state: Any, **learned: Any) -> LSA:
+    """Return an LSA from what `_written` has returned."""
+    must(learned.keys() in (set(), set(LEARNED)), "an LSA that is half fitted")
+    made = LSA(n_components, random_state)
+    made.__dict__.update(learned)
+    return made
+
+
+@stored(take=_written, make=_read)
 class LSA(TransformerMixin, BaseEstimator):
     """``x = V^T t / |V^T t|``, t a text's tf-idf with 1 + log tf, V the leading right singular vectors of those of the
     training texts;  n texts -> (n, k), k the least of n_components, the training texts and their words."""
 
     encoder = "lsa"
+    tfidf_: TfidfVectorizer
+    components_: np.ndarray
 
     def __init__(self, n_components: int = 100, random_state: Any = 0) -> None:
         self.n_components = n_components

@@ -14,6 +14,7 @@ from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.objective import Optimum
 from ..optimize.search import Search
 from ..runtime.session import Session
+from ..runtime.state import stored
 from ..solvers.exact.solver import exact_subset_optimum
 from .checkpoint import Checkpoint, State
 from .options import SearchLimits
@@ -22,6 +23,7 @@ SHORTER_START = 100.0  # A second search starts at theta2 divided by this.
 PATCH = 20  # rows, for each one of a subset, that its close ones are found in
 
 
+@stored
 @dataclass(frozen=True)
 class KnownOptimum:
     """Hyperparameters of an earlier fit, and its inducing points, if it has any."""

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..data.checks import table_of
+from ..data.checks import must_be_features, table_of
+from ..data.features import DenseFeatures, SparseFeatures
+from ..data.inputs import Preprocessor
 from ..errors import InputError, SolverUnavailable
+from ..runtime.state import must, stored
 
 
 class Kernel(abc.ABC):
@@ -81,6 +84,23 @@ class Kernel(abc.ABC):
     def input_arrays(self, x: Any) -> list[np.ndarray]:
         """Return numbers by which x, as `sliceable` or `training_input` made it, is told from other inputs."""
         return [x] if isinstance(x, np.ndarray) else x.arrays
+
+    def must_fit_input(
+        self,
+        x: Any,
+        n: int,
+        preprocessor: Preprocessor,
+        n_train: int | None = None,
+    ) -> None:
+        """Raise a ValueError unless x, read from a file, has n rows that this kernel takes.
+
+        `n_train` is the number of columns that the rows of a Gram matrix must have, if it is known.
+        """
+        takes_vectors = self.input_kind == "vectors"
+        must(takes_vectors, "its kernel takes objects, which a file does not hold")
+        is_sparse = isinstance(x, SparseFeatures)
+        must(is_sparse == preprocessor.sparse_x, "X is sparse in one place and dense in another")
+        must_be_features(x if is_sparse else DenseFeatures(x), (n, preprocessor.n_x), "X")
 
     def float32_is_safe(self, x: Any) -> bool:
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
@@ -157,6 +177,7 @@ class Kernel(abc.ABC):
         return Product(self, other)
 
 
+@stored
 @dataclass(frozen=True)
 class PairPoints:
     first: Any
@@ -233,6 +254,17 @@ class Pair(Kernel):
             return super().input_arrays(x)
         return self.first.input_arrays(x.first) + self.second.input_arrays(x.second)
 
+    def must_fit_input(
+        self,
+        x: Any,
+        n: int,
+        preprocessor: Preprocessor,
+        n_train: int | None = None,
+    ) -> None:
+        x = x if isinstance(x, PairPoints) else PairPoints(x, x)
+        self.first.must_fit_input(x.first, n, preprocessor, n_train)
+        self.second.must_fit_input(x.second, n, preprocessor, n_train)
+
     def float32_is_safe(self, x: Any) -> bool:
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
         return self.first.float32_is_safe(x.first) and self.second.float32_is_safe(x.second)
@@ -250,6 +282,7 @@ class Pair(Kernel):
         return np.minimum(low, other_low), np.maximum(high, other_high)
 
 
+@stored
 @dataclass(frozen=True)
 class Sum(Pair):
     """k1 + k2."""
@@ -295,6 +328,7 @@ class Sum(Pair):
         return np.vstack([self.first.gradient_at(squared, G), self.second.gradient_at(squared, G)])
 
 
+@stored
 @dataclass(frozen=True)
 class Product(Pair):
     """k1 k2."""

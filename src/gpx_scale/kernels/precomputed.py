@@ -11,14 +11,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.checks import bounded, symmetric
+from ..data.inputs import Preprocessor
 from ..errors import InputError
 from ..runtime.arguments import moderate, real_array
 from ..runtime.parallel import slices
+from ..runtime.state import must, must_be_indices, must_be_numbers, stored
 from .kernel import Kernel
 
 RECOGNITION_ROWS = 32  # Objects are told from others by 32 values of k each: 3% of one pass over 1,000 inducing points.
 
 
+@stored
 @dataclass(frozen=True)
 class GramPoints:
     """Rows of a Gram matrix, the column in which each stands itself, and its own k(x, x); empty where not known."""
@@ -83,6 +86,7 @@ class Scaled(Kernel):
         return self.theta1 * np.einsum("ij,ij->i", G, self.block(a, b))[:, None]
 
 
+@stored
 @dataclass(frozen=True)
 class Precomputed(Scaled):
     """theta1 times a Gram matrix given as X: (n, n) at fit; at predict (m, n), or with the queries' own block beside it:
@@ -109,6 +113,19 @@ class Precomputed(Scaled):
 
     def input_arrays(self, x: GramPoints) -> list[np.ndarray]:
         return [x.rows]
+
+    def must_fit_input(
+        self,
+        x: Any,
+        n: int,
+        preprocessor: Preprocessor,
+        n_train: int | None = None,
+    ) -> None:
+        must(isinstance(x, GramPoints), "its rows are not of a Gram matrix")
+        columns = x.rows.shape[-1] if n_train is None else n_train
+        must_be_numbers(x.rows, (n, columns), "the Gram matrix")
+        must_be_indices(x.columns, columns, "the columns of the Gram matrix", n)
+        must_be_numbers(x.own, (n,), "the diagonal of the Gram matrix")
 
     def prepare(self, x: Any, dtype: Any = np.float64) -> GramPoints:
         return x if isinstance(x, GramPoints) else self.sliceable(np.asarray(x, dtype=float))

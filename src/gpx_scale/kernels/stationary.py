@@ -17,6 +17,7 @@ from ..data.features import SparseFeatures
 from ..errors import InputError
 from ..runtime.arguments import LARGEST_SQUARE, moderate
 from ..runtime.parallel import evenly_spaced
+from ..runtime.state import stored
 from .kernel import Kernel
 from .spectral import density
 
@@ -271,6 +272,7 @@ class Stationary(Kernel):
         return np.vstack([values, weighed, weighed - values * real(self._shape) * np.log1p(E / real(self._shape))])
 
 
+@stored
 @dataclass(frozen=True)
 class RBF(Stationary):
     """``theta1 exp(-|x - x'|^2 / theta2)``, as in the paper."""
@@ -278,6 +280,7 @@ class RBF(Stationary):
     family: ClassVar[int] = dense_loops.RBF
 
 
+@stored
 @dataclass(frozen=True)
 class Matern12(Stationary):
     """theta1 exp(-r / l), l^2 = theta2 / 2."""
@@ -286,6 +289,7 @@ class Matern12(Stationary):
     smoothness: ClassVar[float] = 0.5
 
 
+@stored
 @dataclass(frozen=True)
 class Matern32(Stationary):
     """theta1 (1 + b) exp(-b), b = sqrt(3) r / l, l^2 = theta2 / 2."""
@@ -294,6 +298,7 @@ class Matern32(Stationary):
     smoothness: ClassVar[float] = 1.5
 
 
+@stored
 @dataclass(frozen=True)
 class Matern52(Stationary):
     """theta1 (1 + b + b^2/3) exp(-b), b = sqrt(5) r / l, l^2 = theta2 / 2."""
@@ -302,6 +307,7 @@ class Matern52(Stationary):
     smoothness: ClassVar[float] = 2.5
 
 
+@stored
 @dataclass(frozen=True)
 class RationalQuadratic(Stationary):
     """theta1 (1 + s / shape)^-shape: a mixture of RBFs of many length scales."""

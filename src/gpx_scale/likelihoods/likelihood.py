@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ..runtime.arguments import moderate
+from ..runtime.state import stored
+
 
 @dataclass(frozen=True)
 class Sites:
@@ -61,7 +64,13 @@ class Likelihood(abc.ABC):
     def draw(self, f: np.ndarray, random: np.random.RandomState) -> np.ndarray:
         """Return a draw of y at each f, of any shape."""
 
+    def must_be_moderate(self) -> None:
+        """Raise a ValueError unless squares and products of the parameters stay in float64."""
+        for name, value in self.as_dict().items():
+            moderate(value, name)
 
+
+@stored
 @dataclass(frozen=True)
 class GaussianLikelihood(Likelihood):
     """y = f + N(0, sigma_y^2)."""

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..data.features import Features
+from ..data.inputs import Preprocessor
 from ..errors import InputError
 from ..kernels.kernel import Kernel
 from ..likelihoods.likelihood import GaussianLikelihood, Likelihood
-from ..runtime.arguments import LARGEST_SQUARE, real_array
+from ..runtime.arguments import LARGEST_SQUARE, moderate, real_array
+from ..runtime.state import must, stored
 from .weight_prior import WeightPrior
 
 LOGARITHMS = math.log(LARGEST_SQUARE)
@@ -21,6 +23,7 @@ PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
 HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.log(1e3), "sigma": math.log(1e3)}
 
 
+@stored
 @dataclass(frozen=True)
 class Hyperparameters:
     """The prior of the weights and the likelihood. `theta` packs their logarithms: kernel, sigma_w, sigma_y."""
@@ -91,6 +94,17 @@ class Hyperparameters:
         """Return dD by the logarithms of sigma_w and sigma_y;  (n, d) -> (n, 2)."""
         along_w = 2.0 * self.sigma_w**2 * Z.squared_norms()
         return np.column_stack([along_w, np.full(len(Z), 2.0 * self.sigma_y**2)])
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless they are finite, and the kernel takes these inputs."""
+        kernel = self.kernel
+        alike = kernel.input_kind == preprocessor.gate.input_kind
+        must(alike, "its kernel takes another input than the model")
+        moderate(self.sigma_w, "sigma_w", zero=True)
+        self.likelihood.must_be_moderate()
+        must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
+        if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
+            kernel.prepare(np.zeros((1, preprocessor.n_x)))  # It refuses scales of other columns.
 
 
 @dataclass(frozen=True)

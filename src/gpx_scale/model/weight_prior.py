@@ -19,8 +19,10 @@ from ..data.inputs import InputRows
 from ..kernels.kernel import Kernel
 from ..runtime.parallel import TILE, slices
 from ..runtime.session import Session
+from ..runtime.state import stored
 
 
+@stored
 @dataclass(frozen=True)
 class Term:
     """One Gaussian process per weight with a common kernel: g_l ~ GP(0, weight_variances_l k).
@@ -46,6 +48,7 @@ class PreparedRows:
         return PreparedRows(self.points[rows], self.Z[rows])
 
 
+@stored
 @dataclass(frozen=True)
 class WeightPrior:
     """The terms of the weights' prior, and the deviation sigma_w of each row's own weights."""

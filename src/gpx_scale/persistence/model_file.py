@@ -1,7 +1,8 @@
 """Plain state to a file and back: a zip of one JSON tree and of arrays as npy, read without pickle and without running code.
 
-Every class that a file may name is in the tables below. What a model needs and none of them can say (a function, an estimator
-of another package) is refused when it is saved.
+A file may name the classes of ours that declare it with `runtime.state.stored`, and the
+transformers of scikit-learn that are listed below. What a model needs and none of them can say (a
+function, an estimator of another package) is refused when it is saved.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,157 +23,15 @@ import sklearn
 from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
-from ..data.features import DenseFeatures, SparseFeatures
-from ..data.inputs import XZ, InputRows, InputTransforms, Preprocessor, TrainingRows
-from ..data.scaling import Scaling
 from ..errors import GPXWarning, InputError
-from ..fitting.starting_point import KnownOptimum
-from ..kernels import RBF, Matern12, Matern32, Matern52, Precomputed, Product, RationalQuadratic, Sum
-from ..kernels.kernel import PairPoints
-from ..kernels.precomputed import GramPoints
-from ..likelihoods.likelihood import GaussianLikelihood
-from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import Term, WeightPrior
 from ..runtime.files import atomic_write, read_npy
-from ..runtime.journal import FitReport
-from ..solvers.basis.laplacian_basis import LaplacianBasis
-from ..solvers.basis.marginal_likelihood import Space
-from ..solvers.basis.posterior import BasisPosterior
-from ..solvers.basis.solver import BasisSettings
-from ..solvers.basis.sufficient_statistics import BasisStatistics, Nodes
-from ..solvers.cg.pathwise_sampling import PriorPath
-from ..solvers.cg.planning import CGSettings
-from ..solvers.cg.posterior import CGPosterior, PathBank
-from ..solvers.cg.variance_calibration import Asked
-from ..solvers.contract import Plan
-from ..solvers.exact.posterior import ExactPosterior
-from ..solvers.grid.interpolation import Grid, Interpolated
-from ..solvers.grid.posterior import GridPosterior
-from ..solvers.grid.solver import GridSettings
-from ..solvers.inducing.collapsed_bound import Statistics
-from ..solvers.inducing.posterior import InducingPosterior
-from ..solvers.inducing.solver import InducingSettings
-from ..solvers.low_dimensional import InputExtent
-from ..solvers.neighborhood import LocalVariance
-from .checks import must, must_be_model, must_be_transformer, must_be_typed
+from ..runtime.state import must, must_be_typed, stored_by_name, stored_by_type
+from .checks import must_be_model, must_be_transformer
 from .version_1 import translated
 
 FORMAT, VERSION = "gpx_scale model", 2
 TREE = "model.json"
 LARGEST_INTEGER = 2**63  # what numpy and zip files count by
-
-
-class Kind(NamedTuple):
-    """How one of our classes is kept: what of an object is, and how it is made of that again."""
-
-    take: Callable[[Any], dict[str, Any]]
-    make: Callable[..., Any]
-
-
-def _fields_of(made: Any) -> dict[str, Any]:
-    if not is_dataclass(made):
-        return made._asdict() if hasattr(made, "_asdict") else dict(vars(made))
-    return {field.name: getattr(made, field.name) for field in fields(made)}
-
-
-def _packed(posterior: ExactPosterior) -> dict[str, Any]:
-    """The factor's triangle alone: half of n^2."""
-    n, known = len(posterior), _fields_of(posterior)
-    packed = np.empty(n * (n + 1) // 2, posterior.buffer.dtype)
-    for i, row in enumerate(posterior.buffer):
-        packed[i * (i + 1) // 2 :][: i + 1] = row[: i + 1]
-    return known | {"buffer": packed}
-
-
-def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
-    n = coefficients.size
-    must(buffer.size == n * (n + 1) // 2, "a factor of another size")
-    square = np.zeros((n, n), buffer.dtype)
-    for i, row in enumerate(square):
-        row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
-    return ExactPosterior(buffer=square, coefficients=coefficients, **known)
-
-
-def _sparse(pointers: np.ndarray, indices: np.ndarray, values: np.ndarray, d: int) -> SparseFeatures:
-    """Compiled loops go by these numbers: what points outside is not let in."""
-    must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
-    kinds = [np.dtype(kind) for kind in (np.int64, np.int32, np.float64)]
-    must([A.dtype for A in (pointers, indices, values)] == kinds, "sparse rows of another type")
-    must(isinstance(d, int) and d >= 1, "sparse rows without columns")
-    whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
-    inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
-    must(whole and inside and pointers[-1] <= indices.size == values.size, "sparse rows that point outside of themselves")
-    ascending = np.diff(indices[pointers[0] : pointers[-1]]) > 0
-    ascending[pointers[1:-1][(pointers[1:-1] > pointers[0]) & (pointers[1:-1] < pointers[-1])] - pointers[0] - 1] = True
-    must(ascending.all(), "sparse rows whose columns are not in order")
-    return SparseFeatures(pointers, indices, values, d)
-
-
-def _rows(make: Any) -> Callable[..., Any]:
-    def made(x: Any, Z: Any, **known: Any) -> Any:
-        must(len(x) == len(Z) == len(known.get("y", Z)), "x, y and Z of different lengths")
-        return make(x, Z, **known)
-
-    return made
-
-
-def _some(*names: str) -> Callable[[Any], dict[str, Any]]:
-    return lambda made: {name: getattr(made, name) for name in names}
-
-
-_PLAIN = (
-    *(CGSettings, GridSettings, InducingSettings, BasisSettings, KnownOptimum),
-    *(
-        Hyperparameters,
-        WeightPrior,
-        Term,
-        GaussianLikelihood,
-        RBF,
-        Matern12,
-        Matern32,
-        Matern52,
-        RationalQuadratic,
-        Sum,
-        Product,
-        Precomputed,
-        PairPoints,
-        GramPoints,
-    ),
-    *(
-        Scaling,
-        InputTransforms,
-        Preprocessor,
-        DenseFeatures,
-        Plan,
-        InputExtent,
-        FitReport,
-        PriorPath,
-        Asked,
-        CGPosterior,
-    ),
-    *(
-        Grid,
-        GridPosterior,
-        Interpolated,
-        Statistics,
-        InducingPosterior,
-        LaplacianBasis,
-        Nodes,
-        BasisStatistics,
-        Space,
-        BasisPosterior,
-    ),
-)
-OURS: dict[type, Kind] = {
-    **{one: Kind(_fields_of, one) for one in _PLAIN},
-    **{one: Kind(_fields_of, _rows(one)) for one in (TrainingRows, InputRows)},
-    SparseFeatures: Kind(lambda made: SparseFeatures.__getstate__(made[:]), _sparse),
-    ExactPosterior: Kind(_packed, _unpacked),
-    LocalVariance: Kind(_fields_of, LocalVariance),
-    PathBank: Kind(_some("paths", "solved"), PathBank),
-    XZ: Kind(_fields_of, XZ),
-}
-KINDS = {one.__name__: kind for one, kind in OURS.items()}
 
 # Transformers: made without their constructors, of attributes that this file's rules can say. A pipeline's `memory` is a
 # folder that pickles are read from, and stays behind.
@@ -190,7 +49,6 @@ TRANSFORMERS = {
     "sklearn.feature_selection": ("VarianceThreshold",),
     "sklearn.compose": ("ColumnTransformer",),
     "sklearn.pipeline": ("Pipeline", "FeatureUnion"),
-    "gpx_scale.datasets": ("LSA",),
 }
 
 
@@ -227,8 +85,8 @@ class _Writer:
             return self._array(value, where)
         if isinstance(value, list):
             return [self.node(item, f"{where}[{k}]") for k, item in enumerate(value)]
-        if type(value) in OURS:
-            kept = OURS[type(value)].take(value)
+        if (known := stored_by_type(type(value))) is not None:
+            kept = known.take(value)
             return {"is": type(value).__name__, "of": {name: self.node(kept[name], f"{where}.{name}") for name in kept}}
         if isinstance(value, tuple) and type(value) is tuple:
             return {"is": "tuple", "of": self.node(list(value), where)}
@@ -357,8 +215,8 @@ class _Reader:
             must(not isinstance(node, int) or abs(node) < LARGEST_INTEGER, "a whole number is too large")
             return node
         name, of = node["is"], node["of"]
-        if name in KINDS:
-            made = KINDS[name].make(**{key: self.value(item) for key, item in of.items()})
+        if (known := stored_by_name(name)) is not None:
+            made = known.make(**{key: self.value(item) for key, item in of.items()})
             must_be_typed(made)
             return made
         if name in ("dict", "Bunch"):

@@ -27,7 +27,7 @@ CLASSES = {
     "Params": "Hyperparameters",
     "Places": "InputRows",
     "Sums": "BasisStatistics",
-    "gpx_scale.datasets.vectors.LSA": "gpx_scale.datasets.LSA",
+    "gpx_scale.datasets.vectors.LSA": "LSA",
 }
 _POSTERIOR = {"params": "hyperparameters", "evidence": "log_evidence", "condition": "condition_number"}
 _KERNEL_POSTERIOR = _POSTERIOR | {"data": "support", "alpha": "coefficients"}

@@ -15,12 +15,14 @@ import numpy as np
 
 from ..errors import InputError
 from .memory import counted, format_bytes, peak_memory
+from .state import stored
 
 logger = logging.getLogger("gpx_scale")
 
 ROWS_ADDED = "; rows were added since, at these hyperparameters"
 
 
+@stored
 @dataclass
 class FitReport:
     """A record of one fit, for people (`print(report)`) and programs (its attributes).

@@ -10,6 +10,7 @@ import abc
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..optimize.objective import Optimum
 from ..runtime.memory import counted, format_bytes, within
 from ..runtime.parallel import TILE
 from ..runtime.session import Session
+from ..runtime.state import must, stored
 from .low_dimensional import InputResolution
 
 if TYPE_CHECKING:
@@ -94,6 +96,15 @@ class SolverOptions:
     searched: bool = True  # Whether hyperparameters are estimated at all.
 
 
+class SolverSettings(abc.ABC):
+    """What a solver plans for itself, such as a rank or a number of points: `Plan.settings`."""
+
+    @abc.abstractmethod
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless a fit with these inputs may have ended with such settings."""
+
+
+@stored
 @dataclass(frozen=True)
 class Plan:
     """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
@@ -193,6 +204,8 @@ class Solver(abc.ABC):
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[Capability]]
+    posterior_class: ClassVar[type[Posterior]]  # What `condition` returns.
+    settings_class: ClassVar[type] = NoneType  # Its `SolverSettings`, if its plans have any.
     keeps_rows: ClassVar[bool] = False  # Whether its posterior has the training rows, or points or functions instead.
     uses_pairs: ClassVar[bool] = False  # Whether planning asks how many pairs of rows share a feature of a sparse Z.
 
@@ -226,6 +239,19 @@ class Solver(abc.ABC):
     @abc.abstractmethod
     def work(cls, plan: Plan) -> float | None:
         """Return the equivalent flops of a whole fit, None while length scales are not known."""
+
+    @classmethod
+    def must_have_planned(cls, plan: Plan, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless a fit by this solver may have ended with such a plan."""
+        counts = plan.p, plan.subset, plan.bytes_needed
+        sizes = plan.n, plan.d, plan.n_jobs, plan.memory_limit
+        must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is negative")
+        must(plan.dtype in (np.float32, np.float64), "its plan has another type of numbers")
+        must(not plan.needs_length_scales, "its plan is not at its end")
+        own = type(plan.settings) is cls.settings_class
+        must(own, "its plan has settings of another solver")
+        if isinstance(plan.settings, SolverSettings):
+            plan.settings.must_fit(preprocessor)
 
     # fitting
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..data.inputs import TrainingRows
+from ..data.inputs import Preprocessor, TrainingRows
 from ..errors import InputError, SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
+from ..runtime.state import are_finite, must, must_be_numbers, stored
 
 DIMENSIONS = 3
 SHARP = 100.0  # k over the noise up to which the usual functions, or points of a grid, are enough
@@ -17,6 +18,7 @@ SUBSET_ROWS = 1_000  # of the exact search that length scales come from
 LARGEST_COUNT = 1e9  # count of anything
 
 
+@stored
 @dataclass
 class InputExtent:
     """What a pass over the rows finds: how far x reaches, and the largest |z|^2."""
@@ -37,6 +39,24 @@ class InputExtent:
     @property
     def half(self) -> np.ndarray:
         return 0.5 * (self.high - self.low)
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless this is an extent of the columns of X."""
+        must_be_numbers(self.low, (preprocessor.n_x,), "the least x")
+        must_be_numbers(self.high, (preprocessor.n_x,), "the largest x")
+        inside = are_finite(self.z_squared) and self.z_squared >= 0
+        must((self.low <= self.high).all() and inside, "x has no extent")
+
+
+def must_be_resolved(
+    count: int | None,
+    extent: InputExtent | None,
+    preprocessor: Preprocessor,
+) -> None:
+    """Raise a ValueError unless a plan may end with so many functions or points for each column."""
+    must(count is None or count >= 1, "its plan is not at its end")
+    if extent is not None:
+        extent.must_fit(preprocessor)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ..data.inputs import TrainingRows
+from ..data.inputs import Preprocessor, TrainingRows
 from ..linalg.cholesky import factor_of_few_rows
 from ..linalg.covariance import TiledCovariance
 from ..linalg.preconditioner import right_solve
@@ -27,6 +27,7 @@ from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import largest
 from ..runtime.session import Session
+from ..runtime.state import must, must_be_indices, stored
 from .posterior import MomentRequest, Moments
 
 SHARED, LOCAL = 3_000, 512
@@ -44,6 +45,7 @@ class SharedRows:
     V: np.ndarray
 
 
+@stored
 @dataclass(frozen=True)
 class LocalVariance:
     """Variances from the rows `shared` by all queries and each query's most correlated ones."""
@@ -80,6 +82,19 @@ class LocalVariance:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}  # n |I| numbers
+
+    def must_fit(
+        self,
+        hyperparameters: Hyperparameters,
+        n: int,
+        preprocessor: Preprocessor,
+    ) -> None:
+        """Raise a ValueError unless these are variances of n rows at these hyperparameters."""
+        same = self.hyperparameters == hyperparameters and len(self.rows) == n
+        must(same, "variances are of another model")
+        self.rows.must_fit(hyperparameters.kernel, preprocessor, n)
+        must_be_indices(self.shared, n, "shared rows")
+        must(self.nearby >= 1, "a count is out of range")
 
     def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
         """Return lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along vectors."""

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ..data.features import Features, SparseFeatures, full_pattern
-from ..data.inputs import Queries, TrainingRows
+from ..data.inputs import Preprocessor, Queries, TrainingRows
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import slices
 from ..runtime.session import Session
-from .contract import Capability, capability_error
+from .contract import Capability, Plan, capability_error
 from .sparse_weights import Entries, EntryReduction, entry_moments
 
 CHUNK_ROWS = 512  # right-hand sides of one chunk at least, if memory allows: enough for BLAS
@@ -152,6 +152,14 @@ class Posterior(abc.ABC):
     @abc.abstractmethod
     def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count)."""
+
+    @abc.abstractmethod
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError that says what does not fit, unless a fit by this plan may end so.
+
+        It is asked of a posterior that was read from a file, whose hyperparameters and plan are
+        right already. Afterwards the sizes of all arrays are facts, and compiled loops go by them.
+        """
 
     # what only some can
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
+from ...runtime.state import must, must_be_numbers, stored
 from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, sharpness
 
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
@@ -33,6 +34,7 @@ BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take 
 CLOSE = 1.1  # the same where parameters are given: a margin still
 
 
+@stored
 @dataclass(frozen=True)
 class LaplacianBasis:
     """Functions for all length scales from `shortest` to `longest`;  (p,) each, counts (p,) of whole numbers."""
@@ -60,6 +62,21 @@ class LaplacianBasis:
     def covers(self, kernel: Any) -> bool:
         low, high = kernel.length_scale_range(self.half.size)
         return bool((low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all())
+
+    def must_fit(self, p: int, frequencies: int) -> None:
+        """Raise a ValueError unless this is a box of p columns, whose cosines are so many.
+
+        That number is compared before functions are listed, which a damaged file could make many.
+        """
+        for name in ("centre", "half", "shortest", "longest"):
+            must_be_numbers(getattr(self, name), (p,), f"the {name} of the box")
+        whole = isinstance(self.counts, np.ndarray) and self.counts.dtype.kind == "i"
+        must(whole and self.counts.shape == (p,), "no functions")
+        counts = [int(count) for count in self.counts]
+        found = int(np.prod([2 * count + 1 for count in counts], dtype=object))
+        must(min(counts) >= 1 and found == frequencies, "functions of another number")
+        wide = (self.half > 0).all() and (self.shortest > 0).all()
+        must(wide and (self.shortest <= self.longest).all(), "a box without extent")
 
     @cached_property
     def index(self) -> np.ndarray:

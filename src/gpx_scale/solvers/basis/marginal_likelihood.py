@@ -11,15 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_lapack_funcs
 
+from ...data.inputs import Preprocessor
 from ...errors import NotPositiveDefinite, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.session import Session
+from ...runtime.state import must, must_be_numbers, stored
 from .laplacian_basis import LaplacianBasis
 from .sufficient_statistics import BasisStatistics, Nodes
 
 NOTHING = 1e-9  # of k(0): a remainder that is rounding
 
 
+@stored
 @dataclass(frozen=True)
 class Space:
     """Functions and sums for a range of parameters, and what they were made of."""
@@ -31,6 +34,19 @@ class Space:
 
     def covers(self, params: Hyperparameters) -> bool:
         return self.box.covers(params.kernel) and self.nodes.covers(Ratio.of(self.box, self.mean_square, params).value)
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless functions and sums are those of such columns and weights."""
+        box, nodes, sums, d = self.box, self.nodes, self.sums, preprocessor.n_weights
+        box.must_fit(preprocessor.n_x, sums.cosines.shape[2] if sums.cosines.ndim == 3 else 0)
+        q, r = len(box), nodes.count
+        must_be_numbers(self.mean_square, (q,), "the mean squares of the functions")
+        nodes.must_be_nodes()
+        shape = r, d * (d + 1) // 2, box.frequencies
+        must_be_numbers(sums.cosines, shape, "the sums of cosines")
+        must_be_numbers(sums.b, (r, d, q), "the sums of y over rows")
+        must_be_numbers(sums.plain, (r, 4), "the sums over rows")
+        must(sums.rows >= 1, "sums over rows that are none")
 
     @property
     def size(self) -> int:

@@ -10,17 +10,20 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs
 
 from ...data.features import Features
+from ...data.inputs import Preprocessor
 from ...errors import InputError
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session, serial_session
-from ..contract import Capability
+from ...runtime.state import are_finite, must, must_be_numbers, stored
+from ..contract import Capability, Plan
 from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, symmetric_part
 from ..sparse_weights import Entries, EntryReduction
 from .marginal_likelihood import BasisLikelihood, Ratio, Space, blocks
 from .sufficient_statistics import AddUp, BasisStatistics, Nodes
 
 
+@stored
 @dataclass(frozen=True)
 class BasisPosterior(Posterior):
     """The posterior from functions and sums over rows (`statistics`), coefficients v (M,), and B^-1 (M, M)."""
@@ -154,6 +157,18 @@ class BasisPosterior(Posterior):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_root"}  # M^2 numbers to be had again
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        space, kernel = self.statistics, self.hyperparameters.kernel
+        must(not (preprocessor.sparse_x or preprocessor.sparse_z), "a basis of sparse rows")
+        must(kernel.has_spectral_density, "its kernel has no spectral density")
+        space.must_fit(preprocessor)
+        must(space.box.covers(kernel), "a basis of other length scales")
+        M = space.size
+        must_be_numbers(self.coefficients, (M,), "the coefficients of the basis")
+        must_be_numbers(self.inverse, (M, M), "the covariance of the basis")
+        known = are_finite(*self.remainder_shares)
+        must(known, "the remainder of the basis is not a number")
 
     def joint_bytes(self, m: int) -> int:
         return 8 * (4 * m * len(self) + 4 * m * m)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...data.inputs import Preprocessor
 from ...data.row_source import RowSource
 from ...errors import MemoryLimitError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
@@ -19,8 +20,9 @@ from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.parallel import FactorisationThreads
 from ...runtime.session import Session
-from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
-from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low
+from ...runtime.state import stored
+from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
+from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved
 from ..posterior import Posterior
 from .laplacian_basis import (
     BASIS_LARGEST,
@@ -44,12 +46,16 @@ SEARCH_TOLERANCE_NATS_PER_ROW = 1e-6  # An evaluation is cheap and exact.
 MOVES = 24  # boxes that a search may build
 
 
+@stored
 @dataclass(frozen=True)
-class BasisSettings:
+class BasisSettings(SolverSettings):
     """Functions for each column of x (None: as many as the length scales ask for), and how far x extends, once known."""
 
     count: int | None = None
     extent: InputExtent | None = None
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        must_be_resolved(self.count, self.extent, preprocessor)
 
 
 class BasisSolver(Solver):
@@ -60,6 +66,8 @@ class BasisSolver(Solver):
 
     name = "basis"
     capabilities = BasisPosterior.capabilities
+    posterior_class = BasisPosterior
+    settings_class = BasisSettings
 
     def __init__(
         self, plan: Plan, session: Session, settings: BasisSettings, space: Space | None = None, most: int | None = None

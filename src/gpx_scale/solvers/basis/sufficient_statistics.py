@@ -18,6 +18,7 @@ from numpy.polynomial import chebyshev
 from ...data.features import DenseFeatures
 from ...data.inputs import TrainingRows
 from ...runtime.parallel import slices
+from ...runtime.state import are_finite, must, stored
 from .laplacian_basis import LaplacianBasis
 
 ROWS = 256  # of a block at once: its cosines stay in the cache
@@ -26,6 +27,7 @@ SMALL = 0.3  # of rho T: from here down to 0, one range serves all
 ACCURACY = 1e-5  # nats of all rows that interpolation may miss
 
 
+@stored
 @dataclass(frozen=True)
 class Nodes:
     """Chebyshev nodes in xi = log(1 + rho T), from `low` to `high`."""
@@ -58,6 +60,11 @@ class Nodes:
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Nodes(low, high, self.largest, self._needed(low, high, rows))
 
+    def must_be_nodes(self) -> None:
+        """Raise a ValueError unless there are nodes in a range of finite numbers."""
+        finite = are_finite(self.low, self.high, self.largest)
+        must(finite and self.low <= self.high and self.largest > 0 < self.count, "no nodes")
+
     def covers(self, rho: float) -> bool:
         xi = np.log1p(rho * self.largest)
         return bool(self.low * (1 - 1e-9) <= xi <= self.high * (1 + 1e-9))
@@ -87,6 +94,7 @@ class Nodes:
         return chebyshev.chebval(place, self._lagrange), slope * np.atleast_1d(derivative)
 
 
+@stored
 @dataclass
 class BasisStatistics:
     """At each of r nodes: of cosines, for each pair l <= l' (r, pairs, frequencies); b (r, d, q); and of log(1 + rho |z|^2),

@@ -15,15 +15,17 @@ import numpy as np
 from scipy.stats import chi2
 
 from ...data.features import Features
-from ...data.inputs import TrainingRows
+from ...data.inputs import Preprocessor, TrainingRows
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import must, must_be_numbers, stored
 
 FEATURES = 512  # frequencies of one path
 CONFIDENCE = 0.99  # that the deviation of one query from samples is not below the exact one
 
 
+@stored
 @dataclass(frozen=True)
 class PriorPath:
     """One draw of g = (g_1 .. g_d): `components` are (frequencies (F, p), amplitudes (2 F, d))."""
@@ -46,6 +48,15 @@ class PriorPath:
             return sum(wave @ amplitudes for wave, amplitudes in waves)
 
         return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless this is a path of as many columns of X, and weights."""
+        must(self.components, "a path has no frequencies")
+        for frequencies, amplitudes in self.components:
+            count, single = len(frequencies), (np.float32,)
+            must_be_numbers(frequencies, (count, preprocessor.n_x), "the frequencies of a path")
+            shape = 2 * count, preprocessor.n_weights
+            must_be_numbers(amplitudes, shape, "the amplitudes of a path", single)
 
     def along(self, x: Any, Z: Features, session: Session) -> np.ndarray:
         """z_i . g(x_i), through (Z a^T), so that a sparse Z stays sparse;  (n, p), (n, d) -> (n,)."""

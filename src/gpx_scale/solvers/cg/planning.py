@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...data.inputs import Preprocessor
 from ...linalg.covariance import COLUMNS, GROUPS, STRIP, WIDE
 from ...linalg.sparse_covariance import PAIR_BYTES
 from ...runtime.memory import format_bytes
-from ..contract import Plan, Problem
+from ...runtime.state import must, stored
+from ..contract import Plan, Problem, SolverSettings
 from ..neighborhood import SHARED
 
 SUBSET_ROWS = 5_000  # of the exact search that conjugate gradients start from
@@ -20,8 +22,9 @@ DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
 TRIAL_RANK_DIVISOR = 4  # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 
 
+@stored
 @dataclass(frozen=True)
-class CGSettings:
+class CGSettings(SolverSettings):
     """What conjugate gradients plan.
 
     C is held as "stored" or "recomputed" tiles, as "pairs" of a sparse Z, or on a "grid". `rank` of the preconditioner at
@@ -33,6 +36,10 @@ class CGSettings:
     try_jacobi: bool = False
     shared: int = 0
     pair_density: float = 1.0
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        must(0.0 <= self.pair_density <= 1.0, "a share of its plan is not one")
+        must(min(self.rank, self.shared) >= 0, "a count of its plan is negative")
 
 
 def usual_rank(n: int) -> int:

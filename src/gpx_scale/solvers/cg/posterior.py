@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import TrainingRows
+from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import COLUMNS, Covariance, TiledCovariance
 from ...linalg.preconditioner import LowRankPreconditioner
@@ -17,7 +17,8 @@ from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
-from ..contract import Capability
+from ...runtime.state import must, must_be_indices, must_be_numbers, stored
+from ..contract import Capability, Plan
 from ..neighborhood import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import WORD_ROWS, EntryReduction, LocalWords
@@ -28,15 +29,17 @@ PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its 
 NEVER_BELOW = "never below exact"  # what is said of variances that are bounds
 PATHS = 16  # posterior paths solved along with y
 SAMPLED_PATHS = 64  # that deviations from samples are made of
+SEEDS_END = 2**32  # A RandomState takes seeds below.
 
 
+@stored
 @dataclass
 class PathBank:
     """Prior paths g_s and their u_s = C^-1 y_s, (n, S); grows when more are asked for."""
 
     paths: list[PriorPath]
     solved: np.ndarray
-    lock: Any = field(default_factory=ForkSafeLock, repr=False)
+    lock: Any = field(default_factory=ForkSafeLock, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"paths": self.paths, "solved": self.solved}
@@ -47,7 +50,15 @@ class PathBank:
     def __deepcopy__(self, memo: dict[int, Any]) -> PathBank:
         return PathBank(self.paths, self.solved)
 
+    def must_fit(self, n: int, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless these are paths of a model of n rows, with their solutions."""
+        shape = n, len(self.paths)
+        must_be_numbers(self.solved, shape, "the solutions of the posterior paths")
+        for path in self.paths:
+            path.must_fit(preprocessor)
 
+
+@stored
 @dataclass(frozen=True)
 class CGPosterior(KernelPosterior):
     """The posterior of conjugate gradients: the mean to the solve's tolerance, variances never too small."""
@@ -76,6 +87,7 @@ class CGPosterior(KernelPosterior):
         }
     )
     sampled_paths = SAMPLED_PATHS
+    forms: ClassVar[tuple[str, ...]] = ("stored", "recomputed", "pairs")  # How C may be held.
 
     @property
     def training_rows(self) -> TrainingRows:
@@ -191,6 +203,25 @@ class CGPosterior(KernelPosterior):
             deviations = self.deviations(x, which, session)
         draws = mean[:, :, None] + deviations
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        n, kernel, settings = plan.n, self.hyperparameters.kernel, plan.settings
+        must(isinstance(self.support, TrainingRows), "its rows have no y")
+        self.support.must_fit(kernel, preprocessor, n)
+        must_be_numbers(self.coefficients, (n,), "alpha")
+        must_be_indices(self.pivots, n, "pivots")
+        known = self.form == settings.form and self.form in self.forms
+        typed = self.dtype in (np.float32, np.float64)
+        must(known and typed, "the covariance has no known form")
+        must(self.form != "pairs" or preprocessor.sparse_z, "another form")
+        self.local_variance.must_fit(self.hyperparameters, n, preprocessor)
+        shared = self.local_variance.shared.size
+        most = min(n, max(settings.shared, self.pivots.size))
+        must(min(n, settings.shared) <= shared <= most, "variances from another number of rows")
+        counted = self.pair_count >= 0 and 0 <= self.seed < SEEDS_END
+        must(counted, "a count is out of range")
+        must_be_indices(np.unique(self.checked.rows), n, "pilots")
+        self.bank.must_fit(n, preprocessor)
 
     def draw_bytes(self, m: int, count: int) -> int:
         n, d = self.support.Z.shape

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -61,6 +61,8 @@ class CGSolver(Solver):
     keeps_rows = True
     uses_pairs = True
     capabilities = CGPosterior.capabilities
+    posterior_class: ClassVar[type[Posterior]] = CGPosterior
+    settings_class = CGSettings
 
     def __init__(self, plan: Plan, settings: CGSettings, session: Session) -> None:
         self._plan, self.settings, self._session = plan, settings, session

@@ -15,6 +15,7 @@ from ...linalg.covariance import Covariance, TiledCovariance
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
+from ...runtime.state import stored
 from ..neighborhood import LocalVariance
 from ..posterior import MomentRequest
 from ..sparse_weights import Entries, LocalWords, entry_moments
@@ -22,6 +23,7 @@ from ..sparse_weights import Entries, LocalWords, entry_moments
 CALIBRATION_ROWS = 4  # of each kind
 
 
+@stored
 class Asked(NamedTuple):
     """The weights among the pilots: training rows, and of each the feature (one entry of 1 a row)."""
 

@@ -9,19 +9,40 @@ from typing import Any
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import TrainingRows
+from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERTIBLE, CholeskyFactor
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session
-from ..contract import Capability
+from ...runtime.state import fields_of, must, must_be_numbers, stored
+from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
 from .variance_bound import latent_variance_bound
 
 
+def _packed(posterior: ExactPosterior) -> dict[str, Any]:
+    """Return the fields of a posterior, of the factor its triangle alone: half of n^2."""
+    n, buffer = len(posterior), posterior.buffer
+    packed = np.empty(n * (n + 1) // 2, buffer.dtype)
+    for i, row in enumerate(buffer):
+        packed[i * (i + 1) // 2 :][: i + 1] = row[: i + 1]
+    return fields_of(posterior) | {"buffer": packed}
+
+
+def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
+    """Return the posterior whose fields `_packed` has returned."""
+    n = coefficients.size
+    must(buffer.size == n * (n + 1) // 2, "a factor of another size")
+    square = np.zeros((n, n), buffer.dtype)
+    for i, row in enumerate(square):
+        row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
+    return ExactPosterior(buffer=square, coefficients=coefficients, **known)
+
+
+@stored(take=_packed, make=_unpacked)
 @dataclass(frozen=True)
 class ExactPosterior(KernelPosterior):
     """The posterior from the Cholesky factor of C, in the lower triangle of `buffer`."""
@@ -131,6 +152,15 @@ class ExactPosterior(KernelPosterior):
             missed[:, s] = rows.y - rows.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
         return prior.moved(draws, self.factor(session).solve(missed), rows.Z, session)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        n = plan.n
+        must(isinstance(self.support, TrainingRows), "its rows have no y")
+        self.support.must_fit(self.hyperparameters.kernel, preprocessor, n)
+        must_be_numbers(self.coefficients, (n,), "alpha")
+        must_be_numbers(self.buffer, (n, n), "the factor", (plan.dtype,))
+        positive = (self.buffer.diagonal() > 0).all()
+        must(positive and 0.0 <= self.jitter < 1.0, "the factor is none")
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m

@@ -41,6 +41,7 @@ class ExactSolver(Solver):
     name = "exact"
     keeps_rows = True
     capabilities = ExactPosterior.capabilities
+    posterior_class = ExactPosterior
 
     def __init__(self, n: int, dtype: Any, session: Session) -> None:
         self._buffer = np.empty(n * n, dtype)

@@ -19,6 +19,7 @@ from ...linalg.sparse_covariance import single_will_do
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
 
 PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
@@ -35,6 +36,7 @@ TRANSFORM_NS = 10.0  # of one core: a number that is transformed there and back,
 BLOCK = 4096  # rows that a worker takes at once
 
 
+@stored
 @dataclass(frozen=True)
 class Grid:
     """A regular grid;  origin and step (p,), points a dimension."""
@@ -56,6 +58,13 @@ class Grid:
     @property
     def size(self) -> int:
         return int(np.prod(self.shape))
+
+    def must_fit(self, p: int) -> None:
+        """Raise a ValueError unless this is a grid of p dimensions that cubics can be laid on."""
+        must_be_numbers(self.origin, (p,), "the origin of the grid")
+        must_be_numbers(self.step, (p,), "the step of the grid")
+        enough = len(self.shape) == p and min(self.shape) >= ORDER.size
+        must((self.step > 0).all() and enough, "the grid has too few points")
 
     def inside(self, x: np.ndarray) -> np.ndarray:
         """Which rows have all their neighbours;  (n,)."""
@@ -150,6 +159,7 @@ def left_by(fineness: float, sharp: float, smoothness: float, p: int) -> float:
     return factor * p * fineness**-order * SHARP * sharp
 
 
+@stored
 @dataclass(frozen=True)
 class Interpolated:
     """The rows on the grid, whatever the parameters: W of the rows in the `order` of their cells, so that those that meet in
@@ -158,6 +168,18 @@ class Interpolated:
     grid: Grid
     order: np.ndarray
     W: sp.csr_array
+
+    def must_fit(self, n: int, p: int) -> None:
+        """Raise a ValueError unless these are n rows on a grid of p dimensions."""
+        self.grid.must_fit(p)
+        W, points = self.W, int(np.prod(self.grid.shape, dtype=object))
+        must_be_indices(self.order, n, "the order of the rows", n)
+        finite = isinstance(W, sp.csr_array) and W.dtype == np.float64 and np.isfinite(W.data).all()
+        must(finite, "interpolation of other numbers")
+        must(W.shape == (n, points), "interpolation of other rows or points")
+        around = ORDER.size**p
+        full = (np.diff(W.indptr) == around).all() and W.data.size == n * around
+        must(full, "interpolation between other points")
 
     @classmethod
     def of(cls, grid: Grid, x: np.ndarray) -> Interpolated:

@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from ...data.inputs import Preprocessor
 from ...linalg.covariance import Covariance
 from ...model.weight_prior import CrossCovariance
 from ...runtime.session import Session
+from ...runtime.state import must, must_be_numbers, stored
 from ..cg.posterior import NEVER_BELOW, CGPosterior
-from ..contract import Capability
+from ..contract import Capability, Plan
 from .interpolation import Interpolated, grid_covariances
 
 
+@stored
 @dataclass(frozen=True)
 class GridPosterior(CGPosterior):
     """E[w*] is interpolated from `grid_weights` (g, d), which is K_U W^T diag(alpha) Z.
@@ -28,6 +31,16 @@ class GridPosterior(CGPosterior):
 
     # Variances are those of k, and means those of its interpolation, so variances are no bounds.
     capabilities = frozenset({Capability.TRAINING_WEIGHTS, Capability.SAMPLED_VARIANCE})
+    forms = ("grid",)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        super().must_fit(plan, preprocessor)
+        dense = not (preprocessor.sparse_z or preprocessor.sparse_x)
+        must(dense, "a grid of sparse rows")
+        self.interpolated.must_fit(plan.n, preprocessor.n_x)
+        shape = self.interpolated.grid.size, self.d
+        must_be_numbers(self.grid_weights, shape, "the weights of the grid")
+        must(plan.settings.extent is not None, "its plan has no extent of x")
 
     def _variances_in_words(self) -> str:
         known = self.remainder == self.remainder

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ...data.inputs import TrainingRows
+from ...data.inputs import Preprocessor, TrainingRows
 from ...data.row_source import RowSource
 from ...errors import MemoryLimitError, SolverUnavailable
 from ...linalg.covariance import Covariance
@@ -24,11 +24,12 @@ from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.session import Session
+from ...runtime.state import must, stored
 from ..cg.planning import SMALLEST_RANK, CGSettings
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
 from ..contract import EXACT_ROWS, Plan, Problem, SolverSetup
-from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, sharpness
+from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved, sharpness
 from ..posterior import Posterior
 from .interpolation import (
     REFUSED_SHARE_OF_NOISE,
@@ -51,6 +52,7 @@ GRID_COARSEST = 0.6  # share of the points that a grid should have, at least
 MOVES = 24  # grids that a search may build
 
 
+@stored
 @dataclass(frozen=True)
 class GridSettings(CGSettings):
     """What a grid plans, beside conjugate gradients: points for each column of x (None: a `share` of what the length scales
@@ -60,6 +62,11 @@ class GridSettings(CGSettings):
     share: float = 1.0
     extent: InputExtent | None = None
 
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        super().must_fit(preprocessor)
+        must_be_resolved(self.count, self.extent, preprocessor)
+        must(0.0 < self.share <= 1.0, "a share of its plan is not one")
+
 
 class GridSolver(CGSolver):
     """Conjugate gradients on a grid that one call of `build_grid` lays for a whole fit."""
@@ -67,6 +74,8 @@ class GridSolver(CGSolver):
     name = "grid"
     uses_pairs = False
     capabilities = GridPosterior.capabilities
+    posterior_class = GridPosterior
+    settings_class = GridSettings
     settings: GridSettings
 
     def __init__(self, plan: Plan, settings: GridSettings, session: Session, known: Interpolated | None = None) -> None:

@@ -24,6 +24,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows, WeightPrior
 from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
+from ...runtime.state import are_finite, must, must_be_numbers, stored
 
 NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
 
@@ -68,6 +69,7 @@ class InducingVariables:
 # statistics
 
 
+@stored
 @dataclass
 class Statistics:
     """What the bound and the posterior know of the rows: Psi (m, m), c (m,), and sums over rows of log D, y^2/D, s/D."""
@@ -87,6 +89,14 @@ class Statistics:
         self.y_squared += other.y_squared
         self.prior += other.prior
         return self
+
+    def must_fit(self, m: int) -> None:
+        """Raise a ValueError unless these are sums over rows for m inducing points."""
+        must_be_numbers(self.psi, (m, m), "the sums over rows")
+        must_be_numbers(self.c, (m,), "the sums of y over rows")
+        sums = self.log_noise, self.y_squared, self.prior
+        right = self.rows >= 1 and are_finite(*sums) and min(sums[1:]) >= 0.0
+        must(right, "sums over rows that are none")
 
     def copy(self) -> Statistics:
         return Statistics(self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior)

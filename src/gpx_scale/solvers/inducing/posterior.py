@@ -13,17 +13,20 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from ...data.features import Features
+from ...data.inputs import InputRows, Preprocessor
 from ...linalg.preconditioner import right_solve
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
 from ...runtime.session import Session
-from ..contract import Capability
+from ...runtime.state import must, must_be_numbers, stored
+from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, SolvedWords
 from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 
 
+@stored
 @dataclass(frozen=True)
 class InducingPosterior(KernelPosterior):
     """The posterior of m inducing points; `coefficients` are v of the formulas above.
@@ -128,6 +131,18 @@ class InducingPosterior(KernelPosterior):
         moves = self.coefficients[:, None] + variables.down(drawn - solve_triangular(self.L, missed, lower=True))
         draws = prior.moved(draws, moves, self.support.Z, session)
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        must(isinstance(self.support, InputRows), "its rows are no rows")
+        m = len(self.support)
+        must(m >= 1, "it has no inducing points")
+        self.support.must_fit(self.hyperparameters.kernel, preprocessor, plan.n)
+        must_be_numbers(self.coefficients, (m,), "the coefficients of the inducing points")
+        must_be_numbers(self.L, (m, m), "the factor of the inducing points")
+        must_be_numbers(self.E, (m, m), "what the inducing points know")
+        positive = (self.L.diagonal() > 0).all()
+        must(positive and 0.0 <= self.jitter < 1.0, "the factor of the inducing points is none")
+        self.statistics.must_fit(m)
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 32 * m * m

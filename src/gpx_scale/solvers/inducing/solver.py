@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.inputs import InputRows
+from ...data.inputs import InputRows, Preprocessor
 from ...data.row_source import BLOCK, MemoryRows, RowSource
 from ...errors import InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
@@ -22,7 +22,8 @@ from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.parallel import worthwhile_threads
 from ...runtime.session import Session
-from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
+from ...runtime.state import must, stored
+from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
 from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
 from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
@@ -42,12 +43,16 @@ def sample_rows(n_inducing: int) -> int:
     return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
 
 
+@stored
 @dataclass(frozen=True)
-class InducingSettings:
+class InducingSettings(SolverSettings):
     """The number of inducing points, and of the rows that they are chosen from and moved on."""
 
     points: int
     sample: int
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        must(min(self.points, self.sample) >= 0, "a count of its plan is negative")
 
 
 class InducingSolver(Solver):
@@ -56,6 +61,8 @@ class InducingSolver(Solver):
     name = "inducing"
     aliases = ("nystrom",)
     capabilities = InducingPosterior.capabilities
+    posterior_class = InducingPosterior
+    settings_class = InducingSettings
 
     def __init__(self, plan: Plan | None, selection: PointSelection, session: Session) -> None:
         self._plan, self.selection, self._session = plan, selection, session
