@@ -24,7 +24,7 @@ from gpx_scale.data import features
 from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.linalg import covariance, preconditioner
 from gpx_scale.linalg import sparse_covariance as pairs
-from gpx_scale.linalg.cholesky import CholeskyFactor
+from gpx_scale.linalg.covariance_factor import CholeskyFactor
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.runtime import parallel as runtime
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
