@@ -46,12 +46,12 @@ test-all: $(VENV)/.installed-test
 
 # A minute of load from threads and processes; GPX_SCALE_SOAK_SECONDS=1800 makes it half an hour.
 soak: $(VENV)/.installed-test
-	$(BIN)/python -m pytest tests/test_soak.py
+	$(BIN)/python -m pytest tests/house/test_soak.py
 
 # Hostile input, then 1,000 damaged files of every kind with numba's bounds checks, compiled into a cache of their own.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/fuzz -m fuzz
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 $(BIN)/python -m pytest tests/test_damaged_files.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 $(BIN)/python -m pytest tests/persistence/test_damaged_files.py
 
 # For the tests of reports in a browser: Debian's Chromium where it can be installed, else playwright's own.
 browser: $(VENV)/.installed-browser

@@ -13,7 +13,7 @@ import gpx_scale
 from gpx_scale import PAPER, GPXRegressor
 from problems import make_problem
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 MODULES = ["kernels", "blocks", "metrics", "datasets", "compare", "plots", "report", "text", "validation", "distributed"]
 CONSTANTS = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)

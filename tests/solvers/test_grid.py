@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from test_basis import NOISE, fitted, rows_of, varying
 
 import oracle
 from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
@@ -16,7 +17,6 @@ from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.solvers.grid.interpolation import Grid, GridCovariance, Interpolated
 from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
 from problems import session_of
-from test_basis import NOISE, fitted, rows_of, varying
 
 KERNELS = {
     "rbf": lambda p: kernels.RBF(1.3, 2.0),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
+BENCH = Path(__file__).resolve().parents[2] / "bench"
 RATES = {"dgemm": 40.0, "sgemm": 80.0, "dpotrf": 30.0, "spotrf": 60.0, "copy": 20.0}
 
 

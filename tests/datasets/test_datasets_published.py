@@ -7,12 +7,12 @@ import os
 
 import numpy as np
 import pytest
+from test_datasets_download import fish_zip, lines_of, rows_of, serving, zipped
 
 from gpx_scale import datasets
 from gpx_scale.datasets import formats, sources
 from gpx_scale.datasets.csv_table import content_digest, read_table
 from gpx_scale.datasets.sources import DataUnavailable
-from test_datasets_download import fish_zip, lines_of, rows_of, serving, zipped
 
 
 def abalone_zip(table):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import gpx_scale.solvers.posterior
+import gpx_scale.linalg.cholesky
 from gpx_scale import InputError, load
 from gpx_scale.runtime.memory import available_memory, format_bytes, parse_memory
 from gpx_scale.runtime.parallel import (
@@ -170,14 +170,15 @@ def test_eight_python_threads_at_once():
 def test_safe_whatever_numba_s_threading_layer(layer):
     """Concurrent calls abort the process under numba's workqueue layer if a parallel kernel is ever entered."""
     code = """
-import sys; sys.path.insert(0, sys.argv[1])
+import sys; sys.path[:0] = sys.argv[1:]
 from concurrent.futures import ThreadPoolExecutor
 from test_runtime import answers
 with ThreadPoolExecutor(8) as pool:
     found = list(pool.map(lambda _: answers(2), range(8)))
 assert all(abs(f - found[0]).max() < 1e-6 for f in found)
 """
-    command = [sys.executable, "-c", code, str(__file__).rsplit("/", 1)[0]]
+    folder = Path(__file__).resolve().parent
+    command = [sys.executable, "-c", code, str(folder), str(folder.parent)]
     done = subprocess.run(command, env={**os.environ, "NUMBA_THREADING_LAYER": layer}, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
@@ -449,7 +450,7 @@ def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver
     model = problem.fitted(solver=solver, n_jobs=2)
     monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_FROM", 0)
     monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_UP_TO", {8: 30, 4: 30})
-    seen, lapack = [], gpx_scale.solvers.posterior.get_lapack_funcs
+    seen, lapack = [], gpx_scale.linalg.cholesky.get_lapack_funcs
 
     def noted(names, arrays):
         (potrf,) = lapack(names, arrays)
@@ -460,7 +461,7 @@ def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver
 
         return (factorise,)
 
-    monkeypatch.setattr("gpx_scale.solvers.posterior.get_lapack_funcs", noted)
+    monkeypatch.setattr("gpx_scale.linalg.cholesky.get_lapack_funcs", noted)
     model.sample_y(problem.X_query, problem.Z_query)
     model.sample_weights(problem.X_query, problem.Z_query)
     assert set(seen) == {1}

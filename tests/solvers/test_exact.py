@@ -15,8 +15,8 @@ from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime import parallel as factoring
 from gpx_scale.runtime.parallel import TILE
 from gpx_scale.solvers.exact.solver import ExactSolver
+from kernel_cases import KERNELS, plain
 from problems import make_problem, problems, session_of
-from test_kernels import KERNELS, plain
 
 
 def evaluate(data, params, dtype=np.float64, n_jobs=1):

@@ -64,23 +64,23 @@ class Server:
 @contextmanager
 def serving(monkeypatch, folder):
     """A server in place of all publishers, no folder of one's own, an empty cache in `folder`, short pauses."""
-    resolved = Server()
+    started = Server()
     monkeypatch.delenv("GPX_SCALE_DATA", raising=False)
     monkeypatch.setenv("GPX_SCALE_CACHE", str(folder / "cache"))
-    monkeypatch.setenv("GPX_SCALE_MIRROR", resolved.url)
+    monkeypatch.setenv("GPX_SCALE_MIRROR", started.url)
     monkeypatch.setattr(download, "PAUSE", 0.01)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     try:
-        yield resolved
+        yield started
     finally:
-        resolved.close()
+        started.close()
 
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    with serving(monkeypatch, tmp_path) as resolved:
-        yield resolved
+    with serving(monkeypatch, tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCH = Path(__file__).resolve().parents[1] / "bench" / "paper"
+BENCH = Path(__file__).resolve().parents[2] / "bench" / "paper"
 COMMITTED = BENCH.parents[1] / "docs" / "paper"
 
 
