@@ -6,21 +6,23 @@ the sample costs does not depend on n; the parameters are searched once more on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
-from scipy.optimize import minimize
 
 from ...data.features import DenseFeatures
 from ...data.inputs import InputRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotPositiveDefinite
+from ...kernels.kernel import Kernel
 from ...model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ...runtime.journal import HOPELESS, Journal, Stopped
+from ...optimize.lbfgs import lbfgs
+from ...optimize.objective import Objective
+from ...runtime.journal import Stopped
 from ...runtime.session import Session
-
-if TYPE_CHECKING:
-    from .solver import InducingSolver
+from ..contract import Evidence
+from .collapsed_bound import Bound, BoundGradient
 
 # Evaluations with the kernel held, then with everything free. Freed too early, the kernel takes a length scale at which a few
 # points explain everything: at n = 8,000, m = 1,000 (12, 56) ends 440 nats lower than (40, 40).
@@ -28,10 +30,62 @@ HELD, TOGETHER = 30, 40
 FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
 STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
+# The relative change of the bound that ends a search on the sample: one on all rows follows.
+SAMPLE_TOLERANCE = 1e-6
+# The largest slope that counts as 0 there, SciPy's own.
+POINTS_GRADIENT_TOLERANCE = 1e-5
+# Corrections that approximate the Hessian, twice SciPy's number: there are thousands of numbers.
+POINTS_MEMORY = 20
+
+
+class BoundOfPoints(Protocol):
+    """A solver whose bound is a function of inducing points that it holds."""
+
+    points: InputRows | None
+
+    def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
+        """Return the bound of all rows at its points."""
+
+    def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
+        """Return the derivatives of a bound, also by the points if that is asked for."""
+
+    def evaluate(self, rows: RowSource, hyperparameters: Hyperparameters) -> Evidence:
+        """Return the bound and its gradient by the logarithms of the hyperparameters."""
+
+
+@dataclass(frozen=True)
+class PointEvidence:
+    """A bound, and its gradients by the logarithms (t,) and by the numbers of the points (q,)."""
+
+    value: float
+    gradient: np.ndarray
+    n_rows: int
+    numbers: np.ndarray
+    information: None = None
+
+
+class PointNumbers:
+    """The numbers of a solver's inducing points, all of x after each other and then all of z."""
+
+    def __init__(self, solver: BoundOfPoints, kernel: Kernel) -> None:
+        assert solver.points is not None
+        self._solver, self._kernel, self._count = solver, kernel, len(solver.points)
+        x, z = kernel.vectors(solver.points.x), solver.points.Z.to_dense()
+        self._of_x = x.size
+        self.start = np.concatenate([x.ravel(), z.ravel()])
+
+    def place(self, numbers: np.ndarray) -> None:
+        """Give the solver points of these numbers;  (m p + m d,)."""
+        x, z = (part.reshape(self._count, -1).copy() for part in np.split(numbers, [self._of_x]))
+        self._solver.points = InputRows(self._kernel.sliceable(x), DenseFeatures(z))
+
+    def gradient(self, evidence: PointEvidence) -> np.ndarray:
+        """Return the derivatives of the bound by the numbers;  (m p + m d,)."""
+        return evidence.numbers
 
 
 def optimize_points(
-    solver: InducingSolver,
+    solver: BoundOfPoints,
     rows: MemoryRows,
     start: Hyperparameters,
     prior: HyperparameterPrior,
@@ -43,21 +97,59 @@ def optimize_points(
     journal = session.journal
     least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
     start = start.with_sigma_y(max(start.sigma_y, least))
-    objective = _Objective(solver, rows, start, prior, journal)
+    assert solver.points is not None
+    params, points = start, solver.points
+
+    def evaluate(params: Hyperparameters, information: bool = False) -> PointEvidence:
+        bound = solver.bound(rows, params)
+        gradient = solver.gradient(rows, bound, by_points=move)
+        parts = [part.ravel() for part in (gradient.x, gradient.z) if part is not None]
+        numbers = np.concatenate([np.empty(0), *parts])
+        return PointEvidence(bound.value, gradient.theta, len(rows), numbers)
+
+    def keep(loss: float, better: Hyperparameters) -> None:
+        nonlocal params, points
+        assert solver.points is not None
+        params, points = better, solver.points
+
     kernel = np.arange(start.theta.size) < start.theta.size - 2
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
         try:
             for free, most in ((prior.free & ~kernel, HELD), (prior.free, TOGETHER)):
-                objective.search(free, min(most, max_iter), move)
+                solver.points = points
+                numbers = PointNumbers(solver, params.kernel) if move else None
+                evaluations = min(most, max_iter)
+                lbfgs(
+                    Objective(
+                        evaluate,
+                        params,
+                        prior,
+                        journal,
+                        phase="a sample",
+                        keep=keep,
+                        free=free,
+                        numbers=numbers,
+                    ),
+                    evaluations,
+                    SAMPLE_TOLERANCE,
+                    gradient_tol=POINTS_GRADIENT_TOLERANCE,
+                    max_evaluations=evaluations,
+                    memory=POINTS_MEMORY,
+                )
         except KeyboardInterrupt:
             journal.interrupted()
         except Stopped:
             pass
-    solver.points = objective.places
-    return objective.params
+    solver.points = points
+    return params
 
 
-def curvature(solver: InducingSolver, rows: RowSource, params: Hyperparameters, free: np.ndarray) -> np.ndarray:
+def curvature(
+    solver: BoundOfPoints,
+    rows: RowSource,
+    params: Hyperparameters,
+    free: np.ndarray,
+) -> np.ndarray:
     """Second derivatives of the bound of these rows at the solver's points, by the free logs, in nats a row and made positive;
     (t, t), 1 where not free. One evaluation for each parameter."""
     here, slope = params.theta, solver.evaluate(rows, params).gradient
@@ -75,59 +167,3 @@ def curvature(solver: InducingSolver, rows: RowSource, params: Hyperparameters, 
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
     H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())) @ vectors.T
     return H
-
-
-class _Objective:
-    """-(bound + prior) a row of the logs and, where they move, of x_u and z_u; and the best point met."""
-
-    def __init__(
-        self, solver: InducingSolver, rows: RowSource, params: Hyperparameters, prior: HyperparameterPrior, journal: Journal
-    ) -> None:
-        assert solver.points is not None
-        self.solver, self.rows, self.prior, self.journal = solver, rows, prior, journal
-        self.params, self.places = params, solver.points
-        self._best = np.inf
-
-    def search(self, free: np.ndarray, most: int, move: bool) -> None:
-        """L-BFGS over the free logs (and the points), from the best point met."""
-        low, high = self.prior.bounds()
-        logs = np.clip(self.params.theta[free], low[free], high[free])
-        numbers = self._numbers() if move else np.empty(0)
-        unbounded = np.full(numbers.size, np.inf)
-        bounds = np.column_stack([np.append(low[free], -unbounded), np.append(high[free], unbounded)])
-        options = {"maxiter": most, "maxfun": most, "maxcor": 20, "ftol": 1e-6}
-        template, shape = self.params, self.places
-        self._best = np.inf  # of another function before
-
-        def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
-            theta = template.theta
-            theta[free] = point[: logs.size]
-            places = self._moved(shape, point[logs.size :]) if move else shape
-            return self._evaluate(template.with_theta(theta), places, free, move)
-
-        minimize(loss, np.concatenate([logs, numbers]), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-
-    def _numbers(self) -> np.ndarray:
-        return np.concatenate([self.params.kernel.vectors(self.places.x).ravel(), self.places.Z.to_dense().ravel()])
-
-    def _moved(self, shape: InputRows, numbers: np.ndarray) -> InputRows:
-        kernel = self.params.kernel
-        x, z = np.split(numbers, [kernel.vectors(shape.x).size])
-        return InputRows(kernel.sliceable(x.reshape(len(shape), -1).copy()), DenseFeatures(z.reshape(len(shape), -1).copy()))
-
-    def _evaluate(self, params: Hyperparameters, places: InputRows, free: np.ndarray, move: bool) -> tuple[float, np.ndarray]:
-        self.solver.points = places
-        try:
-            bound = self.solver.bound(self.rows, params)
-        except NotPositiveDefinite:
-            return HOPELESS, np.zeros(int(free.sum()) + move * self._numbers().size)
-        slopes = self.solver.gradient(self.rows, bound, by_points=move)
-        log_prior, along = self.prior.value_and_gradient(params.theta)
-        n, value = len(self.rows), -(bound.value + log_prior)
-        if value < self._best:
-            self._best, self.params, self.places = value, params, places
-        self.journal.evaluated("a sample", bound.value, params.as_dict())
-        if self.journal.stopped:
-            raise Stopped
-        gradient = [(slopes.theta + along)[free], *(part.ravel() for part in (slopes.x, slopes.z) if part is not None)]
-        return value / n, -np.concatenate(gradient) / n
