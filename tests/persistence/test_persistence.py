@@ -349,7 +349,7 @@ def test_every_stored_class_has_a_name_of_its_own():
     names = [kind.__name__ for kind in stored_classes()]
     assert len(set(names)) == len(names) >= 40
     for taken in ("RBF", "tuple"):
-        with pytest.raises(TypeError, match="already: give .* another name"):
+        with pytest.raises(TypeError, match=r"already: give .* another name"):
             stored(type(taken, (), {}))
     assert stored_by_name("RBF").kind is kernels.RBF
 

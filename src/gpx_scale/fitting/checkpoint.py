@@ -23,7 +23,6 @@ from ..errors import GPXWarning, InputError
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.files import atomic_write, path_of, read_npy
-from ..runtime.state import must
 
 VERSION = 1
 ALWAYS = {"theta", "finished", "version", "fingerprint"}  # arrays that every checkpoint has
@@ -101,36 +100,36 @@ class Checkpoint:
 
     def _state(self, found: dict[str, np.ndarray]) -> State:
         """Return the checked contents; a ValueError says what does not fit."""
-        must(found.keys() in (ALWAYS, ALWAYS | POINTS), f"it holds {', '.join(sorted(found)) or 'nothing'}")
-        must(_is_one(found["version"], "iu") and _is_one(found["fingerprint"], "U"), "it does not say what it is of")
+        _must(found.keys() in (ALWAYS, ALWAYS | POINTS), f"it holds {', '.join(sorted(found)) or 'nothing'}")
+        _must(_is_one(found["version"], "iu") and _is_one(found["fingerprint"], "U"), "it does not say what it is of")
         if (int(found["version"]), str(found["fingerprint"])) != (VERSION, self.fingerprint):
             raise InputError(
                 f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
             )
-        must(_is_one(found["finished"], "b"), "it does not say whether the search had ended")
+        _must(_is_one(found["finished"], "b"), "it does not say whether the search had ended")
         points = self._points(found["x"], found["z"]) if "x" in found else None
         return State(self._theta(found["theta"]), bool(found["finished"]), points)
 
     def _theta(self, theta: np.ndarray) -> np.ndarray:
         """Return logarithms that this model may have: as many as it has, within their bounds, -inf where one is held at 0."""
         prior = HyperparameterPrior.around(self.start)
-        must(theta.dtype == np.float64 and theta.shape == prior.centre.shape, "hyperparameters of another number or type")
+        _must(theta.dtype == np.float64 and theta.shape == prior.centre.shape, "hyperparameters of another number or type")
         free = prior.free
         inside = (theta >= prior.low - ROUNDING) & (theta <= prior.high + ROUNDING)
-        must(inside[free].all() and (theta[~free] == prior.centre[~free]).all(), "hyperparameters beyond their bounds")
+        _must(inside[free].all() and (theta[~free] == prior.centre[~free]).all(), "hyperparameters beyond their bounds")
         return theta
 
     def _points(self, x: np.ndarray, z: np.ndarray) -> InputRows:
         """Return inducing points that have the columns of the data."""
         like = self.like
-        must(isinstance(like.x, np.ndarray) and not like.Z.is_sparse, "dense inducing points of sparse rows")
+        _must(isinstance(like.x, np.ndarray) and not like.Z.is_sparse, "dense inducing points of sparse rows")
         for name, points, width in (("x", x, like.x.shape[1]), ("z", z, like.Z.shape[1])):
-            must(points.dtype == np.float64 and points.ndim == 2, f"{name} is not a matrix of float64")
-            must(points.flags.c_contiguous, f"{name} is not stored by rows")
-            must(points.shape[1] == width, f"{name} has {points.shape[1]} columns, and the data have {width}")
-            must(np.isfinite(points).all(), f"{name} holds what is not a finite number")
-        must(len(x) == len(z), f"{len(x)} inducing points in x and {len(z)} in z")
-        must(1 <= len(x) <= self.most_points, f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}")
+            _must(points.dtype == np.float64 and points.ndim == 2, f"{name} is not a matrix of float64")
+            _must(points.flags.c_contiguous, f"{name} is not stored by rows")
+            _must(points.shape[1] == width, f"{name} has {points.shape[1]} columns, and the data have {width}")
+            _must(np.isfinite(points).all(), f"{name} holds what is not a finite number")
+        _must(len(x) == len(z), f"{len(x)} inducing points in x and {len(z)} in z")
+        _must(1 <= len(x) <= self.most_points, f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}")
         return InputRows(x, DenseFeatures(z))
 
     def write(self, state: State) -> None:
@@ -150,7 +149,7 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
     found = {}
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            must(info.compress_type == zipfile.ZIP_STORED, "it is compressed")
+            _must(info.compress_type == zipfile.ZIP_STORED, "it is compressed")
             with archive.open(info) as file:
                 found[info.filename.removesuffix(".npy")] = read_npy(file, info.file_size)
     return found
@@ -158,6 +157,11 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
 
 def _is_one(array: np.ndarray, kinds: str) -> bool:
     return array.shape == () and array.dtype.kind in kinds
+
+
+def _must(right: Any, what: str) -> None:
+    if not right:
+        raise ValueError(what)
 
 
 def _kinds(kernel: Kernel) -> tuple[Any, ...]:

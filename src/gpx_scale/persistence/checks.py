@@ -17,9 +17,9 @@ from ..fitting.starting_point import KnownOptimum
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.journal import FitReport
 from ..runtime.state import are_finite, is_of_type, must, must_be_numbers
+from ..solvers import registry
 from ..solvers.contract import Plan
 from ..solvers.posterior import Posterior
-from ..solvers.registry import SOLVERS
 
 # A number that is kept twice may differ by so much, relatively: logarithms on another processor.
 WRITTEN_TO = 1e-9
@@ -38,10 +38,11 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     preprocessor, plan, posterior = (state[name] for name in ("_preprocessor", "_plan", "posterior_"))
     _check_preprocessor(preprocessor)
     posterior.hyperparameters.must_fit(preprocessor)
-    own = [solver for solver in SOLVERS if solver.name == plan.solver == state.get("solver_")]
-    alike = own and type(posterior) is own[0].posterior_class
+    name = plan.solver if plan.solver == state.get("solver_") else None
+    found = [solver for solver in registry.SOLVERS if solver.name == name]
+    alike = found and type(posterior) is found[0].posterior_class
     must(alike, "it is of another solver than it says")
-    own[0].must_have_planned(plan, preprocessor)
+    found[0].must_have_planned(plan, preprocessor)
     must(plan.n == posterior.n_rows, "its plan is of another number of rows")
     must(posterior.d == preprocessor.n_weights, "Z has other columns than its scaling")
     posterior.must_fit(plan, preprocessor)
