@@ -1,0 +1,87 @@
+"""The pages of docs/ agree with the source tree: the picture of the layers, the table of modules, names and files."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import gpx_scale
+from test_layers import LAYERS, LEVEL
+
+PACKAGE = Path(gpx_scale.__file__).parent
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCS = REPOSITORY / "docs"
+PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+ARCHITECTURE = (DOCS / "architecture.md").read_text()
+# Words of an earlier arrangement of the source, which no longer name anything. `make bench-doors` is a command.
+OLD_WORDS = re.compile(r"\brooms?\b|(?<!bench-)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py", re.I)
+# Files that pages cite as examples of what one might add, or before they are there.
+TO_BE_WRITTEN = {
+    *("solver.py", "posterior.py", "poisson.py", "likelihoods/poisson.py"),
+    "tests/solvers/test_every_solver.py",
+}
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+SPANS = re.compile(r"`([^`\n]+)`")
+
+
+def code_spans(text):
+    """Return what stands between backticks in the prose and the tables of a page."""
+    return SPANS.findall(FENCED.sub("", text))
+
+
+def table_rows():
+    """Return the cells of the table of packages: (name, what it owns, its modules) of each row."""
+    table = ARCHITECTURE.partition("## What is where")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| `")]
+    return {name.strip("`"): (owns, modules) for name, owns, modules in rows}
+
+
+def modules_of(package):
+    """Return the modules of a package, without those of packages in it."""
+    return {path.stem for path in (PACKAGE / package).glob("*.py") if path.stem != "__init__"}
+
+
+def test_the_picture_is_what_the_script_draws():
+    layers = {"__name__": "layers", "__file__": str(DOCS / "layers.py")}
+    exec(compile((DOCS / "layers.py").read_text(), "layers.py", "exec"), layers)
+    assert layers["layers"]() == LAYERS
+    assert (DOCS / "layers.svg").read_text() == layers["drawn"](), "run: python docs/layers.py"
+
+
+def test_the_table_has_every_package_and_module():
+    packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("__init__.py")} - {"."}
+    rows = table_rows()
+    assert set(rows) == packages | modules_of(".")
+    assert {name.split("/")[0] for name in rows} == set(LEVEL)
+    for name, (owns, modules) in rows.items():
+        assert owns
+        listed = re.findall(r"(?:^|; )`(\w+)`: ", modules)
+        assert listed == sorted(listed), name
+        assert set(listed) == (modules_of(name) if name in packages else set()), name
+
+
+def test_the_page_names_every_layer_from_the_lowest():
+    assert re.findall(r"^\d\. \*\*(\w+)\*\*", ARCHITECTURE, re.MULTILINE) == list(LAYERS)
+
+
+def test_names_of_the_code_are_in_the_code():
+    """A name that a page cites, and that was changed since, is found here."""
+    sources = [path for folder in (PACKAGE, REPOSITORY / "tests") for path in folder.rglob("*.py") if path != Path(__file__)]
+    known = {word for path in sources for word in [*re.findall(r"\w+", path.read_text()), *path.parts, path.stem]}
+    how_to = (DOCS / "contributing.md").read_text().partition("## How to add a solver")[2]
+    names = [span for span in code_spans(ARCHITECTURE + how_to) if "/" not in span and not span.endswith(".py")]
+    cited = {word for span in names for word in re.findall(r"[A-Za-z_]\w+", span)} - {"load_", "prange"}
+    assert cited - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_a_page_cites_are_there(page):
+    cited = {path for span in code_spans(page.read_text()) for path in re.findall(r"[\w/.]+\.py\b", span)}
+    folders = REPOSITORY, PACKAGE, PACKAGE / "datasets"
+    assert {path for path in cited - TO_BE_WRITTEN if not any((folder / path).is_file() for folder in folders)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_pages_have_no_words_of_an_earlier_arrangement(page):
+    found = [line for line in page.read_text().splitlines() if OLD_WORDS.search(line)]
+    assert not found, "\n".join(found)
