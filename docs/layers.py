@@ -1,4 +1,4 @@
-"""Draw docs/layers.svg, the six layers of the package, from `LAYERS` of tests/test_layers.py: python docs/layers.py"""
+"""Draw docs/layers.svg, the six layers of the package, from `LAYERS` of test_layers.py: python docs/layers.py"""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ CHARACTERS = 80  # of a line of 13 pixel monospace, which is 7.8 pixels a charac
 
 def layers() -> dict[str, tuple[str, ...]]:
     """Return the packages and modules of each layer, the lowest layer first."""
-    for node in ast.parse((REPOSITORY / "tests" / "test_layers.py").read_text()).body:
+    (listed,) = (REPOSITORY / "tests").rglob("test_layers.py")
+    for node in ast.parse(listed.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
             return eval(compile(ast.Expression(node.value), "LAYERS", "eval"), {"__builtins__": {}})
-    raise SystemExit("tests/test_layers.py has no LAYERS")
+    raise SystemExit(f"{listed} has no LAYERS")
 
 
 def contents(name: str, members: tuple[str, ...]) -> str:

@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-
-import gpx_scale
 from test_layers import LAYERS, LEVEL
 
+import gpx_scale
+
 PACKAGE = Path(gpx_scale.__file__).parent
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
