@@ -1,4 +1,4 @@
-"""The other front door: the `gpx-scale` command."""
+"""The `gpx-scale` command."""
 
 from __future__ import annotations
 

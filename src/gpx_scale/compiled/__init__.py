@@ -7,7 +7,7 @@ from typing import Any
 
 import numba
 
-# No "reassoc": it cancels the magic number of the exponential. "nnan" and "ninf": the door has checked.
+# No "reassoc": it cancels the magic number of the exponential. "nnan" and "ninf": numbers are checked where they enter.
 FASTMATH = {"contract", "nnan", "nsz", "ninf", "arcp"}
 
 

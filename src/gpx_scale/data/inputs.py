@@ -1,4 +1,4 @@
-"""The door: X, y, Z become one checked, frozen object. Behind it, shape, dtype and finiteness are facts."""
+"""Checks of X, y and Z, once, where they enter. After that, shape, dtype and finiteness are facts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _must_be_as_long(x: Any, *others: Any) -> None:
 @stored(make=_input_rows)
 @dataclass(frozen=True)
 class InputRows:
-    """Rows behind the door, in the engine's units: x for the kernel, Z (n, d)."""
+    """Checked rows in standardised units: x for the kernel, Z (n, d)."""
 
     x: Any
     Z: Features
@@ -149,7 +149,7 @@ class Queries(InputRows):
     own: bool = False
 
 
-# the door
+# preprocessing
 
 
 @stored
@@ -243,7 +243,7 @@ class Preprocessor:
         return y
 
     def scaled(self, x: Any, raw: Any, standardize: bool = True) -> tuple[Any, Features]:
-        """What came through the gate, in the engine's units."""
+        """Return checked rows in standardised units."""
         if self.gate.input_kind == "vectors":
             x = self.scaling.x(x)
             must_be_moderate(x, "X", standardize)

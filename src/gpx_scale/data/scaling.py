@@ -119,7 +119,7 @@ class Scaling:
         return DenseFeatures(np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled)
 
     def z_row(self, z: np.ndarray) -> np.ndarray:
-        """One z in the engine's units;  (d,) -> (d~,)."""
+        """Return one z in standardised units;  (d,) -> (d~,)."""
         return np.append((z - self.z_shift) / self.z_scale, np.ones(int(self.intercept)))
 
     def raw_z(self, scaled: Features) -> Any:

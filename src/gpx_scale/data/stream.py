@@ -176,7 +176,7 @@ def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
 
 
 class Raw(NamedTuple):
-    """A chunk through the gate: finite numbers in the user's units; X and z have names."""
+    """A chunk after its transformers: finite numbers in the user's units; X and z have names."""
 
     X: Any
     x: Any
@@ -346,7 +346,7 @@ def chunks_through(preprocessor: Preprocessor, source: Source, check: Callable[[
 
 
 def read_through(gate: InputTransforms, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
-    """One pass: chunks that have rows, these through the gate, and how many came before."""
+    """Yield chunks that have rows, their checked numbers, and how many rows came before;  one pass."""
     start = 0
     for chunk in source():
         if not is_empty(chunk):

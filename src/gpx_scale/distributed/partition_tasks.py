@@ -84,7 +84,7 @@ def scale_partition(
     standardize: bool,
     before: ChunkChecksum | None = None,
 ) -> TrainingRows | None:
-    """Return the rows behind the door; they must be those that the survey saw `before`, if there was one."""
+    """Return the rows in standardised units; they must be those that the survey saw `before`, if there was one."""
     chunk = Chunk(name, *parts)
     if is_empty(chunk):
         if before is not None:
@@ -104,7 +104,7 @@ def rows_of_inputs(data: TrainingRows | None) -> int:
 
 @dataclass
 class Sample:
-    """The rows with the smallest keys, behind the door; samples of partitions add up to a sample of all rows."""
+    """The rows with the smallest keys, in standardised units; samples of partitions add up to a sample of all rows."""
 
     keys: np.ndarray
     data: TrainingRows

@@ -34,7 +34,7 @@ def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
 
 
 def must_be_near(base: np.ndarray, features: Features) -> None:
-    """A baseline (d~,) in the engine's units: from far away, contributions and base value are huge, and their sum has no
+    """A baseline (d~,) in standardised units: from far away, contributions and base value are huge, and their sum has no
     digits left."""
     largest = np.abs(features.arrays[-1]).max(initial=1.0)
     if (far := float(np.abs(base).max(initial=0.0))) > FAR * largest:

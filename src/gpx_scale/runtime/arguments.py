@@ -1,4 +1,4 @@
-"""Hyperparameters: frozen, packed to logs, with weak priors and bounds around where they start."""
+"""Checks of arguments: each returns a value that can be used, or raises an InputError that names it."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class CGPosterior(KernelPosterior):
         must(min(n, settings.shared) <= shared <= most, "variances from another number of rows")
         counted = self.pair_count >= 0 and 0 <= self.seed < SEEDS_END
         must(counted, "a count is out of range")
-        must_be_indices(np.unique(self.checked.rows), n, "pilots")
+        must_be_indices(np.unique(self.checked.rows), n, "checked rows")
         self.bank.must_fit(n, preprocessor)
 
     def draw_bytes(self, m: int, count: int) -> int:

@@ -258,14 +258,14 @@ class CGSolver(Solver):
         seen = np.empty((len(data), 0))
         if params.kernel.input_kind == "vectors" and not data.Z.is_sparse:  # of a sparse Z, when asked for
             paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._session)
-        pilots = CalibrationRows.draw(data, params, self._session.random)
-        B = np.column_stack([data.y, probes, pilots.right_hand_sides(C), seen])
+        calibration = CalibrationRows.draw(data, params, self._session.random)
+        B = np.column_stack([data.y, probes, calibration.right_hand_sides(C), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
             [
                 [PREDICTION * _relative_size(data.y, C, P)],
                 PROBE_SHARE * energy,
-                1e-4 * pilots.scale,
+                1e-4 * calibration.scale,
                 np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
             ]
         )
@@ -274,7 +274,7 @@ class CGSolver(Solver):
             start[:, 0] = self._last
         found = solve(C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated)
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
-        asked = slice(1 + PROBES, 1 + PROBES + len(pilots))
+        asked = slice(1 + PROBES, 1 + PROBES + len(calibration))
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
         shared = np.concatenate([P.pivots, self._session.random.permutation(rest)])[
             : max(self.settings.shared, P.rank if P.bounds_from_below else 0)
@@ -293,8 +293,8 @@ class CGSolver(Solver):
             standard_error=deviation,
             solution=_summary(found),
             local_variance=near,
-            checked=pilots.asked,
-            excess=pilots.excess(near, found.quadratic[asked], self._session),
+            checked=calibration.asked,
+            excess=calibration.excess(near, found.quadratic[asked], self._session),
             bank=PathBank(paths, found.X[:, asked.stop :].copy()),
             seed=seed,
             pair_count=count,

@@ -25,7 +25,7 @@ CALIBRATION_ROWS = 4  # of each kind
 
 @stored
 class Asked(NamedTuple):
-    """The weights among the pilots: training rows, and of each the feature (one entry of 1 a row)."""
+    """The weights whose variance is checked: training rows, and of each the feature (one entry of 1 per row)."""
 
     rows: np.ndarray
     matrix: sp.csr_array

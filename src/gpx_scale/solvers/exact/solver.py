@@ -1,4 +1,4 @@
-"""The exact solver: one n^2 buffer, an in-place Cholesky, evidence with its analytic gradient, and the posterior's parts.
+"""The exact solver: one n^2 buffer, an in-place Cholesky, the evidence with its analytic gradient, and the posterior.
 
 The buffer is C-ordered with C in its lower triangle; to LAPACK, which counts columns first, that is the upper triangle of
 its transpose: C = U^T U with U = buffer.T, L = U^T. n^3 flops an evaluation (potrf n^3/3, potri 2 n^3/3).

@@ -1,4 +1,4 @@
-"""The inducing-point solver: the bound with its slopes over passes of the rows, and the posterior's parts from m points alone.
+"""The inducing-point solver: the bound with its slopes over passes of the rows, and the posterior from m points alone.
 
     E[w*] = k(x*, X_u) diag(v) Z_u       Cov[g*] = k** I - W^T E W,   W = L^-1 diag(k*) Z_u,   E = I - (I + Psi)^-1
 
