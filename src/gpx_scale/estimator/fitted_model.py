@@ -75,11 +75,11 @@ class FittedModel:
         request = MomentRequest(along=along, method=METHODS.get(std, "default"))  # type: ignore[arg-type]
         moments = self.posterior.moments(queries, request, session)
         assert moments.mean is not None
-        mean = scaling.prediction(queries.Z.row_dots(moments.mean))
+        latent = queries.Z.row_dots(moments.mean)
         if not std:
-            return mean, None
-        _, variance = self.hyperparameters.likelihood.predict(mean, moments.along[0])
-        return mean, scaling.deviation(variance)
+            return scaling.prediction(latent), None
+        mean, variance = self.hyperparameters.likelihood.predict(latent, moments.along[0])
+        return scaling.prediction(mean), scaling.deviation(variance)
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the covariance of new y between all queries, noise included;  (m, m)."""

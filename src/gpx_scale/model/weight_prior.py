@@ -97,9 +97,12 @@ class WeightPrior:
         """Return what tiles need of rows, in the tiles' dtype;  O(n p)."""
         return PreparedRows(self.kernel.prepare(rows.x, dtype), rows.Z.astype(dtype))
 
-    def tile(self, a: PreparedRows, b: PreparedRows) -> np.ndarray:
-        """Return S between rows a and b;  (a, b);  2 d flops and one kernel value an entry."""
-        out = a.Z.inner_products(b.Z)
+    def tile(self, a: PreparedRows, b: PreparedRows, inner: np.ndarray | None = None) -> np.ndarray:
+        """Return S between rows a and b;  (a, b);  2 d flops and one kernel value an entry.
+
+        `inner` are <z_i, z_j>, for callers that need them too.
+        """
+        out = a.Z.inner_products(b.Z) if inner is None else inner.copy()
         self.kernel.multiply(a.points, b.points, out)
         return out
 

@@ -323,10 +323,10 @@ class Posterior(abc.ABC):
         They are those of `sample_weights` with the same random state, times Z, plus noise.
         """
         W = self.sample_weights(queries.x, count, random, session)
-        drawn = self.hyperparameters.likelihood.draw(np.zeros((len(queries), count)), random)
+        f = np.empty((len(queries), count))
         for s in range(count):
-            drawn[:, s] += queries.Z.row_dots(W[:, :, s])
-        return drawn
+            f[:, s] = queries.Z.row_dots(W[:, :, s])
+        return self.hyperparameters.likelihood.draw(f, random)
 
 
 @dataclass(frozen=True)

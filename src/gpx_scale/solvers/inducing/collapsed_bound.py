@@ -157,7 +157,8 @@ class BlockGradient:
         frame, prior, params = self.frame, self.frame.weight_prior, self.frame.hyperparameters
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
         D, own = params.noise(block.Z), prior.diagonal(rows)
-        S = prior.tile(rows, frame.prepared)
+        inner = rows.Z.inner_products(frame.prepared.Z)
+        S = prior.tile(rows, frame.prepared, inner)
         beta = (block.y - S @ self.v) / D
         G = S @ self.M
         known = np.einsum("ij,ij->i", G, S)
@@ -167,7 +168,7 @@ class BlockGradient:
         along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
         along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
         x = z = None
-        weighed = G * block.Z.inner_products(frame.points.Z)
+        weighed = G * inner
         if self.by_points:
             x, z = prior.contract_inputs(frame.prepared, rows, G.T, np.ascontiguousarray(weighed.T))
         along_S = prior.kernel.contract_gradient(rows.points, frame.prepared.points, weighed).sum(axis=0)
