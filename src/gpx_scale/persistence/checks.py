@@ -38,8 +38,8 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     preprocessor, plan, posterior = (state[name] for name in ("_preprocessor", "_plan", "posterior_"))
     _check_preprocessor(preprocessor)
     posterior.hyperparameters.must_fit(preprocessor)
-    name = plan.solver if plan.solver == state.get("solver_") else None
-    found = [solver for solver in registry.SOLVERS if solver.name == name]
+    said = {plan.solver, state.get("solver_")}
+    found = [solver for solver in registry.SOLVERS if said == {solver.name}]
     alike = found and type(posterior) is found[0].posterior_class
     must(alike, "it is of another solver than it says")
     found[0].must_have_planned(plan, preprocessor)
