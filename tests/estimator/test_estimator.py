@@ -166,13 +166,6 @@ def test_weights_do_not_depend_on_units_of_z(diabetes):
     assert_allclose(b.contributions, a.contributions, rtol=1e-8, atol=1e-9)
 
 
-def test_row_order_does_not_matter(problem):
-    order = np.random.RandomState(0).permutation(len(problem.y))
-    shuffled = problem.model().fit(problem.X[order], problem.y[order], problem.Z[order])
-    query = (problem.X_query, problem.Z_query)
-    assert_allclose(shuffled.predict(*query), problem.fitted().predict(*query), rtol=1e-9)
-
-
 def test_standardised_evidence_is_in_the_user_s_units(problem):
     model = GPXRegressor(optimizer=None).fit(problem.X, problem.y, problem.Z)
     scale = problem.y.std()

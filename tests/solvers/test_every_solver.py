@@ -267,10 +267,14 @@ def test_the_gradient_is_that_of_differences_of_the_oracle_s_evidence(name):
 
 @every_solver
 def test_one_two_and_sixteen_threads_agree_to_rounding(name):
-    models = (fit(LARGE, name, "large", n_jobs=jobs) for jobs in (1, 2, 16))
-    one, two, many = (answers(model, LARGE) for model in models)
-    for found in (two, many):
-        assert_near(found, one, case_of(name).rounding(LARGE))
+    one, *others = (fit(LARGE, name, "large", n_jobs=jobs) for jobs in (1, 2, 16))
+    wanted, near = answers(one, LARGE), case_of(name).rounding(LARGE)
+    _, slope = one.log_marginal_likelihood(eval_gradient=True)
+    for model in others:
+        assert_near(answers(model, LARGE), wanted, near)
+        _, gradient = model.log_marginal_likelihood(eval_gradient=True)
+        # A derivative by a logarithm is of the size of what it is the derivative of.
+        assert_allclose(gradient, slope, rtol=0, atol=4.0 * near.nats)
 
 
 @every_solver
@@ -298,11 +302,9 @@ def test_scaling_y_scales_weights_and_deviations(name):
             assert_allclose(b[what], scale * value, rtol=1e-14, err_msg=what)
 
 
-@every_solver
-def test_chunks_of_queries_do_not_matter(name):
-    posterior, Z = fitted(name).posterior_, DenseFeatures(SMALL.Z_query)
-    queries = Queries(SMALL.X_query, Z)
-    request = MomentRequest(variance=True, covariance=True, along=[Z])
+def assert_chunks_do_not_matter(posterior, queries):
+    """Compare moments from one chunk with those from chunks of one query each."""
+    request = MomentRequest(variance=True, covariance=True, along=[queries.Z])
     sessions = (replace(session_of(2), chunk_bytes=size) for size in (2**28, 1))
     whole, single = (posterior.moments(queries, request, session) for session in sessions)
     near = to_rounding(SMALL)
@@ -310,6 +312,18 @@ def test_chunks_of_queries_do_not_matter(name):
     assert_allclose(single.variance, whole.variance, rtol=0, atol=near.covariance)
     assert_allclose(single.covariance, whole.covariance, rtol=0, atol=near.covariance)
     assert_allclose(single.along, whole.along, rtol=0, atol=near.y_covariance)
+
+
+@every_solver
+def test_chunks_of_queries_do_not_matter(name):
+    queries = Queries(SMALL.X_query, DenseFeatures(SMALL.Z_query))
+    assert_chunks_do_not_matter(fitted(name).posterior_, queries)
+
+
+@able(Capability.TRAINING_WEIGHTS)
+def test_chunks_of_training_rows_do_not_matter(name):
+    queries = Queries(SMALL.X, DenseFeatures(SMALL.Z), own=True)
+    assert_chunks_do_not_matter(fitted(name).posterior_, queries)
 
 
 @every_solver
@@ -368,6 +382,8 @@ def test_joint_answers_that_do_not_fit_are_refused_before_they_allocate(name):
     assert_refused_in_time(lambda: model.predict(many.X, many.Z, return_cov=True))
     assert_refused_in_time(lambda: model.sample_y(many.X, many.Z, 100))
     assert_refused_in_time(lambda: model.sample_weights(many.X, many.Z, 100))
+    wide = np.zeros((20 * MANY, 1)), np.zeros((20 * MANY, 3))
+    assert_refused_in_time(lambda: model.explain(*wide, cov=True))
     model.predict(many.X[:3], many.Z[:3])  # Few queries fit.
 
 

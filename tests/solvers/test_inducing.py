@@ -135,20 +135,6 @@ def test_weights_are_the_oracle_s(problem):
     assert (found.weights_std >= problem.sigma_w).all()
 
 
-def test_a_sparse_z_answers_on_its_pattern_as_a_dense_one_does():
-    problem = make_problem(n=80, d=9, share=0.3)
-    points = {"solver": "inducing", "n_inducing": 25, "random_state": 0}
-    dense = problem.model(**points).fit(problem.X, problem.y, problem.Z)
-    sparse = problem.model(**points).fit(problem.X, problem.y, sp.csr_array(problem.Z))
-    query = sp.csr_array(problem.Z_query)
-    a, b = dense.explain(problem.X_query, problem.Z_query), sparse.explain(problem.X_query, query)
-    at = problem.Z_query != 0
-    assert_allclose(b.weights.toarray()[at], a.weights[at], atol=1e-10)
-    assert_allclose(b.weights_std.toarray()[at], a.weights_std[at], atol=1e-10)
-    assert_allclose(b.prediction_std, a.prediction_std, atol=1e-10)
-    assert b.weights.nnz == query.nnz
-
-
 def test_samples_have_the_posterior_s_moments():
     problem = make_problem(n=60)
     model = problem.fitted(solver="inducing", n_inducing=20, random_state=0)
@@ -167,12 +153,6 @@ def test_a_fitted_model_holds_no_training_row():
     assert np.isfinite(large.log_marginal_likelihood(large.theta_ + 0.1))
     with pytest.raises(SolverUnavailable, match="needs the rows"):
         copy.log_marginal_likelihood(large.theta_ + 0.1)
-    with pytest.raises(SolverUnavailable, match="keeps no training rows"):
-        large.training_explanation()
-    with pytest.raises(SolverUnavailable, match="are not bounds"):
-        large.explain(X[:3], std="certified")
-    with pytest.raises(SolverUnavailable, match="only solver='exact'"):
-        large.leave_one_out()
 
 
 def test_kernels_that_are_given():
@@ -292,15 +272,6 @@ def test_auto_knows_when():
 
 
 # searches
-
-
-def test_one_and_two_threads_find_the_same():
-    X, y, _ = synth10(3000)
-    arguments = {"solver": "inducing", "n_inducing": 40, "random_state": 0, "optimizer": None}
-    one, two = (GPXRegressor(**arguments, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
-    for a, b in zip(*(m.log_marginal_likelihood(m.theta_, eval_gradient=True) for m in (one, two)), strict=True):
-        assert_allclose(a, b, rtol=1e-12)
-    assert_allclose(one.predict(X[:50]), two.predict(X[:50]), rtol=1e-11, atol=1e-12)
 
 
 def test_what_other_threads_ask_of_blas_does_not_change_a_search():
