@@ -13,7 +13,7 @@ from .posterior import Posterior
 
 # `auto` takes the first that gives a reason, and has memory.
 SOLVERS: tuple[type[Solver], ...] = (BasisSolver, GridSolver, ExactSolver, CGSolver, InducingSolver)
-NAMES = ("exact", "cg", "inducing", "nystrom", "basis", "grid")  # as messages list them
+NAMES = tuple(name for solver in SOLVERS for name in (solver.name, *solver.aliases))
 
 
 def find(name: str) -> type[Solver]:
