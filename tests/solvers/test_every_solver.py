@@ -446,6 +446,7 @@ def test_a_stream_equals_memory_to_the_bit(name):
 @able(Capability.UPPER_BOUND)
 def test_deviations_are_never_below_those_of_the_oracle(name, how):
     case, wanted = case_of(name), expected()
+    assert case.rough is not None, f"solver={name!r} promises upper bounds: its case needs `rough`"
     model = fitted(name) if how == "usual" else case.rough(SMALL)
     rounding = to_rounding(SMALL).y_covariance
     _, joint = model.predict(*QUERIES, return_cov=True)
@@ -537,8 +538,8 @@ ASKED = {
 @every_solver
 def test_a_solver_can_what_it_promises_and_refuses_the_rest_with_a_remedy(name, capability):
     assert capability in ASKED, f"say how a user asks for {capability}: add it to ASKED"
-    able = [s.name for s in registry.SOLVERS if capability in s.capabilities]
-    if name in able:
+    having = [s.name for s in registry.SOLVERS if capability in s.capabilities]
+    if name in having:
         ASKED[capability](name)
         return
     if capability is Capability.ADD_ROWS:  # scikit-learn's tools ask whether the method is there
@@ -547,21 +548,21 @@ def test_a_solver_can_what_it_promises_and_refuses_the_rest_with_a_remedy(name, 
     with pytest.raises((SolverUnavailable, InputError)) as refused:
         ASKED[capability](name)
     message = str(refused.value)
-    names_one = any(f"'{one}'" in message for one in able)
+    names_one = any(f"'{one}'" in message for one in having)
     assert names_one or re.search(r"\b(give|use) \w+=", message), message
 
 
 @pytest.mark.parametrize("capability", Capability, ids=lambda capability: capability.name.lower())
 @every_solver
 def test_the_registry_names_the_solvers_that_have_a_capability(name, capability):
-    able = [s.name for s in registry.SOLVERS if capability in s.capabilities]
-    if name in able:
+    having = [s.name for s in registry.SOLVERS if capability in s.capabilities]
+    if name in having:
         registry.require(name, capability)
         assert registry.can(name, capability)
         return
     with pytest.raises(SolverUnavailable) as refused:
         registry.require(name, capability)
-    assert all(f"solver={one!r}" in str(refused.value) for one in able)
+    assert all(f"solver={one!r}" in str(refused.value) for one in having)
     assert not registry.can(name, capability)
 
 
