@@ -20,7 +20,7 @@ COLUMNS_APART = (
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnMoments:
     """Means, deviations and extremes of columns, safe for any finite scale;  (p,) each. Those of parts of the rows add up to
     those of all. Of a sparse matrix, which stays as it is: 0, 1, and nothing constant."""
 
@@ -31,7 +31,7 @@ class Columns:
     high: np.ndarray
 
     @classmethod
-    def of(cls, A: Any) -> Columns:
+    def of(cls, A: Any) -> ColumnMoments:
         if sp.issparse(A):
             zero, one = np.zeros(A.shape[1]), np.ones(A.shape[1])
             return cls(A.shape[0], zero, one, -one, one)
@@ -41,12 +41,12 @@ class Columns:
         low, high = A.min(axis=0, initial=np.inf), A.max(axis=0, initial=-np.inf)
         return cls(len(A), unit * relative.mean(axis=0), unit * relative.std(axis=0), low, high)
 
-    def __add__(self, other: Columns) -> Columns:
+    def __add__(self, other: ColumnMoments) -> ColumnMoments:
         rows = self.rows + other.rows
         mine, theirs = self.rows / rows, other.rows / rows
         apart = other.centre - self.centre
         spread = np.hypot(np.sqrt(mine) * self.deviation, np.sqrt(theirs) * other.deviation)
-        return Columns(
+        return ColumnMoments(
             rows,
             self.centre + theirs * apart,
             np.hypot(spread, np.sqrt(mine * theirs) * apart),
@@ -95,11 +95,13 @@ class Scaling:
 
     @classmethod
     def of(cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
-        vectors = Columns.of(x if x is not None else np.empty((1, 0)))
-        return cls.from_columns(vectors, Columns.of(Z), Columns.of(y[:, None]), standardize, fit_intercept)
+        vectors = ColumnMoments.of(x if x is not None else np.empty((1, 0)))
+        return cls.from_columns(vectors, ColumnMoments.of(Z), ColumnMoments.of(y[:, None]), standardize, fit_intercept)
 
     @classmethod
-    def from_columns(cls, x: Columns, z: Columns, y: Columns, standardize: bool, fit_intercept: bool) -> Scaling:
+    def from_columns(
+        cls, x: ColumnMoments, z: ColumnMoments, y: ColumnMoments, standardize: bool, fit_intercept: bool
+    ) -> Scaling:
         z_scale = np.where(z.constant & (z.mean != 0), z.mean, z.scale)
         z_shift = np.where(z.constant, 0.0, z.mean)
         x_scale, z_baseline, y_shift, y_scale = x.scale, z.mean, float(y.mean[0]), float(y.scale[0])
@@ -151,7 +153,7 @@ class Scaling:
         return bool((np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any())
 
 
-def _must_be_comparable(x: Columns) -> None:
+def _must_be_comparable(x: ColumnMoments) -> None:
     """Refuse columns that are added up in one distance and of which the smaller ones cannot count."""
     spreads = x.scale[~x.constant]
     if spreads.size and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > COLUMNS_APART:

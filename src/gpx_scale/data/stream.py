@@ -30,7 +30,7 @@ from ..runtime.session import Session
 from .checks import target_of
 from .inputs import InputTransforms, Preprocessor, TrainingRows, count_rows, preprocessor_for, take, unpack
 from .row_source import RowSource, Tell, blocks_of, keys, least, nobody, told
-from .scaling import Columns, Scaling
+from .scaling import ColumnMoments, Scaling
 from .table_files import CHUNK, SUFFIXES, TextFormat, common_columns, frames, is_table, listed
 
 NPZ = ".npz"
@@ -258,9 +258,9 @@ class Survey:
     """What one pass learns of some rows; those of parts add up to that of all. The sample: the rows of the least keys."""
 
     rows: int
-    x: Columns
-    z: Columns
-    y: Columns
+    x: ColumnMoments
+    z: ColumnMoments
+    y: ColumnMoments
     keys: np.ndarray
     sample: tuple[Any, Any, np.ndarray]
     first: Raw
@@ -271,7 +271,7 @@ class Survey:
     def of(cls, name: str, raw: Raw, start: int, keep: int, seed: int) -> Survey:
         row_keys = keys(start, len(raw.y), seed)
         at = least(row_keys, keep)
-        columns = Columns.of(raw.x), Columns.of(raw.Z), Columns.of(raw.y[:, None])
+        columns = ColumnMoments.of(raw.x), ColumnMoments.of(raw.Z), ColumnMoments.of(raw.y[:, None])
         sample = raw.x[at], raw.Z[at], raw.y[at]
         return cls(len(raw.y), *columns, row_keys[at], sample, _head(raw), keep, [ChunkChecksum.of(name, raw)])
 

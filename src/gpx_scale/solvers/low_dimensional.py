@@ -68,7 +68,7 @@ class InputResolution:
     smoothness: float = float("inf")
     spans: tuple[float, ...] | None = None
     spread: float = 1.0
-    sharp: float = 1.0
+    signal_to_noise: float = 1.0
     extent: InputExtent | None = None
 
     @classmethod
@@ -82,11 +82,11 @@ class InputResolution:
         params, extent = found
         low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
-        sharp = sharpness(params, some.Z.shape[1], extent.half.size)
-        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), sharp, extent)
+        signal_to_noise = signal_to_noise_of(params, some.Z.shape[1], extent.half.size)
+        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), signal_to_noise, extent)
 
 
-def sharpness(params: Hyperparameters, d: int, p: int) -> float:
+def signal_to_noise_of(params: Hyperparameters, d: int, p: int) -> float:
     """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
     origin = params.kernel.prepare(np.zeros((1, p)))  # any x will do
     signal = d * float(params.kernel.diagonal(origin)[0])

@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.state import must, must_be_numbers, stored
-from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, sharpness
+from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, signal_to_noise_of
 
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
 # costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 6e-7, and 5e-4, 3e-3 and 7% in two dimensions.
@@ -54,9 +54,11 @@ class LaplacianBasis:
         kernel = params.kernel
         low, high = kernel.length_scale_range(extent.low.size)
         shortest, longest = low / reach, high * reach
-        sharp = sharpness(params, d, low.size)
-        half = extent.half + margin(kernel.smoothness, sharp) * longest
-        counts = counts_for(half, shortest, kernel.smoothness, sharp, most) if count is None else np.full(low.size, count)
+        signal_to_noise = signal_to_noise_of(params, d, low.size)
+        half = extent.half + margin(kernel.smoothness, signal_to_noise) * longest
+        counts = (
+            counts_for(half, shortest, kernel.smoothness, signal_to_noise, most) if count is None else np.full(low.size, count)
+        )
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
 
     def covers(self, kernel: Any) -> bool:
@@ -143,22 +145,24 @@ class LaplacianBasis:
         return found
 
 
-def margin(smoothness: float, sharp: float) -> float:
+def margin(smoothness: float, signal_to_noise: float) -> float:
     """Length scales between data and edge; more where little noise hides what the edge costs."""
     if np.isinf(smoothness):
-        return float(np.hypot(MARGIN[smoothness], np.sqrt(0.5 * np.log(sharp))))
+        return float(np.hypot(MARGIN[smoothness], np.sqrt(0.5 * np.log(signal_to_noise))))
     return MARGIN[smoothness]
 
 
-def cut(smoothness: float, sharp: float) -> float:
+def cut(smoothness: float, signal_to_noise: float) -> float:
     """Frequencies, in inverse length scales; more where little noise hides what is left out."""
-    return float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(sharp)))) if np.isinf(smoothness) else CUT[smoothness]
+    return (
+        float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(signal_to_noise)))) if np.isinf(smoothness) else CUT[smoothness]
+    )
 
 
-def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, sharp: float, most: int) -> np.ndarray:
+def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, signal_to_noise: float, most: int) -> np.ndarray:
     """m in each dimension: as `cut` asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
     full = 2.0 / np.pi * half / shortest
-    for each in np.linspace(cut(smoothness, sharp), LEAST_CUT, 20):
+    for each in np.linspace(cut(smoothness, signal_to_noise), LEAST_CUT, 20):
         counts = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
         if functions_in(counts) <= most:
             break
@@ -173,8 +177,8 @@ def functions_in(counts: np.ndarray) -> float:
 def counts_of(low: InputResolution, most: int) -> np.ndarray:
     """Functions a dimension, `most` in all if that will do."""
     assert low.spans is not None
-    half = np.array(low.spans) + margin(low.smoothness, low.sharp) * low.spread * REACH
-    return counts_for(half, np.full(half.size, 1.0 / REACH), low.smoothness, low.sharp, most)
+    half = np.array(low.spans) + margin(low.smoothness, low.signal_to_noise) * low.spread * REACH
+    return counts_for(half, np.full(half.size, 1.0 / REACH), low.smoothness, low.signal_to_noise, most)
 
 
 def left_out(low: InputResolution, most: int) -> float:
@@ -182,7 +186,7 @@ def left_out(low: InputResolution, most: int) -> float:
     counts, full = counts_of(low, most), counts_of(low, 10**9)
     if functions_in(counts) > most:
         return 1.0
-    square = (cut(low.smoothness, low.sharp) * float((counts / full).min())) ** 2
+    square = (cut(low.smoothness, low.signal_to_noise) * float((counts / full).min())) ** 2
     nu = low.smoothness
     return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 

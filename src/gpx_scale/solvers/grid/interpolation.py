@@ -110,7 +110,7 @@ class Grid:
 def points_per_length(low: InputResolution, share: float = 1.0) -> float:
     """Grid points per length scale, as many as roughness and noise ask for, or a share of that."""
     assert low.spans is not None
-    return share * per_length(low.sharp, low.smoothness, len(low.spans))
+    return share * per_length(low.signal_to_noise, low.smoothness, len(low.spans))
 
 
 def points_of(low: InputResolution, share: float = 1.0) -> np.ndarray:
@@ -121,7 +121,9 @@ def points_of(low: InputResolution, share: float = 1.0) -> np.ndarray:
 def resolves(low: InputResolution, share: float) -> bool:
     """Whether a grid with a share of the points still resolves the kernel beside the noise."""
     assert low.spans is not None
-    return left_by(points_per_length(low, share), low.sharp, low.smoothness, len(low.spans)) <= PLANNED_SHARE_OF_NOISE
+    return (
+        left_by(points_per_length(low, share), low.signal_to_noise, low.smoothness, len(low.spans)) <= PLANNED_SHARE_OF_NOISE
+    )
 
 
 def must_be_smooth(low: InputResolution) -> None:
@@ -146,17 +148,17 @@ def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
     return np.ceil(np.minimum(spans * fineness, LARGEST_COUNT)).astype(int) + 1
 
 
-def per_length(sharp: float, smoothness: float, p: int) -> float:
+def per_length(signal_to_noise: float, smoothness: float, p: int) -> float:
     """Return grid points per length scale: PER_LENGTH, and more for rough kernels, and where little noise hides the rest."""
     factor, order = INTERPOLATION_LEAVES[smoothness]
-    needed = (factor * p * SHARP * sharp / RESOLVED_SHARE_OF_NOISE) ** (1.0 / order)
-    return max(PER_LENGTH * sharp**0.25, needed)
+    needed = (factor * p * SHARP * signal_to_noise / RESOLVED_SHARE_OF_NOISE) ** (1.0 / order)
+    return max(PER_LENGTH * signal_to_noise**0.25, needed)
 
 
-def left_by(fineness: float, sharp: float, smoothness: float, p: int) -> float:
+def left_by(fineness: float, signal_to_noise: float, smoothness: float, p: int) -> float:
     """Return the variance that interpolation leaves, over the noise's, with that many points per length scale."""
     factor, order = INTERPOLATION_LEAVES[smoothness]
-    return factor * p * fineness**-order * SHARP * sharp
+    return factor * p * fineness**-order * SHARP * signal_to_noise
 
 
 @stored

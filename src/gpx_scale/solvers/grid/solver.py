@@ -29,7 +29,7 @@ from ..cg.planning import SMALLEST_RANK, CGSettings
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
 from ..contract import EXACT_ROWS, Plan, Problem, SolverSetup
-from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved, sharpness
+from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved, signal_to_noise_of
 from ..posterior import Posterior
 from .interpolation import (
     REFUSED_SHARE_OF_NOISE,
@@ -193,7 +193,7 @@ class GridSolver(CGSolver):
 
     def _fineness(self, data: TrainingRows, params: Hyperparameters) -> float:
         p = self._extent.low.size
-        return self.settings.share * per_length(sharpness(params, data.Z.shape[1], p), params.kernel.smoothness, p)
+        return self.settings.share * per_length(signal_to_noise_of(params, data.Z.shape[1], p), params.kernel.smoothness, p)
 
     def _fine_for(self, data: TrainingRows, params: Hyperparameters) -> bool:
         """Return whether the grid still has 3/4 of the points that a length scale should have."""
