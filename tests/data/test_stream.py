@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, kernels
 from gpx_scale.data import stream
 from gpx_scale.data.row_source import blocks_of, keys, least
-from gpx_scale.data.scaling import Columns
+from gpx_scale.data.scaling import ColumnMoments
 from gpx_scale.datasets import synth10
 from gpx_scale.runtime.journal import Bar
 from gpx_scale.runtime.parallel import slices
@@ -422,10 +422,10 @@ def test_samples_do_not_depend_on_chunks_and_are_even():
 @pytest.mark.parametrize("scale", [1.0, 1e-140, 1e140])
 def test_columns_add_up(scale):
     A = scale * (5.0 + np.random.RandomState(0).randn(1000, 3) * [1.0, 1e-6, 0.0])
-    total = Columns.of(A[:10])
+    total = ColumnMoments.of(A[:10])
     for rows in slices(990, 300):
-        total = total + Columns.of(A[10:][rows])
-    whole = Columns.of(A)
+        total = total + ColumnMoments.of(A[10:][rows])
+    whole = ColumnMoments.of(A)
     assert_array_equal(total.mean, whole.mean)
     assert_array_equal(total.scale[[0, 2]], whole.scale[[0, 2]])
     assert_allclose(total.scale[1], whole.scale[1], rtol=1e-8)  # of 6 digits that the offset leaves
