@@ -15,8 +15,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpx_scale import GPXRegressor, InputError
+from gpx_scale.data.chunks import source_of
 from gpx_scale.data.inputs import InputTransforms
-from gpx_scale.data.stream import ChunkChecksum, StreamRows, source_of
+from gpx_scale.data.stream import ChunkChecksum, StreamRows, SurveyOptions
 from gpx_scale.datasets import synth10
 
 dask = pytest.importorskip("dask", reason="needs the [dask] extra")
@@ -34,7 +35,7 @@ X, y, NAMES = synth10(PARTITIONS * ROWS)
 X = 3.0 + 2.0 * X
 FRAME = pd.DataFrame(X, columns=NAMES).assign(target=y)
 ARGUMENTS = {"n_inducing": 25, "random_state": 0, "optimizer": None}
-HOW = {"keep": 100, "seed": 5, "standardize": True, "fit_intercept": True}
+HOW = SurveyOptions(keep=100, seed=5, standardize=True, fit_intercept=True)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +246,7 @@ def test_partitions_are_not_held_beside_their_scaled_rows(client, room, monkeypa
     monkeypatch.setattr(LastWaits, "tables", [])
     shape = ROWS, len(NAMES) + 1
     A = da.concatenate([da.from_delayed(dask.delayed(LastWaits.table)(k, 0.0), shape, float) for k in range(PARTITIONS)])
-    rows = DaskRows.open(client, partitions_of(A[:, :-1], A[:, -1], None), InputTransforms("vectors", None, None), **HOW)
+    rows = DaskRows.open(client, partitions_of(A[:, :-1], A[:, -1], None), InputTransforms("vectors", None, None), HOW)
     assert len(LastWaits.tables) == PARTITIONS
     assert wait_until(lambda: all(table() is None for table in LastWaits.tables))
     assert len(rows) == len(y)
@@ -323,9 +324,9 @@ def test_the_sample_is_that_of_the_same_rows_in_a_stream(client, sparse):
     if sparse:
         tables = [(sp.csr_array(np.where(A > 4.0, A, 0.0)), b) for A, b in tables]
     tables.insert(2, (tables[0][0][:0], y[:0]))
-    gate = InputTransforms("vectors", None, None)
-    stream = StreamRows.open(source_of(lambda: iter(tables), None, None), gate, **HOW)
-    rows = DaskRows.open(client, partitions_of(client.scatter(tables), None, None), gate, **HOW)
+    transforms = InputTransforms("vectors", None, None)
+    stream = StreamRows.open(source_of(lambda: iter(tables), None, None), transforms, HOW)
+    rows = DaskRows.open(client, partitions_of(client.scatter(tables), None, None), transforms, HOW)
     for count in (1, 40, 100):
         here, there = stream.subset(count), rows.subset(count)
         assert_array_equal(there.y, here.y)
@@ -333,7 +334,7 @@ def test_the_sample_is_that_of_the_same_rows_in_a_stream(client, sparse):
             assert_array_equal(one, other)
         for one, other in zip(getattr(here.x, "arrays", [here.x]), getattr(there.x, "arrays", [there.x]), strict=True):
             assert_array_equal(one, other)
-    assert_array_equal(rows.arrays(None)[0], stream.arrays(None)[0])
+    assert rows.fingerprint(None) == stream.fingerprint(None)
 
 
 @pytest.mark.parametrize("has_room", [True, False])
@@ -385,16 +386,17 @@ def test_a_source_that_changes_but_is_read_once_gives_rows_that_belong_together(
 
 
 def test_a_partition_that_comes_back_without_rows_is_seen():
-    parts, gate = (X, y, None), InputTransforms("vectors", None, None)
-    survey = partition_tasks.survey_partition(parts, gate, "partition 1")
-    door = survey.preprocessor(gate, True, True)
+    parts, transforms = (X, y, None), InputTransforms("vectors", None, None)
+    survey = partition_tasks.survey_partition(parts, transforms, "partition 1")
+    preprocessor = survey.preprocessor(transforms, HOW)
     nothing = (X[:0], y[:0], None)
     with pytest.raises(InputError, match=r"partition 1 differs from the first pass \(0 rows, 1200 before\)"):
-        partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, survey.prints[0])
+        partition_tasks.scale_partition(nothing, preprocessor, "partition 1", 0, True, survey.prints[0])
     with pytest.raises(InputError, match=r"differs from the first pass \(1200 rows, 0 before\)"):
-        partition_tasks.scale_partition(parts, door, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
+        partition_tasks.scale_partition(parts, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
     assert (
-        partition_tasks.scale_partition(nothing, door, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1")) is None
+        partition_tasks.scale_partition(nothing, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
+        is None
     )
 
 

@@ -331,7 +331,7 @@ def test_transformers_make_x_and_z_of_a_frame(diabetes):
     reduced = GPXRegressor(optimizer=None, x_transformer=PCA(2, random_state=0)).fit(X, y)
     assert reduced.explain(X[:3]).feature_names == list(X.columns)
     scaler = FunctionTransformer(np.sqrt)
-    assert GPXRegressor(optimizer=None, z_transformer=scaler).fit(X, y)._preprocessor.gate.z_transformer is not scaler
+    assert GPXRegressor(optimizer=None, z_transformer=scaler).fit(X, y)._preprocessor.transforms.z_transformer is not scaler
 
 
 def test_documents_are_explained_by_words():

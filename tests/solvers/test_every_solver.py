@@ -542,12 +542,12 @@ def test_a_solver_can_what_it_promises_and_refuses_the_rest_with_a_remedy(name, 
     if name in having:
         ASKED[capability](name)
         return
-    if capability is Capability.ADD_ROWS:  # scikit-learn's tools ask whether the method is there
-        assert not hasattr(fitted(name), "partial_fit")
-        return
-    with pytest.raises((SolverUnavailable, InputError)) as refused:
+    with pytest.raises((SolverUnavailable, InputError, AttributeError)) as refused:
         ASKED[capability](name)
-    message = str(refused.value)
+    # scikit-learn's tools ask whether partial_fit is there, so that its absence is an AttributeError with a cause.
+    is_missing = isinstance(refused.value, AttributeError)
+    assert is_missing == (capability is Capability.ADD_ROWS)
+    message = str(refused.value.__cause__ if is_missing else refused.value)
     names_one = any(f"'{one}'" in message for one in having)
     assert names_one or re.search(r"\b(give|use) \w+=", message), message
 
@@ -562,7 +562,7 @@ def test_the_registry_names_the_solvers_that_have_a_capability(name, capability)
         return
     with pytest.raises(SolverUnavailable) as refused:
         registry.require(name, capability)
-    assert all(f"solver={one!r}" in str(refused.value) for one in having)
+    assert all(repr(one) in str(refused.value) for one in having)
     assert not registry.can(name, capability)
 
 

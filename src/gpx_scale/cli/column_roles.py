@@ -177,7 +177,7 @@ def asked_by(model: Any) -> dict[str, Column]:
     if model._preprocessor.separate:
         raise InputError("this model was fitted with a separate Z, which a file does not say: use it from Python")
     found = {name: Column(name, "number") for name in names}
-    for transformer in (model._preprocessor.gate.x_transformer, model._preprocessor.gate.z_transformer):
+    for transformer in (model._preprocessor.transforms.x_transformer, model._preprocessor.transforms.z_transformer):
         for _, how, columns in getattr(transformer, "transformers_", ()):
             if isinstance(columns, str):
                 found[columns] = Column(columns, "text")

@@ -192,7 +192,7 @@ class InputOptions:
 class Preprocessor:
     """What `fit` learned of the inputs, and the way for queries: `transform`."""
 
-    gate: InputTransforms
+    transforms: InputTransforms
     separate: bool
     z_columns: list[Any] | None
     n_z: int
@@ -215,7 +215,7 @@ class Preprocessor:
         """Return checked queries in standardised units, and Z as the user knows it."""
         X, Z = unpack(X, Z)
         self._must_be_separate(Z)
-        x, raw, _ = self.gate(X, Z, (self.sparse_x, self.sparse_z))
+        x, raw, _ = self.transforms(X, Z, (self.sparse_x, self.sparse_z))
         self.must_match(x, raw, Z)
         return Queries(*self.scaled(x, raw), raw_Z=raw)
 
@@ -232,7 +232,7 @@ class Preprocessor:
             raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
         if raw.shape[1] != self.n_z:
             raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
-        if self.gate.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
+        if self.transforms.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
             raise InputError(f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
 
     def scaled_target(self, y: Any, n: int) -> np.ndarray:
@@ -244,7 +244,7 @@ class Preprocessor:
 
     def scaled(self, x: Any, raw: Any, standardize: bool = True) -> tuple[Any, Features]:
         """Return checked rows in standardised units."""
-        if self.gate.input_kind == "vectors":
+        if self.transforms.input_kind == "vectors":
             x = self.scaling.x(x)
             must_be_moderate(x, "X", standardize)
         Z = self.scaling.z(raw)
@@ -268,8 +268,8 @@ def fit_preprocessor(
         raise InputError(f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)")
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
     z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
-    gate = InputTransforms(input_kind, x_transformer, z_transformer)
-    x, raw, z = gate.check(x, z, "X" if Z is None else "Z")
+    transforms = InputTransforms(input_kind, x_transformer, z_transformer)
+    x, raw, z = transforms.check(x, z, "X" if Z is None else "Z")
     y = target_of(y)
     if input_kind == "gram":
         if x.shape[0] != x.shape[1] or not symmetric(x):
@@ -278,16 +278,16 @@ def fit_preprocessor(
     _same_length(x, raw, y)
     vectors = x if input_kind == "vectors" else None
     scaling = Scaling.of(vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept)
-    made = preprocessor_for(gate, Z, x, raw, z, scaling)
+    made = preprocessor_for(transforms, Z, x, raw, z, scaling)
     return made, made.training(x, raw, y, options.standardize)
 
 
-def preprocessor_for(gate: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
+def preprocessor_for(transforms: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
     if scaling.has_units_apart():
         raise InputError("weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z")
-    names = _feature_names(z, gate.z_transformer, raw.shape[1])
-    sparse = gate.input_kind == "vectors" and sp.issparse(x), sp.issparse(raw)
-    return Preprocessor(gate, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
+    names = _feature_names(z, transforms.z_transformer, raw.shape[1])
+    sparse = transforms.input_kind == "vectors" and sp.issparse(x), sp.issparse(raw)
+    return Preprocessor(transforms, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..kernels.kernel import Kernel
+from ..runtime.files import digest
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .features import DenseFeatures, Features, SparseFeatures
@@ -52,8 +53,8 @@ class RowSource(abc.ABC):
         """Return all rows, which are in memory already; an InputError where they are not."""
 
     @abc.abstractmethod
-    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
-        """Return numbers by which these rows are told from others, as this kernel sees them."""
+    def fingerprint(self, kernel: Kernel) -> bytes:
+        """Return bytes by which a checkpoint tells these rows, as this kernel sees them, from others;  one pass."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ class MemoryRows(RowSource):
             return self
         return MemoryRows(replace(self.data, x=kernel.sliceable(self.data.x)), session.draw_seed())
 
-    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
-        return [*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)]
+    def fingerprint(self, kernel: Kernel) -> bytes:
+        return digest([*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)])
 
 
 def told(blocks: Iterable[TrainingRows], rows: int, tell: Tell) -> Iterator[TrainingRows]:

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from ..data.chunks import Chunk, is_empty, named, through
 from ..data.inputs import InputTransforms, Preprocessor, TrainingRows, take
 from ..data.row_source import MemoryRows, joined, keys, least
-from ..data.stream import Chunk, ChunkChecksum, Survey, is_empty, named, through
+from ..data.stream import ChunkChecksum, Survey
 from ..errors import InputError
 from ..runtime.memory import available_memory
 from ..runtime.parallel import threads
@@ -66,10 +67,10 @@ def has_room(parts: Any) -> bool:
     return bool(left >= (1.0 - HELD_SHARE) * limit)
 
 
-def survey_partition(parts: Any, gate: InputTransforms, name: str, start: int | None = None) -> Survey | None:
+def survey_partition(parts: Any, transforms: InputTransforms, name: str, start: int | None = None) -> Survey | None:
     """Return the survey of a partition without a sample, because its rows depend on the number of rows before them."""
     chunk = Chunk(name, *parts)
-    return None if is_empty(chunk) else Survey.of(name, through(gate, chunk, start), 0, 0, 0)
+    return None if is_empty(chunk) else Survey.of(name, through(transforms, chunk, start), 0, 0, 0)
 
 
 def rows_of_survey(survey: Survey | None) -> int:
@@ -90,7 +91,7 @@ def scale_partition(
         if before is not None:
             ChunkChecksum.of_nothing(name).must_be(before)
         return None
-    raw = through(preprocessor.gate, chunk, start, (preprocessor.sparse_x, preprocessor.sparse_z))
+    raw = through(preprocessor.transforms, chunk, start, (preprocessor.sparse_x, preprocessor.sparse_z))
     if before is not None:
         ChunkChecksum.of(name, raw).must_be(before)
     with named(chunk):

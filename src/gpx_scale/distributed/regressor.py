@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.inputs import InputTransforms, TrainingRows, unpack
 from ..data.row_source import Tell, least, nobody
-from ..data.stream import ChunkChecksum, Survey, SurveyedRows
+from ..data.stream import ChunkChecksum, Survey, SurveyedRows, SurveyOptions
 from ..errors import GPXError, InputError
 from ..estimator.regressor import GPXRegressor
 from ..fitting.options import FitOptions
@@ -44,6 +44,7 @@ from .partition_tasks import (
 try:
     import dask
     import dask.array
+
     import distributed
 except ImportError:  # pragma: no cover - said where it is needed
     raise ImportError("gpx_scale.distributed needs Dask: pip install 'gpx-scale[dask]'") from None
@@ -251,27 +252,23 @@ class DaskRows(SurveyedRows):
         cls,
         client: Any,
         partitions: list[Any],
-        gate: InputTransforms,
-        *,
-        keep: int,
-        seed: int,
-        standardize: bool,
-        fit_intercept: bool,
+        transforms: InputTransforms,
+        options: SurveyOptions,
         tell: Tell = nobody,
     ) -> DaskRows:
         """After one pass that surveys all partitions; another brings them behind the preprocessor, where they stay."""
         workers = workers_of(client)
         homes = [workers[k * len(workers) // len(partitions)] for k in range(len(partitions))]
         with dask.config.set(LARGE):
-            survey, parts = surveyed(client, partitions, homes, gate)
+            survey, parts = surveyed(client, partitions, homes, transforms)
             tell(survey.rows, survey.rows)
-            preprocessor = survey.preprocessor(gate, standardize, fit_intercept)
+            preprocessor = survey.preprocessor(transforms, options)
             prints = {one.name: one for one in survey.prints}
             before = [prints.get(name, ChunkChecksum.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
             starts = [int(start) for start in np.cumsum([0, *(one.rows for one in before[:-1])])]
             sent = client.submit(itself, preprocessor, pure=False)
             scaled = [
-                dask.delayed(scale_partition)(part, sent, one.name, start, standardize, one)
+                dask.delayed(scale_partition)(part, sent, one.name, start, options.standardize, one)
                 for part, one, start in zip(parts, before, starts, strict=True)
             ]
             # Partitions that are held take the first turn, so that they are released before others are read again.
@@ -279,11 +276,11 @@ class DaskRows(SurveyedRows):
             inputs = compute_at(client, scaled, homes, turns)
             del parts, scaled  # Dask releases a held partition when its scaled rows are there.
             samples = [
-                client.submit(Sample.of, data, start, keep, seed, pure=False)
+                client.submit(Sample.of, data, start, options.keep, options.seed, pure=False)
                 for data, start in zip(inputs, starts, strict=True)
             ]
             drawn = result_of(client, tree(client, samples))
-        return cls(survey, preprocessor, standardize, client, inputs, homes, drawn)
+        return cls(survey, preprocessor, options.standardize, client, inputs, homes, drawn)
 
     def subset(self, count: int) -> TrainingRows:
         return self.drawn.data[least(self.drawn.keys, count)]
@@ -302,9 +299,9 @@ class DaskRows(SurveyedRows):
         return found
 
 
-def surveyed(client: Any, partitions: list[Any], homes: list[str], gate: InputTransforms) -> tuple[Survey, list[Any]]:
+def surveyed(client: Any, partitions: list[Any], homes: list[str], transforms: InputTransforms) -> tuple[Survey, list[Any]]:
     """Return the survey of all partitions, and each partition: a future where its worker holds it, else not yet computed."""
-    count, sent = len(partitions), client.submit(itself, gate, pure=False)
+    count, sent = len(partitions), client.submit(itself, transforms, pure=False)
 
     def survey_of(k: int, part: Any, start: int | None = None) -> Any:
         return dask.delayed(survey_partition)(part, sent, name_of_partition(k), start)

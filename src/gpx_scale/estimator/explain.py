@@ -48,7 +48,7 @@ def explanation_from_moments(
     queries: Queries,
     baseline: np.ndarray,
     scaling: Scaling,
-    params: Hyperparameters,
+    hyperparameters: Hyperparameters,
     all_features: bool,
     known: dict[str, Any],
 ) -> Explanation:
@@ -58,9 +58,9 @@ def explanation_from_moments(
     """
     if queries.Z.is_sparse and not all_features:
         assert isinstance(queries.Z, SparseFeatures)
-        return _at_entries(moments, queries.Z, scaling, params, known)
+        return _at_entries(moments, queries.Z, scaling, hyperparameters, known)
     raw = queries.raw_Z.toarray() if queries.Z.is_sparse else queries.raw_Z
-    return _of_all_features(moments, raw, baseline, scaling, params, known)
+    return _of_all_features(moments, raw, baseline, scaling, hyperparameters, known)
 
 
 def _of_all_features(
@@ -68,7 +68,7 @@ def _of_all_features(
     raw_z: np.ndarray,
     baseline: np.ndarray,
     scaling: Scaling,
-    params: Hyperparameters,
+    hyperparameters: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
     assert moments.mean is not None
@@ -94,13 +94,13 @@ def _of_all_features(
         prediction=prediction,
         data=raw_z.copy(),
         weights_cov=weights_cov,
-        **_deviations(moments, scaling, params),
+        **_deviations(moments, scaling, hyperparameters),
         **known,
     )
 
 
 def _at_entries(
-    moments: Moments, z: SparseFeatures, scaling: Scaling, params: Hyperparameters, known: dict[str, Any]
+    moments: Moments, z: SparseFeatures, scaling: Scaling, hyperparameters: Hyperparameters, known: dict[str, Any]
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
     assert moments.mean is not None
@@ -124,7 +124,7 @@ def _at_entries(
         base_values=base_values,
         prediction=base_values + contributions.sum(axis=1),
         data=pattern.with_values(pattern.values.copy()),
-        **_deviations(moments, scaling, params),
+        **_deviations(moments, scaling, hyperparameters),
         **known,
     )
 
@@ -137,12 +137,12 @@ def checked_names(names: Sequence[str], d: int) -> list[str]:
     return [str(name) for name in names]
 
 
-def _deviations(moments: Moments, scaling: Scaling, params: Hyperparameters) -> dict[str, Any]:
+def _deviations(moments: Moments, scaling: Scaling, hyperparameters: Hyperparameters) -> dict[str, Any]:
     """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}
     along_z, along_base = moments.along
     return {
-        "prediction_std": scaling.deviation(along_z + params.sigma_y**2),
+        "prediction_std": scaling.deviation(along_z + hyperparameters.sigma_y**2),
         "base_values_std": scaling.deviation(along_base),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,9 @@ from ..solvers.contract import Capability, Evidence, Plan, SolverSetup
 from ..solvers.posterior import MomentRequest, Posterior
 from .explain import baseline_vector, checked_names, explanation_from_moments, must_be_near
 
-METHODS = {"certified": "bound", "samples": "samples"}  # of variances, by what users call them
+# How variances are computed for `std=` of users, and what a solver must be able to do for it.
+METHODS: dict[str, Literal["bound", "samples"]] = {"certified": "bound", "samples": "samples"}
+NEEDED = {"certified": Capability.UPPER_BOUND, "samples": Capability.SAMPLED_VARIANCE}
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class FittedModel:
     def _in_units_of_y(self, log_evidence: float, n_rows: int) -> float:
         return log_evidence - n_rows * np.log(self.preprocessor.scaling.y_scale)
 
+    def _require(self, capability: Capability, instead: str) -> None:
+        """Raise an error that names the solvers which have a capability, unless that of this model has it."""
+        registry.require(self.plan.solver, capability, instead)
+
+    def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:
+        """Return how variances are computed for what a user asked for."""
+        if not isinstance(std, str):
+            return "default"
+        self._require(NEEDED[std], "give std=True")
+        return METHODS[std]
+
     # queries
 
     def queries(self, X: Any, Z: Any) -> Queries:
@@ -59,11 +72,9 @@ class FittedModel:
 
     def training_queries(self) -> Queries:
         """Return the training rows, asking for their own weights w_i."""
+        self._require(Capability.TRAINING_WEIGHTS, "call explain(X), which treats every row as new")
         rows = self.posterior.training_rows
-        if rows is None:
-            raise SolverUnavailable(
-                f"solver={self.plan.solver!r} keeps no training rows: explain(X) treats them as new, solver='cg' keeps them"
-            )
+        assert rows is not None
         return Queries(rows.x, rows.Z, raw_Z=self.preprocessor.scaling.raw_z(rows.Z), own=True)
 
     # predictions
@@ -72,7 +83,7 @@ class FittedModel:
         """Return the mean of y and, if asked for, its standard deviation, noise included;  (m,), (m,)."""
         scaling = self.preprocessor.scaling
         along = [queries.Z] if std else []
-        request = MomentRequest(along=along, method=METHODS.get(std, "default"))  # type: ignore[arg-type]
+        request = MomentRequest(along=along, method=self._method(std))
         moments = self.posterior.moments(queries, request, session)
         assert moments.mean is not None
         latent = queries.Z.row_dots(moments.mean)
@@ -111,8 +122,7 @@ class FittedModel:
             needed = (72 if Z.is_sparse else 24) * m * d * (d if cov else 1)
             session.require(needed, f"explaining {m} rows by {d} weights each")
         along = [Z, Z.repeat_row(scaling.z_row(base), m)] if std else []
-        method = METHODS.get(std, "default")  # type: ignore[arg-type]
-        request = MomentRequest(bool(std), cov, all_features, along, method)  # type: ignore[arg-type]
+        request = MomentRequest(bool(std), cov, all_features, along, self._method(std))
         moments = self.posterior.moments(queries, request, session)
         known = {"feature_names": names, "target_name": self.target_name, "fit_report": self.report}
         return explanation_from_moments(moments, queries, base, scaling, self.hyperparameters, all_features, known)
@@ -135,25 +145,26 @@ class FittedModel:
         self, theta: Any, gradient: bool, rows: RowSource | None, session: Session
     ) -> tuple[float, np.ndarray | None]:
         """Return the log marginal likelihood in the units of y at these logarithms, and its gradient if asked for."""
-        params = self.hyperparameters if theta is None else self.hyperparameters.with_theta(theta)
-        found = self._evaluate(params, gradient, rows, session)
+        hyperparameters = self.hyperparameters if theta is None else self.hyperparameters.with_theta(theta)
+        found = self._evaluate(hyperparameters, gradient, rows, session)
         return self._in_units_of_y(found.value, found.n_rows), found.gradient
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from all other rows, and that prediction's deviation;  (n,), (n,)."""
-        if Capability.LEAVE_ONE_OUT not in self.posterior.capabilities:
-            raise SolverUnavailable("leave-one-out needs the diagonal of C^-1, which only solver='exact' has")
+        self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
         found, scale = self._evaluate(self.hyperparameters, True, None, session), self.preprocessor.scaling.y_scale
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
-    def _evaluate(self, params: Hyperparameters, gradient: bool, rows: RowSource | None, session: Session) -> Evidence:
+    def _evaluate(
+        self, hyperparameters: Hyperparameters, gradient: bool, rows: RowSource | None, session: Session
+    ) -> Evidence:
         kept = self.posterior.training_rows
         if kept is not None:
             rows = MemoryRows(kept)
-        if rows is None and not self.posterior.can_evaluate(params):
+        if rows is None and not self.posterior.can_evaluate(hyperparameters):
             raise SolverUnavailable(
                 "the evidence at other parameters needs the rows, which this model does not have: fit again"
             )
         session.require(self.plan.bytes_needed, "evaluating the evidence")
         solver = registry.create(self.plan, SolverSetup(session, self.kernel), self.posterior)
-        return solver.evaluate(rows, params, gradient=gradient)  # type: ignore[arg-type]
+        return solver.evaluate(rows, hyperparameters, gradient=gradient)  # type: ignore[arg-type]

@@ -11,9 +11,10 @@ from typing import Any
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
+from ..data.chunks import source_of, transforms_for
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
-from ..data.stream import StreamRows, SurveyedRows, chunks_through, gate_for, source_of
+from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
 from ..errors import InputError, SolverUnavailable
 from ..fitting.options import FitOptions, solver_options
 from ..fitting.procedure import fit_model, problem_of
@@ -29,6 +30,12 @@ from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
 from .fitted_model import FittedModel
 from .prediction import PredictionMixin
+
+
+def _can_add_rows(estimator: GPXRegressor) -> bool:
+    """Return True, or raise the error that scikit-learn's AttributeError then names as its cause."""
+    registry.require(estimator.solver, Capability.ADD_ROWS)
+    return True
 
 
 class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
@@ -218,7 +225,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             preprocessor, rows = copy(self)._open_rows(X, y, Z, options, session)
             return plan_for(problem_of(rows, preprocessor, options.kernel, options.solver, session, options.search.ard))
 
-    @available_if(lambda self: registry.can(self.solver, Capability.ADD_ROWS))
+    @available_if(_can_add_rows)
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
         """Add rows to a model of inducing points or basis functions, at its hyperparameters, points (or box) and scaling; the
         first call fits one. A model that `auto` fitted otherwise is made one of inducing points first, out of the rows that it
@@ -293,16 +300,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         plan_for(  # What cannot be fitted is refused before anything is read.
             Problem(1, 1, 1, session.memory_limit, 1, options.solver, stream=True, resolution=InputResolution())
         )
-        gate = gate_for(kind, inputs.x_transformer, inputs.z_transformer)
+        transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
         with journal.phase("survey of the rows"):
-            rows = survey(
-                gate,
-                keep=sample_rows(options.solver.n_inducing),
-                seed=session.draw_seed(),
-                standardize=inputs.standardize,
-                fit_intercept=inputs.fit_intercept,
-                tell=journal.passed,
-            )
+            keep, seed = sample_rows(options.solver.n_inducing), session.draw_seed()
+            how = SurveyOptions(keep, seed, inputs.standardize, inputs.fit_intercept)
+            rows = survey(transforms, how, journal.passed)
         remember_columns(self, rows.survey.first.X, reset=True)
         return rows.preprocessor, rows
 

@@ -22,7 +22,7 @@ from ..data.row_source import RowSource
 from ..errors import GPXWarning, InputError
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ..runtime.files import atomic_write, path_of, read_npy
+from ..runtime.files import atomic_write, digest, path_of, read_npy
 
 VERSION = 1
 ALWAYS = {"theta", "finished", "version", "fingerprint"}  # arrays that every checkpoint has
@@ -74,12 +74,10 @@ class Checkpoint:
     @classmethod
     def at(cls, path: Any, rows: RowSource, start: Hyperparameters, solver: Mapping[str, Any], most_points: int) -> Checkpoint:
         """Return the checkpoint of a fit; `solver` is what tells its searches apart (`Solver.fingerprint`)."""
-        texts = [value for name, value in solver.items() if name != "arrays"]
-        seen = hashlib.blake2b(repr((_kinds(start.kernel), start.names, *texts)).encode(), digest_size=16)
-        for array in (start.theta, *rows.arrays(start.kernel), *solver.get("arrays", ())):
-            seen.update(str(array.shape).encode())
-            seen.update(np.ascontiguousarray(array).data)
-        return cls(checked_path(path), seen.hexdigest(), start, rows.subset(1), most_points)
+        model = repr((_kinds(start.kernel), start.names, sorted(solver.items()))).encode()
+        seen = b"".join([model, digest([start.theta]), rows.fingerprint(start.kernel)])
+        found = hashlib.blake2b(seen, digest_size=16).hexdigest()
+        return cls(checked_path(path), found, start, rows.subset(1), most_points)
 
     def read(self) -> State | None:
         """Return what an earlier fit left, or None if there is no file.

@@ -29,7 +29,7 @@ class Kernel(abc.ABC):
     @property
     @abc.abstractmethod
     def parameter_kinds(self) -> tuple[str, ...]:
-        """Kind of each entry of `theta`, as in `params.PRIOR_SD`."""
+        """Kind of each entry of `theta`, as in `model.hyperparameters.PRIOR_SD`."""
 
     @property
     @abc.abstractmethod

@@ -246,19 +246,21 @@ class PairCovariance(Covariance):
 
 
 def covariances(
-    data: TrainingRows, params: Hyperparameters, session: Session, form: str, dtype: Any, pairs: Pairs | None
+    data: TrainingRows, hyperparameters: Hyperparameters, session: Session, form: str, dtype: Any, pairs: Pairs | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that will do, in its form; and in float64."""
-    exact = TiledCovariance(data, params, session)
+    exact = TiledCovariance(data, hyperparameters, session)
     fine = single_will_do(exact)
     if form == "pairs":
         assert pairs is not None
-        precise = PairCovariance(data, params, session, np.float64, pairs)
-        return PairCovariance(data, params, session, dtype, pairs) if fine else precise, precise
+        precise = PairCovariance(data, hyperparameters, session, np.float64, pairs)
+        return PairCovariance(data, hyperparameters, session, dtype, pairs) if fine else precise, precise
     if not fine:
         return exact, exact
     tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
-    return tiles(data, params, session, dtype if params.kernel.float32_is_safe(data.x) else np.float64), exact
+    return tiles(
+        data, hyperparameters, session, dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64
+    ), exact
 
 
 def single_will_do(exact: Covariance) -> bool:

@@ -98,7 +98,7 @@ class Hyperparameters:
     def must_fit(self, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless they are finite, and the kernel takes these inputs."""
         kernel = self.kernel
-        alike = kernel.input_kind == preprocessor.gate.input_kind
+        alike = kernel.input_kind == preprocessor.transforms.input_kind
         must(alike, "its kernel takes another input than the model")
         moderate(self.sigma_w, "sigma_w", zero=True)
         self.likelihood.must_be_moderate()
@@ -117,10 +117,10 @@ class HyperparameterPrior:
     high: np.ndarray
 
     @classmethod
-    def around(cls, params: Hyperparameters) -> HyperparameterPrior:
-        half_width = np.array([HALF_WIDTH[kind] for kind in params.parameter_kinds])
-        sd = np.array([PRIOR_SD[kind] for kind in params.parameter_kinds])
-        return cls(params.theta, sd, params.theta - half_width, params.theta + half_width)
+    def around(cls, hyperparameters: Hyperparameters) -> HyperparameterPrior:
+        half_width = np.array([HALF_WIDTH[kind] for kind in hyperparameters.parameter_kinds])
+        sd = np.array([PRIOR_SD[kind] for kind in hyperparameters.parameter_kinds])
+        return cls(hyperparameters.theta, sd, hyperparameters.theta - half_width, hyperparameters.theta + half_width)
 
     def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
         """Return the same prior where these bounds hold too;  (t,), (t,)."""

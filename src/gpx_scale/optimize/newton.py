@@ -27,9 +27,9 @@ LONGEST = 2.0
 SUFFICIENT_DECREASE = 1e-4
 
 
-def linear_power(params: Hyperparameters) -> np.ndarray:
+def linear_power(hyperparameters: Hyperparameters) -> np.ndarray:
     """Return the power of each parameter in which C is linear, 0 if there is none;  (t,)."""
-    return np.array([LINEAR_IN_POWER.get(kind, 0.0) for kind in params.parameter_kinds])
+    return np.array([LINEAR_IN_POWER.get(kind, 0.0) for kind in hyperparameters.parameter_kinds])
 
 
 def value_falls(here: Point, there: Point) -> bool:

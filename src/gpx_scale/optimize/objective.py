@@ -141,10 +141,10 @@ class Objective:
     def at(self, where: np.ndarray, information: bool = False) -> Point:
         """Return the objective at a point, in nats; where there is none, errors are raised."""
         theta = self._theta(where)
-        params = self._start.with_theta(theta)
+        hyperparameters = self._start.with_theta(theta)
         if self._numbers is not None:
             self._numbers.place(where[int(self.free.sum()) :])
-        evidence = self._evaluate(params, information=information)
+        evidence = self._evaluate(hyperparameters, information=information)
         log_prior, along = self._prior.value_and_gradient(theta)
         slope = (evidence.gradient + along)[self.free]
         if self._numbers is not None:
@@ -153,7 +153,7 @@ class Objective:
         if information and evidence.information is not None:
             metric = evidence.information[np.ix_(self.free, self.free)]
             metric = metric + np.diag(self._prior.sd[self.free] ** -2)
-        return Point(where, -(evidence.value + log_prior), -slope, metric, params, evidence)
+        return Point(where, -(evidence.value + log_prior), -slope, metric, hyperparameters, evidence)
 
     def tell(self, point: Point) -> None:
         """Tell the journal, and through it the callbacks, of an evaluation."""
@@ -180,9 +180,9 @@ class Objective:
         return point
 
 
-def at_bound(params: Hyperparameters, prior: HyperparameterPrior) -> list[str]:
+def at_bound(hyperparameters: Hyperparameters, prior: HyperparameterPrior) -> list[str]:
     """Names of the free parameters that a bound holds."""
-    theta = params.theta
+    theta = hyperparameters.theta
     inside = ((theta > prior.low + 1e-6) & (theta < prior.high - 1e-6))[prior.free]
-    names = [name for name, free in zip(params.names, prior.free, strict=True) if free]
+    names = [name for name, free in zip(hyperparameters.names, prior.free, strict=True) if free]
     return [name for name, fine in zip(names, inside, strict=True) if not fine]

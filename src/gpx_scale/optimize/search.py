@@ -1,8 +1,8 @@
-"""The search for hyperparameters: L-BFGS on a subset, then quasi-Newton on all rows; restarts, bounds, weak priors, callbacks.
+"""The search for hyperparameters: L-BFGS on a subset, then quasi-Newton on all rows, with restarts, bounds and weak priors.
 
-Two searches end on all rows: `maximise_evidence`, where the log marginal likelihood is known to rounding, and
-`gradient_newton`, where only its gradient is known well (`cg`: the value has a standard error of many nats, the gradient
-loses a fraction of one).
+There are two methods of `Search`. `maximise` serves solvers that know the log marginal likelihood to rounding.
+`gradient_newton` serves those that know only its gradient well: the value that `cg` computes has a standard error of
+many nats, but its gradient loses a fraction of one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,20 @@ from .objective import Objective, Optimum, Point, SaveBest, at_bound, best_of, f
 
 # What both Newton searches say when they have converged.
 CONVERGED_MESSAGE = "newton decrement below tol"
-NOISY = 0.5**0.5  # sigma_y of the second start
-SUBSET_FROM, HALF_FROM = 600, 3000  # rows below which a subset saves nothing
-CLOSE, CLOSE_A_ROW = 2.0, 5e-5  # nats: the last step is taken unseen, and leaves a few per cent of what it gains
+# The sigma_y of the second start: noise has half of the variance of y, which is 1.
+NOISY_SIGMA_Y = 0.5**0.5
+# With fewer rows, a search on a quarter of them saves nothing; nor does one on half of them.
+QUARTER_FROM_ROWS = 600
+HALF_FROM_ROWS = 3000
+# A quarter of the rows is at most this many, so that the first stage takes seconds.
+QUARTER_MAX_ROWS = 4000
+# A search on gradients ends where half the Newton decrement is below the smaller of these. The last step
+# is taken unseen, and leaves a few per cent of what it gains.
+CLOSE_NATS = 2.0
+CLOSE_NATS_PER_ROW = 5e-5
+
+# What a solver gives to a search: `evaluate(rows, hyperparameters, information=...)`, which returns an `Evidence`.
+Evaluate = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -58,174 +69,142 @@ class Search:
         """Return the same search on other rows, of whose best points nobody is told."""
         return replace(self, rows=rows, save_best=forget)
 
+    def without_restarts(self) -> Search:
+        """Return the same search from its one start."""
+        return replace(self, n_restarts=0)
+
     def maximise(
         self,
-        evaluate: Callable[..., Any],
+        evaluate: Evaluate,
         *,
         warm: bool = False,
         phase: str = "all rows",
         tol: float = 0.0,
-        restarts: bool = True,
     ) -> Optimum:
-        """Return the optimum by L-BFGS on some rows, then quasi-Newton on all."""
-        return maximise_evidence(
-            evaluate,
-            self.rows,
-            self.start,
-            self.prior,
-            max_iter=self.max_iter,
-            tol=max(tol, self.tol),
-            n_restarts=self.n_restarts * restarts,
-            random=self.session.random,
-            journal=self.session.journal,
-            whole=phase,
-            warm=warm,
-            keep=self.save_best,
-        )
+        """Return the optimum of an evidence whose values are known to rounding.
 
-    def gradient_newton(self, evaluate: Callable[..., Any], *, phase: str = "all rows", tol: float = 0.0) -> Optimum:
-        """Return the optimum by Newton's method on gradients alone."""
-        return gradient_newton(
-            evaluate,
-            self.rows,
-            self.start,
-            self.prior,
-            max_iter=self.max_iter,
-            tol=max(tol, self.tol),
-            journal=self.session.journal,
-            phase=phase,
-            keep=self.save_best,
-        )
+        The search starts at `start`, at the same point with more noise, and at `n_restarts` draws around
+        the centre of the prior. With enough rows, L-BFGS runs from every start on a quarter of them (4,000
+        at most); from the best optimum, a quasi-Newton search that knows the curvature goes on with more
+        rows: on Digits it takes 15 evaluations of all rows. If it is `warm`, the start is an optimum already,
+        and only the last stage is run. `tol`, if it is larger than that of the search, is the change of the
+        evidence in nats per row that is not worth a step. Ctrl-C ends the search with the best point found.
+        """
+        session, tol = self.session, max(tol, self.tol)
+        draws = [_draw(self.start, self.prior, session.random) for _ in range(self.n_restarts)]
+        starts = [self.start, *(() if warm else _noisier(self.start)), *draws]
+        stages = [(phase, self.rows)] if warm else list(_stages(self.rows, session.random, phase))
+        minimise = _quasi_newton if warm and not self.n_restarts else lbfgs
+        for stage, rows in stages:
+            told = best_of(self.save_best if rows is self.rows else forget)
+            tried = [Objective(partial(evaluate, rows), first, self.prior, session.journal, stage, told) for first in starts]
+            best, outcome = _best_end(tried, minimise, self.max_iter, tol, session.journal, stage)
+            if session.journal.stopped:
+                break
+            starts, minimise = [best.hyperparameters], _quasi_newton
+        evidence = best.evidence if rows is self.rows else None
+        bound = at_bound(best.hyperparameters, self.prior)
+        return Optimum(best.hyperparameters, evidence, *outcome, bound)
 
+    def gradient_newton(
+        self,
+        evaluate: Evaluate,
+        *,
+        phase: str = "all rows",
+        tol: float = 0.0,
+    ) -> Optimum:
+        """Return the optimum by Newton's method on gradients alone, from a good start.
 
-def maximise_evidence(
-    evaluate: Callable[..., Any],
-    data: RowSource,
-    start: Hyperparameters,
-    prior: HyperparameterPrior,
-    *,
-    max_iter: int,
-    tol: float,
-    n_restarts: int,
-    random: np.random.RandomState,
-    journal: Journal,
-    whole: str = "all rows",
-    warm: bool = False,
-    keep: SaveBest = forget,
-) -> Optimum:
-    """The parameters of the largest evidence times prior, from `start`, from the same with more noise, and from `n_restarts`
-    draws around the prior's centre.
+        The metric is the average information, anew at every point. The gain of a step is the mean of
+        the slopes at its ends times the step: a step that gains nothing is cut. The search ends where
+        half the decrement is below CLOSE_NATS (or `tol` nats per row, if that is more); that last step
+        is taken unseen.
+        """
+        journal, n, tol = self.session.journal, len(self.rows), max(tol, self.tol)
+        objective = Objective(partial(evaluate, self.rows), self.start, self.prior, journal, phase)
+        bounds, found = objective.bounds(), self.start
 
-    With enough rows, L-BFGS runs from every start on a quarter of them (4,000 at most); from the best optimum a quasi-Newton
-    search that knows the curvature goes on with more rows: on Digits 15 evaluations of all rows. `warm`: the start is an
-    optimum already, and only the last search is run. `tol`: a change of the evidence, in nats a row, that is not worth a step.
-    `keep` is told the best point of the last search as it gets better. Ctrl-C ends the search with the best point found.
-    """
-    starts = [start, *(() if warm else _noisier(start)), *(_draw(start, prior, random) for _ in range(n_restarts))]
-    stages = [(whole, data)] if warm else list(_stages(data, random, whole))
-    search = _quasi_newton if warm and not n_restarts else lbfgs
-    for phase, rows in stages:
-        told = best_of(keep if rows is data else forget)
-        tried = [Objective(partial(evaluate, rows), first, prior, journal, phase, told) for first in starts]
+        def at(where: np.ndarray, information: bool) -> Point:
+            point = objective.at(where, information)
+            objective.tell(point)
+            return point
+
+        def stop_if_asked() -> None:
+            if journal.stopped:
+                raise Stopped
+
+        def accepted(point: Point) -> None:
+            nonlocal found
+            found = point.hyperparameters
+            self.save_best(found)
+            stop_if_asked()
+
+        ends = {
+            End.CONVERGED: (True, CONVERGED_MESSAGE),
+            End.NO_STEP: (False, "no step gains evidence"),
+            End.ITERATIONS: (False, f"{self.max_iter} iterations"),
+        }
         with journal.phase(f"hyperparameters, {phase}"):
             try:
-                outcomes = [search(objective, max_iter, tol) for objective in tried]
+                end, last, step = damped_newton(
+                    at,
+                    objective.first(),
+                    bounds,
+                    linear_power(self.start)[self.prior.free],
+                    BY_SLOPES,
+                    max_iter=self.max_iter,
+                    enough=max(min(CLOSE_NATS, CLOSE_NATS_PER_ROW * n), tol * n),
+                    accepted=accepted,
+                    rejected=stop_if_asked,
+                )
+                if end is End.CONVERGED:
+                    found = objective.hyperparameters(np.clip(last.where + step, *bounds))
+                outcome = ends[end]
             except Stopped:
-                outcomes = [(False, "stopped by a callback")] * len(tried)
+                outcome = (False, "stopped by a callback")
             except KeyboardInterrupt:
-                if all(objective.best is None for objective in tried):
-                    raise
                 journal.interrupted()
-                outcomes = [(False, "interrupted")] * len(tried)
-        pairs = zip(tried, outcomes, strict=True)
-        found = [(one.best, outcome) for one, outcome in pairs if one.best is not None]
-        if not found:
-            raise NotPositiveDefinite(
-                f"the covariance of {phase} has no Cholesky factor from any start: is the kernel positive? Raise sigma_y"
-            )
-        best, outcome = min(found, key=lambda one: one[0].loss)
-        params = best.hyperparameters
-        if journal.stopped:
-            break
-        starts, search = [params], _quasi_newton
-    evidence = best.evidence if rows is data else None
-    return Optimum(params, evidence, *outcome, at_bound(params, prior))
+                outcome = (False, "interrupted")
+        return Optimum(found, None, *outcome, at_bound(found, self.prior))
 
 
-def gradient_newton(
-    evaluate: Callable[..., Any],
-    data: RowSource,
-    start: Hyperparameters,
-    prior: HyperparameterPrior,
-    *,
+def _best_end(
+    tried: list[Objective],
+    minimise: Callable[[Objective, int, float], tuple[bool, str]],
     max_iter: int,
     tol: float,
     journal: Journal,
-    phase: str = "all rows",
-    keep: SaveBest = forget,
-) -> Optimum:
-    """Return the optimum by Newton's method on gradients alone, from a good start.
-
-    The metric is the average information, anew at every point. The gain of a step is the mean of
-    the slopes at its ends times the step: a step that gains nothing is cut. The search ends where
-    half the decrement is below CLOSE nats (or `tol` nats per row, if that is more); that last step
-    is taken unseen.
-    """
-    objective = Objective(partial(evaluate, data), start, prior, journal, phase)
-    bounds, params, n = objective.bounds(), start, len(data)
-
-    def at(where: np.ndarray, information: bool) -> Point:
-        point = objective.at(where, information)
-        objective.tell(point)
-        return point
-
-    def stop_if_asked() -> None:
-        if journal.stopped:
-            raise Stopped
-
-    def accepted(point: Point) -> None:
-        nonlocal params
-        params = point.hyperparameters
-        keep(params)
-        stop_if_asked()
-
-    ends = {
-        End.CONVERGED: (True, CONVERGED_MESSAGE),
-        End.NO_STEP: (False, "no step gains evidence"),
-        End.ITERATIONS: (False, f"{max_iter} iterations"),
-    }
-    with journal.phase(f"hyperparameters, {phase}"):
+    stage: str,
+) -> tuple[Point, tuple[bool, str]]:
+    """Minimise from every start; return the best point of all, and how the search that found it ended."""
+    with journal.phase(f"hyperparameters, {stage}"):
         try:
-            end, last, step = damped_newton(
-                at,
-                objective.first(),
-                bounds,
-                linear_power(start)[prior.free],
-                BY_SLOPES,
-                max_iter=max_iter,
-                enough=max(min(CLOSE, CLOSE_A_ROW * n), tol * n),
-                accepted=accepted,
-                rejected=stop_if_asked,
-            )
-            if end is End.CONVERGED:
-                params = objective.hyperparameters(np.clip(last.where + step, *bounds))
-            outcome = ends[end]
+            outcomes = [minimise(objective, max_iter, tol) for objective in tried]
         except Stopped:
-            outcome = (False, "stopped by a callback")
+            outcomes = [(False, "stopped by a callback")] * len(tried)
         except KeyboardInterrupt:
+            if all(objective.best is None for objective in tried):
+                raise
             journal.interrupted()
-            outcome = (False, "interrupted")
-    return Optimum(params, None, *outcome, at_bound(params, prior))
+            outcomes = [(False, "interrupted")] * len(tried)
+    pairs = zip(tried, outcomes, strict=True)
+    found = [(one.best, outcome) for one, outcome in pairs if one.best is not None]
+    if not found:
+        raise NotPositiveDefinite(
+            f"The covariance of {stage} has no Cholesky factor from any start. "
+            "Check that the kernel is positive definite, or raise sigma_y."
+        )
+    return min(found, key=lambda one: one[0].loss)
 
 
 def _stages(data: RowSource, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, RowSource]]:
     """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
     n = len(data)
-    if n >= SUBSET_FROM:
+    if n >= QUARTER_FROM_ROWS:
         order = random.permutation(n)
         rows = data.load()
-        yield "a quarter of the rows", MemoryRows(rows[np.sort(order[: min(4000, n // 4)])])
-        if n >= HALF_FROM:
+        yield "a quarter of the rows", MemoryRows(rows[np.sort(order[: min(QUARTER_MAX_ROWS, n // 4)])])
+        if n >= HALF_FROM_ROWS:
             yield "half of the rows", MemoryRows(rows[np.sort(order[: n // 2])])
     yield whole, data
 
@@ -257,7 +236,7 @@ def _quasi_newton(objective: Objective, max_iter: int, tol: float) -> tuple[bool
 def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
     """`start` with noise of half a variance of 1: from little noise alone, a search may end where short length scales explain
     the noise (70-80 nats low on each split of Diabetes with z = 1)."""
-    return [start.with_sigma_y(NOISY)] if start.sigma_y < NOISY else []
+    return [start.with_sigma_y(NOISY_SIGMA_Y)] if start.sigma_y < NOISY_SIGMA_Y else []
 
 
 def _draw(start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState) -> Hyperparameters:

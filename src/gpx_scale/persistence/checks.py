@@ -49,10 +49,10 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     _check_attributes(state, posterior.hyperparameters, preprocessor)
 
 
-def _check_attributes(state: dict[str, Any], params: Hyperparameters, preprocessor: Preprocessor) -> None:
-    must(_same(state.get("theta_"), params.theta), "theta_ are other hyperparameters")
+def _check_attributes(state: dict[str, Any], hyperparameters: Hyperparameters, preprocessor: Preprocessor) -> None:
+    must(_same(state.get("theta_"), hyperparameters.theta), "theta_ are other hyperparameters")
     known: Any
-    wanted = params.as_dict()
+    wanted = hyperparameters.as_dict()
     for known in (state.get("hyperparameters_"), state["fit_report_"].hyperparameters):
         same = isinstance(known, dict) and known.keys() == wanted.keys()
         must(same and all(map(_same, known.values(), map(wanted.get, known))), "hyperparameters differ within it")
@@ -65,7 +65,7 @@ def _check_attributes(state: dict[str, Any], params: Hyperparameters, preprocess
     columns, names = state.get("n_features_in_"), state.get("feature_names_in_")
     counted = is_of_type(columns, int | None) and (columns is None or columns >= 0)
     must(counted, "n_features_in_ is not a whole number")
-    if preprocessor.gate.input_kind == "vectors" and preprocessor.gate.x_transformer is None:
+    if preprocessor.transforms.input_kind == "vectors" and preprocessor.transforms.x_transformer is None:
         must(columns in (None, preprocessor.n_x), "X has other columns than its scaling")
     if names is not None:
         must(isinstance(names, np.ndarray) and names.shape == (columns,), "names of columns are no list of as many names")
@@ -87,12 +87,15 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _check_preprocessor(preprocessor: Preprocessor) -> None:
-    scaling, gate = preprocessor.scaling, preprocessor.gate
-    must(gate.input_kind in ("vectors", "gram", "objects"), "its kernel takes no known input")
+    scaling, transforms = preprocessor.scaling, preprocessor.transforms
+    must(transforms.input_kind in ("vectors", "gram", "objects"), "its kernel takes no known input")
     _check_scaling(scaling)
     must(preprocessor.n_z == scaling.z_scale.size >= 1, "Z has other columns than its scaling")
     must(len(preprocessor.z_names) == preprocessor.n_z, "Z has other columns than names")
-    must(gate.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size), "X has a scaling and no columns")
+    must(
+        transforms.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size),
+        "X has a scaling and no columns",
+    )
 
 
 def _check_scaling(scaling: Scaling) -> None:

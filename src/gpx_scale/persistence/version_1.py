@@ -40,6 +40,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "GridPosterior": _CG | {"on": "interpolated", "weights": "grid_weights", "left": "remainder"},
     "InducingPosterior": _KERNEL_POSTERIOR,
     "InputTransforms": {"takes": "input_kind"},
+    "Preprocessor": {"gate": "transforms"},
     "LocalVariance": {"data": "rows", "params": "hyperparameters"},
 }
 # Attributes of the estimator that have another name now, and one that is in the posterior already.

@@ -38,10 +38,10 @@ CG_ROWS = 100_000  # up to which `auto` takes `cg` of a dense Z: beyond, n^2 ker
 class Capability(enum.Enum):
     """What not every solver can do; the value completes "solvers that ..."."""
 
-    TRAINING_WEIGHTS = "keep the training rows, and know their own weights"
-    LEAVE_ONE_OUT = "have leave-one-out residuals"
-    UPPER_BOUND = "have variances that are never below the exact ones"
-    SAMPLED_VARIANCE = "have variances from posterior samples"
+    TRAINING_WEIGHTS = "keep the training rows and know the weights of each of them"
+    LEAVE_ONE_OUT = "compute leave-one-out residuals"
+    UPPER_BOUND = "give standard deviations that are never below the exact ones"
+    SAMPLED_VARIANCE = "estimate standard deviations from posterior samples"
     SPARSE_FEATURES = "take a sparse Z"
     ANY_KERNEL = "take Gram matrices and functions of objects"
     FLOAT32 = "compute in float32"
@@ -50,8 +50,11 @@ class Capability(enum.Enum):
 
 
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
-    """Return the error of a class that lacks a capability."""
-    return SolverUnavailable(f"{kind.__name__} is not among the solvers that {capability.value}")
+    """Return the error of a class that lacks a capability.
+
+    Users meet `registry.require` first, which knows the other solvers and names those that have the capability.
+    """
+    return SolverUnavailable(f"{kind.__name__} is not among the posteriors that {capability.value}.")
 
 
 @dataclass(frozen=True)
@@ -285,5 +288,5 @@ class Solver(abc.ABC):
 
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
-        """Return what tells searches of this solver apart, for checkpoints: texts, and lists of "arrays"."""
+        """Return what tells searches of this solver apart, for checkpoints: by name, a text or bytes."""
         return {}

@@ -79,18 +79,18 @@ class InputResolution:
             return None
         if found is None:
             return cls(kernel.has_spectral_density, kernel.smoothness)
-        params, extent = found
+        hyperparameters, extent = found
         low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
-        signal_to_noise = signal_to_noise_of(params, some.Z.shape[1], extent.half.size)
+        signal_to_noise = signal_to_noise_of(hyperparameters, some.Z.shape[1], extent.half.size)
         return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), signal_to_noise, extent)
 
 
-def signal_to_noise_of(params: Hyperparameters, d: int, p: int) -> float:
+def signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
     """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
-    origin = params.kernel.prepare(np.zeros((1, p)))  # any x will do
-    signal = d * float(params.kernel.diagonal(origin)[0])
-    return max(1.0, signal / (SHARP * (params.sigma_y**2 + d * params.sigma_w**2)))
+    origin = hyperparameters.kernel.prepare(np.zeros((1, p)))  # any x will do
+    signal = d * float(hyperparameters.kernel.diagonal(origin)[0])
+    return max(1.0, signal / (SHARP * (hyperparameters.sigma_y**2 + d * hyperparameters.sigma_w**2)))
 
 
 def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) -> None:

@@ -204,10 +204,10 @@ class Posterior(abc.ABC):
         """Return moments of the weights of each query, sigma_w included; what is not asked for is not computed."""
         sparse = queries.Z.is_sparse
         if request.method == "bound" and Capability.UPPER_BOUND not in self.capabilities:
-            raise SolverUnavailable("deviations of this solver are not bounds: use std=True, or solver='cg' or 'exact'")
+            raise capability_error(type(self), Capability.UPPER_BOUND)
         if request.method == "samples":
-            if sparse or Capability.SAMPLED_VARIANCE not in self.capabilities:
-                raise SolverUnavailable("deviations from samples are for solver='cg' and a dense Z; use std=True")
+            if sparse:
+                raise SolverUnavailable("Standard deviations from samples need a dense Z. Give std=True for a sparse one.")
             return self._sampled_moments(queries, request, session)
         if sparse and not request.covariance:
             pattern = full_pattern(queries.Z.shape) if request.all_features else queries.Z

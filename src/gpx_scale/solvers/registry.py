@@ -31,9 +31,8 @@ def create(plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> So
 
 def can(name: str, capability: Capability) -> bool:
     """Return whether the solver of that name has a capability; "auto" has it if some solver has."""
-    if name == "auto":
-        return any(capability in solver.capabilities for solver in SOLVERS)
-    return any(name in (one.name, *one.aliases) and capability in one.capabilities for one in SOLVERS)
+    asked = SOLVERS if name == "auto" else (find(name),)
+    return any(capability in solver.capabilities for solver in asked)
 
 
 def uses_pairs(name: str) -> bool:
@@ -47,10 +46,14 @@ def that_adds_rows(name: str) -> str:
 
 
 def require(name: str, capability: Capability, instead: str = "") -> None:
-    """Raise an error that names the solvers which have a capability, unless this one has it."""
-    if capability in find(name).capabilities:
+    """Raise an error that names the solvers which have a capability, unless this one has it.
+
+    `instead` is what a user may do without another solver; it completes "Fit the model with one of them, or ...".
+    """
+    if can(name, capability):
         return
-    have = [f"solver={solver.name!r}" for solver in SOLVERS if capability in solver.capabilities]
+    have = [repr(solver.name) for solver in SOLVERS if capability in solver.capabilities]
+    remedy = "Fit the model with one of them" + (f", or {instead}." if instead else ".")
     raise SolverUnavailable(
-        f"solver={name!r} is not among the solvers that {capability.value}: use {' or '.join(have)}{instead}"
+        f"solver={name!r} is not among the solvers that {capability.value}. These are {', '.join(have)}. {remedy}"
     )

@@ -47,14 +47,14 @@ class LaplacianBasis:
 
     @classmethod
     def around(
-        cls, extent: InputExtent, params: Hyperparameters, d: int, reach: float, most: int, count: int | None = None
+        cls, extent: InputExtent, hyperparameters: Hyperparameters, d: int, reach: float, most: int, count: int | None = None
     ) -> LaplacianBasis:
         """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
         dimension, if given."""
-        kernel = params.kernel
+        kernel = hyperparameters.kernel
         low, high = kernel.length_scale_range(extent.low.size)
         shortest, longest = low / reach, high * reach
-        signal_to_noise = signal_to_noise_of(params, d, low.size)
+        signal_to_noise = signal_to_noise_of(hyperparameters, d, low.size)
         half = extent.half + margin(kernel.smoothness, signal_to_noise) * longest
         counts = (
             counts_for(half, shortest, kernel.smoothness, signal_to_noise, most) if count is None else np.full(low.size, count)

@@ -32,8 +32,10 @@ class Space:
     nodes: Nodes
     sums: BasisStatistics
 
-    def covers(self, params: Hyperparameters) -> bool:
-        return self.box.covers(params.kernel) and self.nodes.covers(Ratio.of(self.box, self.mean_square, params).value)
+    def covers(self, hyperparameters: Hyperparameters) -> bool:
+        return self.box.covers(hyperparameters.kernel) and self.nodes.covers(
+            Ratio.of(self.box, self.mean_square, hyperparameters).value
+        )
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless functions and sums are those of such columns and weights."""
@@ -62,8 +64,8 @@ class Ratio:
     slopes: np.ndarray
 
     @classmethod
-    def of(cls, box: LaplacianBasis, mean_square: np.ndarray, params: Hyperparameters) -> Ratio:
-        kernel, sigma_w_var = params.kernel, params.sigma_w**2
+    def of(cls, box: LaplacianBasis, mean_square: np.ndarray, hyperparameters: Hyperparameters) -> Ratio:
+        kernel, sigma_w_var = hyperparameters.kernel, hyperparameters.sigma_w**2
         origin = kernel.prepare(np.zeros((1, box.half.size)))
         s, slopes = kernel.spectral_density(box.omega)
         whole = float(kernel.diagonal(origin)[0])
@@ -74,21 +76,21 @@ class Ratio:
             along = kernel.diagonal_gradient(origin)[0] - mean_square @ slopes
         noise = sigma_w_var + left
         per = 1.0 / noise if noise else 0.0
-        return cls(noise / params.sigma_y**2, np.concatenate([per * along, [2.0 * per * sigma_w_var, -2.0]]))
+        return cls(noise / hyperparameters.sigma_y**2, np.concatenate([per * along, [2.0 * per * sigma_w_var, -2.0]]))
 
 
 class BasisLikelihood:
     """The model at given parameters: B and its factor, v, and the value of the evidence;  M^3/3 flops."""
 
-    def __init__(self, space: Space, params: Hyperparameters, session: Session) -> None:
-        self.space, self.params, self._session = space, params, session
-        self._ratio = Ratio.of(space.box, space.mean_square, params)
+    def __init__(self, space: Space, hyperparameters: Hyperparameters, session: Session) -> None:
+        self.space, self.hyperparameters, self._session = space, hyperparameters, session
+        self._ratio = Ratio.of(space.box, space.mean_square, hyperparameters)
         weights, self._slopes = space.nodes.at(self._ratio.value)
         found = space.sums.at(weights)
-        s, self._density_slopes = params.kernel.spectral_density(space.box.omega)
+        s, self._density_slopes = hyperparameters.kernel.spectral_density(space.box.omega)
         self.root_s = np.sqrt(s)
         self._s = s
-        self._precision = params.sigma_y**-2
+        self._precision = hyperparameters.sigma_y**-2
         d = found.b.shape[0]
         self.c = (self._precision * self.root_s * found.b).ravel()
         self.plain = found.plain
@@ -105,14 +107,14 @@ class BasisLikelihood:
         self.B, info = potrf(self.B, lower=1, overwrite_a=1, clean=0)
         if info:
             raise NotPositiveDefinite(
-                f"the basis has no Cholesky factor (sigma_y = {params.sigma_y:.1e}): the data are fitted beyond rounding; "
-                "raise sigma_y"
+                f"The basis has no Cholesky factor at sigma_y = {hyperparameters.sigma_y:.1e}, since the data "
+                "are fitted beyond rounding. Raise sigma_y."
             )
         self.v = potrs(self.B, self.c, lower=1)[0]
         diagonal = self.B.diagonal()
         self.condition = float((diagonal.max() / diagonal.min()) ** 2)
         n = space.sums.rows
-        log_noise = n * np.log(params.sigma_y**2) + self.plain[0]
+        log_noise = n * np.log(hyperparameters.sigma_y**2) + self.plain[0]
         fitted = self._precision * self.plain[1] - self.c @ self.v
         self.value = float(-0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(diagonal).sum() + fitted))
 

@@ -157,7 +157,7 @@ class BasisSolver(Solver):
                     raise
                 return replace(optimum, converged=False, message=str(too_large))
             narrow = replace(search, prior=search.prior.within(*self._limits(first))).starting_at(first)
-            optimum = narrow.maximise(self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW, restarts=False)
+            optimum = narrow.without_restarts().maximise(self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW)
             found = optimum.hyperparameters
             height = optimum.evidence.value + search.prior.value_and_gradient(found.theta)[0]
             if best is not None and height < best[0] - 0.1:

@@ -76,13 +76,13 @@ class PriorPath:
 
 
 def prior_paths(
-    data: TrainingRows, params: Hyperparameters, randoms: list[np.random.RandomState], session: Session
+    data: TrainingRows, hyperparameters: Hyperparameters, randoms: list[np.random.RandomState], session: Session
 ) -> tuple[list[PriorPath], np.ndarray]:
     """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
-    x, noise = params.kernel.vectors(data.x), np.sqrt(params.noise(data.Z))
+    x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data.Z))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
-        path = PriorPath.draw(params.kernel, x.shape[1], data.Z.shape[1], random)
+        path = PriorPath.draw(hyperparameters.kernel, x.shape[1], data.Z.shape[1], random)
         seen[:, s] = path.along(x, data.Z, session) + noise * random.standard_normal(len(data))
         paths.append(path)
     return paths, seen

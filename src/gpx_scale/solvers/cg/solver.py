@@ -139,12 +139,12 @@ class CGSolver(Solver):
 
     # evaluations
 
-    def _covariances(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
+    def _covariances(self, data: TrainingRows, hyperparameters: Hyperparameters) -> tuple[Covariance, Covariance]:
         """C for many products, and C in float64 for residuals."""
         if self.settings.form == "pairs" and self._pairs is None:
             with self._session.journal.phase("pairs"):
-                self._pairs = Pairs.of(data, params.kernel, self._session, self._allow)
-        return covariances(data, params, self._session, self.settings.form, self._plan.dtype, self._pairs)
+                self._pairs = Pairs.of(data, hyperparameters.kernel, self._session, self._allow)
+        return covariances(data, hyperparameters, self._session, self.settings.form, self._plan.dtype, self._pairs)
 
     def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRankPreconditioner:
         """P with the pivots of this fit, which the first call chooses."""
@@ -198,8 +198,8 @@ class CGSolver(Solver):
         data = rows.load()
         return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, hyperparameters))
 
-    def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
-        C, precise = self._covariances(data, params)
+    def _evaluate(self, data: TrainingRows, hyperparameters: Hyperparameters, gradient: bool, information: bool) -> Evidence:
+        C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
         probes = P.draw(*self._draws)
@@ -248,17 +248,19 @@ class CGSolver(Solver):
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
 
-    def _condition(self, data: TrainingRows, params: Hyperparameters) -> CGPosterior:
-        C, precise = self._covariances(data, params)
+    def _condition(self, data: TrainingRows, hyperparameters: Hyperparameters) -> CGPosterior:
+        C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
         probes = P.draw(*self._draws)
         seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if params.kernel.input_kind == "vectors" and not data.Z.is_sparse:  # of a sparse Z, when asked for
-            paths, seen = prior_paths(data, params, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._session)
-        calibration = CalibrationRows.draw(data, params, self._session.random)
+        if hyperparameters.kernel.input_kind == "vectors" and not data.Z.is_sparse:  # of a sparse Z, when asked for
+            paths, seen = prior_paths(
+                data, hyperparameters, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._session
+            )
+        calibration = CalibrationRows.draw(data, hyperparameters, self._session.random)
         B = np.column_stack([data.y, probes, calibration.right_hand_sides(C), seen])
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
@@ -281,9 +283,9 @@ class CGSolver(Solver):
         ]
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
-        near = LocalVariance.of(data, params, shared, self._session)
+        near = LocalVariance.of(data, hyperparameters, shared, self._session)
         return CGPosterior(
-            params,
+            hyperparameters,
             data,
             found.X[:, 0].copy(),
             pivots=P.pivots,

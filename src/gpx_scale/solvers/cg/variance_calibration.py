@@ -41,10 +41,10 @@ class CalibrationRows:
     words: SparseFeatures | None
 
     @classmethod
-    def draw(cls, data: TrainingRows, params: Hyperparameters, random: np.random.RandomState) -> CalibrationRows:
+    def draw(cls, data: TrainingRows, hyperparameters: Hyperparameters, random: np.random.RandomState) -> CalibrationRows:
         rows = random.permutation(len(data))[:CALIBRATION_ROWS]
         if not data.Z.is_sparse:
-            return cls(data, params, rows, None)
+            return cls(data, hyperparameters, rows, None)
         assert isinstance(data.Z, SparseFeatures)
         having = np.flatnonzero(data.Z.counts)
         some = having[evenly_spaced(CALIBRATION_ROWS, having.size)]
@@ -52,7 +52,10 @@ class CalibrationRows:
         pointers = np.zeros(len(data) + 1, int)
         pointers[some + 1] = 1
         return cls(
-            data, params, rows, SparseFeatures(np.cumsum(pointers), data.Z.indices[picked], np.ones(some.size), data.Z.d)
+            data,
+            hyperparameters,
+            rows,
+            SparseFeatures(np.cumsum(pointers), data.Z.indices[picked], np.ones(some.size), data.Z.d),
         )
 
     def __len__(self) -> int:

@@ -142,13 +142,13 @@ class ExactPosterior(KernelPosterior):
 
         Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
         """
-        rows, params = self.support, self.hyperparameters
+        rows, hyperparameters = self.support, self.hyperparameters
         n, m, d = len(self), len(x), self.d
-        prior = JointPrior.of(params.kernel, rows.x, x, params.sigma_w**2, session)
+        prior = JointPrior.of(hyperparameters.kernel, rows.x, x, hyperparameters.sigma_w**2, session)
         draws, missed = np.empty((m, d, count)), np.empty((n, count))
         for s in range(count):
             W = prior.draw(d, random)
-            noise = params.sigma_y * random.standard_normal(n)
+            noise = hyperparameters.sigma_y * random.standard_normal(n)
             missed[:, s] = rows.y - rows.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
         return prior.moved(draws, self.factor(session).solve(missed), rows.Z, session)

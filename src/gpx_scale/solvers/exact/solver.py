@@ -91,9 +91,9 @@ class ExactSolver(Solver):
     def search(self, search: Search) -> Optimum:
         return search.maximise(self.evaluate, warm=search.warm)
 
-    def _factorise(self, data: TrainingRows, params: Hyperparameters) -> CholeskyFactor:
+    def _factorise(self, data: TrainingRows, hyperparameters: Hyperparameters) -> CholeskyFactor:
         n = len(data)
-        return CholeskyFactor.of(TiledCovariance(data, params, self._session), self._buffer[: n * n].reshape(n, n))
+        return CholeskyFactor.of(TiledCovariance(data, hyperparameters, self._session), self._buffer[: n * n].reshape(n, n))
 
     def evaluate(
         self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
@@ -104,8 +104,8 @@ class ExactSolver(Solver):
         with self._threads.over(n, n**3 if gradient else 0):
             return self._evaluate(data, hyperparameters, gradient, information)
 
-    def _evaluate(self, data: TrainingRows, params: Hyperparameters, gradient: bool, information: bool) -> Evidence:
-        factor = self._factorise(data, params)
+    def _evaluate(self, data: TrainingRows, hyperparameters: Hyperparameters, gradient: bool, information: bool) -> Evidence:
+        factor = self._factorise(data, hyperparameters)
         alpha = factor.solve(data.y[:, None])[:, 0]
         value = _log_density(data.y, alpha, factor)
         slope = inverse_diagonal = metric = None

@@ -335,8 +335,8 @@ class GridCovariance(Covariance):
 
 
 def grid_covariances(
-    data: TrainingRows, params: Hyperparameters, session: Session, on: Interpolated | None
+    data: TrainingRows, hyperparameters: Hyperparameters, session: Session, on: Interpolated | None
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that keeps its digits, and in float64."""
-    precise = GridCovariance(data, params, session, np.float64, on)
+    precise = GridCovariance(data, hyperparameters, session, np.float64, on)
     return replace(precise, dtype=np.float32) if single_will_do(precise) else precise, precise

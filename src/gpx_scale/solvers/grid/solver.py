@@ -174,11 +174,11 @@ class GridSolver(CGSolver):
         assert self.settings.extent is not None
         return self.settings.extent
 
-    def build_grid(self, data: TrainingRows, params: Hyperparameters, fixed: bool = False) -> Grid:
+    def build_grid(self, data: TrainingRows, hyperparameters: Hyperparameters, fixed: bool = False) -> Grid:
         """Lay the grid for these parameters, and stay on it if it is `fixed`."""
-        kernel, self._fixed = params.kernel, fixed
+        kernel, self._fixed = hyperparameters.kernel, fixed
         with self._session.journal.phase("grid"):
-            grid = Grid.around(self._extent, kernel, self.settings.count, self._fineness(data, params))
+            grid = Grid.around(self._extent, kernel, self.settings.count, self._fineness(data, hyperparameters))
             self._allow_grid(grid.shape)
             self._interpolated = Interpolated.of(grid, kernel.vectors(data.x))
             self._pivots, self._draws, self._share = None, None, None
@@ -191,21 +191,23 @@ class GridSolver(CGSolver):
         what = f"a grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
         within(needed, plan.memory_limit, what, "a smaller n_basis, or fewer rows")
 
-    def _fineness(self, data: TrainingRows, params: Hyperparameters) -> float:
+    def _fineness(self, data: TrainingRows, hyperparameters: Hyperparameters) -> float:
         p = self._extent.low.size
-        return self.settings.share * per_length(signal_to_noise_of(params, data.Z.shape[1], p), params.kernel.smoothness, p)
+        return self.settings.share * per_length(
+            signal_to_noise_of(hyperparameters, data.Z.shape[1], p), hyperparameters.kernel.smoothness, p
+        )
 
-    def _fine_for(self, data: TrainingRows, params: Hyperparameters) -> bool:
+    def _fine_for(self, data: TrainingRows, hyperparameters: Hyperparameters) -> bool:
         """Return whether the grid still has 3/4 of the points that a length scale should have."""
         assert self._interpolated is not None
-        shortest = params.kernel.length_scale_range(self._extent.half.size)[0]
-        wanted = self._fineness(data, params) * self._interpolated.grid.step
+        shortest = hyperparameters.kernel.length_scale_range(self._extent.half.size)[0]
+        wanted = self._fineness(data, hyperparameters) * self._interpolated.grid.step
         return self.settings.count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
 
-    def _covariances(self, data: TrainingRows, params: Hyperparameters) -> tuple[Covariance, Covariance]:
-        if self._interpolated is None or not (self._fixed or self._fine_for(data, params)):
-            self.build_grid(data, params)
-        return grid_covariances(data, params, self._session, self._interpolated)
+    def _covariances(self, data: TrainingRows, hyperparameters: Hyperparameters) -> tuple[Covariance, Covariance]:
+        if self._interpolated is None or not (self._fixed or self._fine_for(data, hyperparameters)):
+            self.build_grid(data, hyperparameters)
+        return grid_covariances(data, hyperparameters, self._session, self._interpolated)
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> GridPosterior:
         found = super().condition(rows, hyperparameters)

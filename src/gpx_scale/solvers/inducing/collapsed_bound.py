@@ -154,9 +154,9 @@ class BlockGradient:
     by_points: bool = False
 
     def __call__(self, block: TrainingRows) -> BoundGradient:
-        frame, prior, params = self.frame, self.frame.weight_prior, self.frame.hyperparameters
+        frame, prior, hyperparameters = self.frame, self.frame.weight_prior, self.frame.hyperparameters
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
-        D, own = params.noise(block.Z), prior.diagonal(rows)
+        D, own = hyperparameters.noise(block.Z), prior.diagonal(rows)
         inner = rows.Z.inner_products(frame.prepared.Z)
         S = prior.tile(rows, frame.prepared, inner)
         beta = (block.y - S @ self.v) / D
@@ -165,7 +165,9 @@ class BlockGradient:
         G /= D[:, None]
         G += beta[:, None] * self.v
         along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
-        along_noise = 2.0 * np.array([params.sigma_w**2 * (along_D @ z_squared), params.sigma_y**2 * along_D.sum()])
+        along_noise = 2.0 * np.array(
+            [hyperparameters.sigma_w**2 * (along_D @ z_squared), hyperparameters.sigma_y**2 * along_D.sum()]
+        )
         along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
         x = z = None
         weighed = G * inner

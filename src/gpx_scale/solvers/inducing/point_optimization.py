@@ -98,31 +98,31 @@ def optimize_points(
     least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
     start = start.with_sigma_y(max(start.sigma_y, least))
     assert solver.points is not None
-    params, points = start, solver.points
+    hyperparameters, points = start, solver.points
 
-    def evaluate(params: Hyperparameters, information: bool = False) -> PointEvidence:
-        bound = solver.bound(rows, params)
+    def evaluate(hyperparameters: Hyperparameters, information: bool = False) -> PointEvidence:
+        bound = solver.bound(rows, hyperparameters)
         gradient = solver.gradient(rows, bound, by_points=move)
         parts = [part.ravel() for part in (gradient.x, gradient.z) if part is not None]
         numbers = np.concatenate([np.empty(0), *parts])
         return PointEvidence(bound.value, gradient.theta, len(rows), numbers)
 
     def keep(loss: float, better: Hyperparameters) -> None:
-        nonlocal params, points
+        nonlocal hyperparameters, points
         assert solver.points is not None
-        params, points = better, solver.points
+        hyperparameters, points = better, solver.points
 
     kernel = np.arange(start.theta.size) < start.theta.size - 2
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
         try:
             for free, most in ((prior.free & ~kernel, HELD), (prior.free, TOGETHER)):
                 solver.points = points
-                numbers = PointNumbers(solver, params.kernel) if move else None
+                numbers = PointNumbers(solver, hyperparameters.kernel) if move else None
                 evaluations = min(most, max_iter)
                 lbfgs(
                     Objective(
                         evaluate,
-                        params,
+                        hyperparameters,
                         prior,
                         journal,
                         phase="a sample",
@@ -141,24 +141,24 @@ def optimize_points(
         except Stopped:
             pass
     solver.points = points
-    return params
+    return hyperparameters
 
 
 def curvature(
     solver: BoundOfPoints,
     rows: RowSource,
-    params: Hyperparameters,
+    hyperparameters: Hyperparameters,
     free: np.ndarray,
 ) -> np.ndarray:
     """Second derivatives of the bound of these rows at the solver's points, by the free logs, in nats a row and made positive;
     (t, t), 1 where not free. One evaluation for each parameter."""
-    here, slope = params.theta, solver.evaluate(rows, params).gradient
+    here, slope = hyperparameters.theta, solver.evaluate(rows, hyperparameters).gradient
     H = np.eye(here.size)
     for k in np.flatnonzero(free):
         there = here.copy()
         there[k] += STEP
         try:
-            moved = solver.evaluate(rows, params.with_theta(there)).gradient
+            moved = solver.evaluate(rows, hyperparameters.with_theta(there)).gradient
         except NotPositiveDefinite:
             continue
         assert slope is not None

@@ -17,6 +17,7 @@ from ...kernels.kernel import Kernel
 from ...linalg.covariance import TiledCovariance
 from ...linalg.preconditioner import choose_pivots
 from ...model.hyperparameters import Hyperparameters
+from ...runtime.files import digest
 from ...runtime.session import Session
 from ..contract import SolverSetup
 
@@ -37,9 +38,9 @@ class PointSelection:
     given: InputRows | None = field(default=None, repr=False)
     move: bool | str = False
 
-    def arrays(self, kernel: Kernel) -> list[np.ndarray]:
-        """Return numbers by which the given points are told from others."""
-        return [] if self.given is None else [*self.given.Z.arrays, *kernel.input_arrays(self.given.x)]
+    def fingerprint(self, kernel: Kernel) -> bytes:
+        """Return bytes by which the given points are told from others; none where points are selected."""
+        return b"" if self.given is None else digest([*self.given.Z.arrays, *kernel.input_arrays(self.given.x)])
 
     @classmethod
     def asked(cls, setup: SolverSetup, count: int, candidates: int) -> PointSelection:
@@ -59,21 +60,21 @@ class PointSelection:
         given = InputRows(kernel.sliceable(points.x), points.Z)
         return cls(count, "given", candidates, given, move is True)
 
-    def of(self, rows: RowSource, params: Hyperparameters, session: Session) -> InputRows:
+    def of(self, rows: RowSource, hyperparameters: Hyperparameters, session: Session) -> InputRows:
         if self.given is not None:
             return _distinct(self.given)
         sample = rows.subset(self.candidates)
         if self.way == "kmeans":
-            return _distinct(self._centres(sample, params))
+            return _distinct(self._centres(sample, hyperparameters))
         random = np.random.RandomState(0)  # the sample is drawn already
-        pivots = choose_pivots(TiledCovariance(sample, params, session), min(self.count, len(sample)), random)
+        pivots = choose_pivots(TiledCovariance(sample, hyperparameters, session), min(self.count, len(sample)), random)
         if not pivots.size:  # no z anywhere: one point that says nothing
             pivots = np.zeros(1, int)
         return InputRows(sample.x[pivots], sample.Z[pivots])
 
-    def _centres(self, sample: TrainingRows, params: Hyperparameters) -> InputRows:
+    def _centres(self, sample: TrainingRows, hyperparameters: Hyperparameters) -> InputRows:
         """Means of clusters in (x, z); of a sparse Z or X, the row next to the mean of each cluster in x."""
-        kernel = params.kernel
+        kernel = hyperparameters.kernel
         if kernel.input_kind != "vectors":
             raise InputError("k-means needs vectors: give inducing_points='rpcholesky' with this kernel")
         x = kernel.vectors(sample.x)

@@ -128,7 +128,7 @@ class InducingSolver(Solver):
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
         selection = cls._selection(plan.settings, setup)
-        return {"selection": repr(selection), "arrays": selection.arrays(setup.kernel)}
+        return {"selection": repr(selection), "given points": selection.fingerprint(setup.kernel)}
 
     def carry(self, points: InputRows | None) -> bool:
         self.points = points
@@ -169,7 +169,7 @@ class InducingSolver(Solver):
                 with journal.phase("curvature on a sample"):
                     self._curvature = curvature(self, sample, first, search.prior.free)
             on = search.starting_at(first)
-            last = on.maximise(self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW, restarts=False)
+            last = on.without_restarts().maximise(self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW)
             return replace(last, evidence=None)
         except KeyboardInterrupt:
             journal.interrupted()

@@ -1,0 +1,248 @@
+"""Chunks of rows as a user gives them: from a function, from files, from a memory map. One chunk at a time is in memory."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import GPXWarning, InputError
+from ..runtime.arguments import real_array
+from ..runtime.files import path_of
+from ..runtime.parallel import slices
+from .checks import target_of
+from .inputs import InputTransforms, count_rows, take, unpack
+from .table_files import CHUNK, SUFFIXES, TextFormat, common_columns, frames, is_table, listed
+
+NPZ = ".npz"
+READ = (NPZ, *SUFFIXES)
+FROM_PYTHON = TextFormat(
+    separator_remedy="Then write it with commas, or give fit a function that yields (X, y) of what pandas reads with sep={!r}",
+    encoding_remedy="write it as UTF-8, or give fit a function that yields (X, y) of what pandas reads with encoding=",
+)
+
+
+class Chunk(NamedTuple):
+    """Some rows as the user gave them, and where they are from."""
+
+    name: str
+    X: Any
+    y: Any
+    Z: Any
+
+
+Source = Callable[[], Iterator[Chunk]]
+
+
+def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, input_kind: str = "vectors") -> Source | None:
+    """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams if
+    it has more rows than `streamed_from`."""
+    if hasattr(X, "__next__"):
+        raise InputError("a generator is used up by one pass: give the function that makes it")
+    if callable(X) or isinstance(X, str | Path):
+        if Z is not None:
+            raise InputError("a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns")
+        if not callable(X):
+            return _files(path_of(X, "X"), y)
+        if y is not None:
+            raise InputError("a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)")
+        return lambda: _yielded(X)
+    inner, z = unpack(X, Z)
+    mapped = [len(A) for A in (inner, z) if isinstance(A, np.memmap)]
+    if not mapped or input_kind != "vectors" or mapped[0] <= streamed_from:
+        return None
+    target = y.reshape(-1) if getattr(y, "shape", ())[1:] == (1,) and hasattr(y, "reshape") else y
+    if y is None or {count_rows(A) for A in (inner, z, target) if A is not None} != set(mapped[:1]):
+        raise InputError(f"a memory map of {mapped[0]} rows needs y (and X and Z) of as many")
+    return lambda: _mapped(inner, target, z)
+
+
+def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
+    chunks = factory()
+    if not hasattr(chunks, "__iter__"):
+        raise InputError(f"a stream is a function that yields (X, y) or (X, y, Z) chunks at every call, got {type(chunks)}")
+    for k, item in enumerate(chunks):
+        if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+            raise InputError(f"chunk {k + 1} is not (X, y) or (X, y, Z), but {type(item).__name__}")
+        yield Chunk(f"chunk {k + 1}", item[0], item[1], item[2] if len(item) == 3 else None)
+
+
+def _mapped(X: Any, y: Any, Z: Any) -> Iterator[Chunk]:
+    for k, rows in enumerate(slices(count_rows(X), CHUNK)):
+        yield Chunk(f"chunk {k + 1}", _rows_of(X, rows), y[rows], None if Z is None else _rows_of(Z, rows))
+
+
+def _rows_of(A: Any, rows: slice) -> Any:
+    """In memory, with the names that it has."""
+    taken = take(A, rows)
+    return np.asarray(taken) if isinstance(taken, np.memmap) else taken
+
+
+def _files(path: Path, target: Any) -> Source:
+    """Return the chunks of a folder's files, or of one file. The columns of all tables are compared before a row is read."""
+    files = _data_files(path)
+    tables = [file for file in files if is_table(file)]
+    if tables and len(tables) < len(files):
+        raise InputError(
+            f"{str(path)!r} holds both npz files and tables, which bring y in different ways: give each a folder of its own"
+        )
+    if tables and not isinstance(target, str):
+        raise InputError("CSV and Parquet files need the name of the target column: fit(folder, 'name')")
+    if not tables and target is not None:
+        raise InputError("npz files bring their own y: give fit(folder) alone")
+    columns = common_columns(tables, target, FROM_PYTHON) if tables else []
+
+    def chunks() -> Iterator[Chunk]:
+        for file in files:
+            found = _read_table(file, columns, target) if tables else _read_npz(file)
+            for k, (X, y, Z) in enumerate(found):
+                yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
+
+    return chunks
+
+
+def _data_files(path: Path) -> list[Path]:
+    """Return the files of a folder that can be read, in the order of their names, or one such file itself.
+
+    Hidden files, and those that begin with an underscore (_SUCCESS, _metadata), are no data. A GPXWarning names all others
+    that are skipped.
+    """
+    if not path.exists():
+        raise InputError(f"X={str(path)!r}: there is no such folder or file")
+    if not path.is_dir():
+        if not _is_data(path):
+            raise InputError(f"X={str(path)!r} is not a file that fit reads: give one that ends in {', '.join(READ)}")
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
+    skipped = [file.name for file in found if not _is_data(file)]
+    if len(skipped) == len(found):
+        others = f", only {listed(skipped, 5)}" if skipped else ""
+        raise InputError(f"{str(path)!r} holds no {', '.join(READ)} file{others}")
+    if skipped:
+        warnings.warn(
+            f"{str(path)!r} holds files that are not read: {listed(skipped, 5)}. Write their rows to {', '.join(READ)} files "
+            "if they are data, and move them elsewhere if they are not",
+            GPXWarning,
+            stacklevel=2,
+        )
+    return [file for file in found if _is_data(file)]
+
+
+def _is_data(path: Path) -> bool:
+    return path.name.lower().endswith(NPZ) or is_table(path)
+
+
+def _read_table(path: Path, columns: list[str], target: str) -> Iterator[tuple[Any, Any, Any]]:
+    for frame in frames(path, FROM_PYTHON, columns, {}, CHUNK):
+        yield frame.drop(columns=target), frame[target], None
+
+
+def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if missing := {"X", "y"} - set(file.files):
+                raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
+            X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path.name} cannot be read: {error}") from error
+    if len({count_rows(A) for A in (X, y, Z) if A is not None}) > 1:
+        raise InputError(f"{path.name}: X, y and Z have {', '.join(str(len(A)) for A in (X, y, Z) if A is not None)} rows")
+    for rows in slices(len(X), CHUNK):
+        yield X[rows], y[rows], None if Z is None else Z[rows]
+
+
+# survey
+
+
+class Raw(NamedTuple):
+    """A chunk after its transformers: finite numbers in the user's units; X and z have names."""
+
+    X: Any
+    x: Any
+    Z: Any
+    y: np.ndarray
+    z: Any
+    separate: Any
+
+
+def through(
+    transforms: InputTransforms, chunk: Chunk, start: int | None, sparse: tuple[bool | None, bool | None] = (None, None)
+) -> Raw:
+    """Checked; an error names the chunk, and the row where a number is missing. `start` rows come before; None: not known."""
+    X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
+    with named(chunk, lambda: _where((X, Z, chunk.y), start)):
+        x, raw, z = transforms(X, Z, sparse)
+        y = target_of(chunk.y)
+        if len(y) != raw.shape[0]:
+            raise InputError(f"{raw.shape[0]} rows of X, {len(y)} of y")
+    return Raw(X, x, raw, y, z, Z)
+
+
+@contextmanager
+def named(chunk: Chunk, where: Callable[[], str] = lambda: "") -> Iterator[None]:
+    """Errors inside are of this chunk."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{chunk.name}{where()}: {error}") from error
+
+
+def _where(arrays: tuple[Any, ...], start: int | None) -> str:
+    """The first row with something that is not a finite number."""
+    rows = []
+    for A in arrays:
+        if sp.issparse(A):
+            entries = np.flatnonzero(~np.isfinite(A.data))
+            rows += [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1] if entries.size else []
+            continue
+        numbers = real_array(A)
+        bad = ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim))) if numbers.ndim else np.zeros(0, bool)
+        rows += [int(bad.argmax())] if bad.any() else []
+    if not rows:
+        return ""
+    row = min(rows) + 1
+    return f", its row {row}" if start is None else f", its row {row} (row {start + row:,} of all)"
+
+
+def transforms_for(input_kind: str, x_transformer: Any, z_transformer: Any) -> InputTransforms:
+    """Transformers that need no fitting, or are fitted: what fits to all rows would need them all."""
+    if input_kind != "vectors":
+        raise InputError(f"a stream needs vectors, and this kernel takes {input_kind}")
+    for name, transformer in (("x_transformer", x_transformer), ("z_transformer", z_transformer)):
+        if hasattr(transformer, "transform"):
+            try:
+                check_is_fitted(transformer)
+            except NotFittedError:
+                raise InputError(f"{name} is not fitted: fit it to a sample of the stream's rows before") from None
+    return InputTransforms(input_kind, x_transformer, z_transformer)
+
+
+def read_through(transforms: InputTransforms, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
+    """Yield chunks that have rows, their checked numbers, and how many rows came before;  one pass."""
+    start = 0
+    for chunk in source():
+        if not is_empty(chunk):
+            raw = through(transforms, chunk, start, sparse)
+            yield chunk, raw, start
+            start += len(raw.y)
+
+
+# rows
+
+
+def is_empty(chunk: Chunk) -> bool:
+    """Of neither X nor y a row."""
+    X, _ = unpack(chunk.X, chunk.Z)
+    sized = hasattr(chunk.y, "__len__") and getattr(chunk.y, "shape", None) != ()
+    return sized and len(chunk.y) == 0 and count_rows(X) == 0
