@@ -37,15 +37,22 @@ class Run:
     def read(cls, path):
         found = json.loads(Path(path).read_text())
         limits = found.get("limits") or {}
-        names = ((re.sub(r"^test_case\[(.*)\]$", r"\1", one["name"]), one) for one in found["benchmarks"])
-        return cls(dict(names), limits.get("start"), limits.get("end"), bool(limits.get("disturbed")))
+        names = (
+            (re.sub(r"^test_case\[(.*)\]$", r"\1", one["name"]), one) for one in found["benchmarks"]
+        )
+        return cls(
+            dict(names), limits.get("start"), limits.get("end"), bool(limits.get("disturbed"))
+        )
 
     def ideal(self, work, threads):
         """Seconds that `work` takes at the mean of both limits, and the logarithm of how far these are apart; 1 and 0 where
         limits or work are not known."""
         if not self.start or not work:
             return 1.0, 0.0
-        first, last = (_least(work, limits.get(str(threads)) or limits[max(limits)]) for limits in (self.start, self.end))
+        first, last = (
+            _least(work, limits.get(str(threads)) or limits[max(limits)])
+            for limits in (self.start, self.end)
+        )
         return math.sqrt(first * last), abs(math.log(first / last))
 
 
@@ -80,14 +87,20 @@ def compare(base, head, pattern=""):
     """Rows of the cases of both runs, names of those of one alone."""
     names = [name for name in base.cases | head.cases if re.search(pattern, name)]
     rows = [_row(name, base, head) for name in names if name in base.cases and name in head.cases]
-    return rows, [n for n in names if n not in head.cases], [n for n in names if n not in base.cases]
+    return (
+        rows,
+        [n for n in names if n not in head.cases],
+        [n for n in names if n not in base.cases],
+    )
 
 
 def _row(name, base, head):
     ours, theirs = base.cases[name], head.cases[name]
     before, now = ours["stats"]["median"], theirs["stats"]["median"]
     work, threads = ours["extra_info"].get("work"), ours["extra_info"].get("threads", 1)
-    (base_least, base_drift), (head_least, head_drift) = (run.ideal(work, threads) for run in (base, head))
+    (base_least, base_drift), (head_least, head_drift) = (
+        run.ideal(work, threads) for run in (base, head)
+    )
     ratio = (now / head_least) / (before / base_least)
     spread = [_spread(one["stats"]) for one in (ours, theirs)]
     width = math.hypot(*spread, base_drift / 2, head_drift / 2, FLOOR)
@@ -108,22 +121,37 @@ def _spread(stats):
 def table(rows, gone, new):
     """Lines of text, the slowest first."""
     width = max([len("case"), *(len(name) for name in [*(row.name for row in rows), *gone, *new])])
-    lines = [f"{'case':<{width}}  {'base':>10}  {'head':>10}  {'ratio':>6}  {'beside the limits':>20}  {'memory':>6}"]
+    lines = [
+        f"{'case':<{width}}  {'base':>10}  {'head':>10}  {'ratio':>6}  {'beside the limits':>20}  {'memory':>6}"
+    ]
     for row in sorted(rows, key=lambda row: -row.ratio):
-        bounds = f"{row.ratio:.2f} ({row.low:.2f}, {f'{row.high:.2f}' if row.high < 100 else 'any'})"
+        bounds = (
+            f"{row.ratio:.2f} ({row.low:.2f}, {f'{row.high:.2f}' if row.high < 100 else 'any'})"
+        )
         memory = "" if row.memory is None else f"{row.memory:.2f}"
         times = f"{row.base * 1e3:>8.2f}ms  {row.head * 1e3:>8.2f}ms  {row.head / row.base:>6.2f}"
         lines.append(f"{row.name:<{width}}  {times}  {bounds:>20}  {memory:>6}  {row.verdict}")
-    lines += [f"{name:<{width}}  in the base alone" for name in gone] + [f"{name:<{width}}  in the head alone" for name in new]
+    lines += [f"{name:<{width}}  in the base alone" for name in gone] + [
+        f"{name:<{width}}  in the head alone" for name in new
+    ]
     return lines
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("base")
     parser.add_argument("head")
-    parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name this regular expression is found in")
-    parser.add_argument("--factor", type=float, default=1.25, help="a slower case counts from here on; default 1.25")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PATTERN",
+        help="cases whose name this regular expression is found in",
+    )
+    parser.add_argument(
+        "--factor", type=float, default=1.25, help="a slower case counts from here on; default 1.25"
+    )
     asked = parser.parse_args(arguments)
     try:
         base, head = Run.read(asked.base), Run.read(asked.head)
@@ -131,14 +159,24 @@ def main(arguments=None):
         parser.error(f"not a run of the suite (--benchmark-json): {problem!r}")
     rows, gone, new = compare(base, head, asked.only)
     if not rows:
-        print(f"no case in common of {len(gone)} in {asked.base} and {len(new)} in {asked.head}", file=sys.stderr)
+        print(
+            f"no case in common of {len(gone)} in {asked.base} and {len(new)} in {asked.head}",
+            file=sys.stderr,
+        )
         return 2
     print("\n".join(table(rows, gone, new)))
     for name, one in (("base", base), ("head", head)):
         if one.disturbed:
-            print(f"the {name} was disturbed: the machine's limits moved while it ran. Measure it again")
+            print(
+                f"the {name} was disturbed: the machine's limits moved while it ran. Measure it again"
+            )
     verdicts = [row.verdict for row in rows]
-    print(", ".join(f"{verdicts.count(name)} {name}" for name in ("slower", "faster", "within noise", "too few rounds")))
+    print(
+        ", ".join(
+            f"{verdicts.count(name)} {name}"
+            for name in ("slower", "faster", "within noise", "too few rounds")
+        )
+    )
     worst = [row.name for row in rows if row.fails(asked.factor)]
     if worst:
         print(f"slower by more than {asked.factor:g}: {', '.join(worst)}")

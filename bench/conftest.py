@@ -81,7 +81,9 @@ def pytest_benchmark_update_json(config, benchmarks, output_json):
 def pytest_terminal_summary(terminalreporter, config):
     limits = _limits_of(config)
     session = getattr(config, "_benchmarksession", None)
-    cases = [one for one in getattr(session, "benchmarks", []) if one.extra_info.get("work") is not None]
+    cases = [
+        one for one in getattr(session, "benchmarks", []) if one.extra_info.get("work") is not None
+    ]
     if limits is None or not cases:
         return
     write = terminalreporter.write_line
@@ -89,8 +91,19 @@ def pytest_terminal_summary(terminalreporter, config):
     for line in machine.table(limits["start"], limits["end"]):
         write(line)
     if limits["disturbed"]:
-        write(f"DISTURBED: the limits at the start and at the end differ by {limits['apart']:.0%}; measure again")
-    widths = {"median": 10, "IQR": 7, "compiles": 10, "memory": 10, "GFLOP": 9, "GFLOP/s": 9, "GB/s": 7, "of limit": 9}
+        write(
+            f"DISTURBED: the limits at the start and at the end differ by {limits['apart']:.0%}; measure again"
+        )
+    widths = {
+        "median": 10,
+        "IQR": 7,
+        "compiles": 10,
+        "memory": 10,
+        "GFLOP": 9,
+        "GFLOP/s": 9,
+        "GB/s": 7,
+        "of limit": 9,
+    }
     write(f"\n{'case':<52}" + "".join(f"{title:>{width}}" for title, width in widths.items()))
     known = both(limits["start"], limits["end"])
     for one in cases:

@@ -24,9 +24,15 @@ def saved():
     model = gpx_scale.GPXRegressor(optimizer=None).fit(data.X, data.y)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = Path(folder) / "model.gpx", Path(folder) / "model.joblib"
-        save, dump, save_ratio = in_turn(lambda: model.save(ours), lambda: joblib.dump(model, theirs), rounds=5)
-        load, undump, load_ratio = in_turn(lambda: gpx_scale.load(ours), lambda: joblib.load(theirs), rounds=5)
-        same = np.array_equal(gpx_scale.load(ours).predict(data.X[:100]), model.predict(data.X[:100]))
+        save, dump, save_ratio = in_turn(
+            lambda: model.save(ours), lambda: joblib.dump(model, theirs), rounds=5
+        )
+        load, undump, load_ratio = in_turn(
+            lambda: gpx_scale.load(ours), lambda: joblib.load(theirs), rounds=5
+        )
+        same = np.array_equal(
+            gpx_scale.load(ours).predict(data.X[:100]), model.predict(data.X[:100])
+        )
         sizes = ours.stat().st_size, theirs.stat().st_size
     return {
         "save": save,
@@ -48,7 +54,10 @@ def report():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
         write_report(path, [section])
-        return {"seconds": seconds(lambda: write_report(path, [section])), "bytes": path.stat().st_size}
+        return {
+            "seconds": seconds(lambda: write_report(path, [section])),
+            "bytes": path.stat().st_size,
+        }
 
 
 def coverage(load):
@@ -59,7 +68,9 @@ def coverage(load):
     from gpx_scale.validation import cross_validate
 
     data = load()
-    found = cross_validate(GPXRegressor(random_state=0), pd.DataFrame(data.X), pd.Series(data.y), explain=True)
+    found = cross_validate(
+        GPXRegressor(random_state=0), pd.DataFrame(data.X), pd.Series(data.y), explain=True
+    )
     return {
         "within": found.explanation.coverage(data.y),
         "rows": len(data.y),
@@ -98,7 +109,9 @@ def expected():
         model = GPXRegressor(random_state=0, **given)
         arrays = (data.X, data.y, data.Z) if name == "basis" else (data.X, data.y)
         few = [A[:1000] for A in arrays]
-        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(*few)  # compiles
+        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(
+            *few
+        )  # compiles
         plan = model.plan(*arrays)
         said = expected_seconds(plan)
         start = time.perf_counter()
@@ -114,7 +127,8 @@ def rows_of(n, seed):
     random = np.random.RandomState(seed)
     A = random.normal(size=(n, 5)).round(4)
     return pd.DataFrame(A, columns=list("abcde")).assign(
-        kind=random.choice(["u", "v"], n), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=n)
+        kind=random.choice(["u", "v"], n),
+        y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=n),
     )
 
 
@@ -138,7 +152,13 @@ def million():
         took = time.perf_counter() - start
         fitted = gpx_scale.load(model)
         r2 = fitted.score(new[list(fitted.feature_names_in_)], new["y"])
-        return {"seconds": took, "bytes": size, "model": model.stat().st_size, "solver": fitted.solver_, "r2": r2}
+        return {
+            "seconds": took,
+            "bytes": size,
+            "model": model.stat().st_size,
+            "solver": fitted.solver_,
+            "r2": r2,
+        }
 
 
 CASES = {
@@ -157,24 +177,61 @@ def summary(found):
         save, load = kept["ratios"]
         ours, theirs = (size / 2**20 for size in kept["bytes"])
         measured = f"saved in {save:.2f}, loaded in {load:.2f} of its time; {ours:.0f} MiB against {theirs:.0f}"
-        rows.append(("saved exact model, n = 4,000, beside joblib", measured, "same predictions", kept["same"]))
+        rows.append(
+            (
+                "saved exact model, n = 4,000, beside joblib",
+                measured,
+                "same predictions",
+                kept["same"],
+            )
+        )
     if kept := found.get("report"):
-        rows.append(("report of Digits, 360 samples", f"{kept['seconds']:.2f} s, {kept['bytes'] / 1e6:.2f} MB", "", None))
+        rows.append(
+            (
+                "report of Digits, 360 samples",
+                f"{kept['seconds']:.2f} s, {kept['bytes'] / 1e6:.2f} MB",
+                "",
+                None,
+            )
+        )
     for name in ("boston", "abalone"):
         if kept := found.get(name):
             folds = ", ".join(f"{share:.0%}" for share in kept["folds"])
             measured = f"{kept['within']:.1%} of {kept['rows']} values ({folds} by fold)"
-            rows.append((f"95% intervals on {name.title()}", measured, "90% to 99%", 0.90 <= kept["within"] <= 0.99))
+            rows.append(
+                (
+                    f"95% intervals on {name.title()}",
+                    measured,
+                    "90% to 99%",
+                    0.90 <= kept["within"] <= 0.99,
+                )
+            )
     if kept := found.get("expected"):
         worst = max(max(took / said, said / took) for took, said in kept["fits"].values())
-        each = ", ".join(f"{name}: {took:.1f} s, said {said:.1f}" for name, (took, said) in kept["fits"].items())
-        rows.append(("time that `gpx-scale plan` expects", f"{each}; worst by {worst:.1f}", "a factor of 3", worst <= 3.0))
+        each = ", ".join(
+            f"{name}: {took:.1f} s, said {said:.1f}" for name, (took, said) in kept["fits"].items()
+        )
+        rows.append(
+            (
+                "time that `gpx-scale plan` expects",
+                f"{each}; worst by {worst:.1f}",
+                "a factor of 3",
+                worst <= 3.0,
+            )
+        )
     if kept := found.get("million"):
         measured = (
             f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB, R^2 of new rows {kept['r2']:.3f}, "
             f"model of {kept['model'] / 1e6:.1f} MB"
         )
-        rows.append(("CSV of 1,000,000 rows by `gpx-scale fit`", measured, kept["solver"], kept["solver"] == "inducing"))
+        rows.append(
+            (
+                "CSV of 1,000,000 rows by `gpx-scale fit`",
+                measured,
+                kept["solver"],
+                kept["solver"] == "inducing",
+            )
+        )
     return rows
 
 

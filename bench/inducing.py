@@ -25,7 +25,9 @@ def _compile():
     from gpx_scale import GPXRegressor
 
     X, y, Xq, _ = synth(600, 20)
-    GPXRegressor(solver="inducing", n_inducing=20, random_state=0, n_jobs=THREADS).fit(X, y).predict(Xq, return_std=True)
+    GPXRegressor(solver="inducing", n_inducing=20, random_state=0, n_jobs=THREADS).fit(
+        X, y
+    ).predict(Xq, return_std=True)
 
 
 def _fit(X, y, Xq, yq, **arguments):
@@ -58,7 +60,9 @@ def evaluation():
 
     X, y, _, _ = synth(50_000)
     _compile()
-    model = GPXRegressor(solver="inducing", n_inducing=500, optimizer=None, n_jobs=THREADS, random_state=0).fit(X, y)
+    model = GPXRegressor(
+        solver="inducing", n_inducing=500, optimizer=None, n_jobs=THREADS, random_state=0
+    ).fit(X, y)
     closure = Sgpr(X, y, 500).loss
     rows, params = model._rows, model.posterior_.hyperparameters
     with Session.open(THREADS) as session:
@@ -139,7 +143,9 @@ def dask_beside_threads():
     X, y, Xq, _ = synth(50_000)
     _compile()
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         parts = da.from_array(X, chunks=(12_500, -1)), da.from_array(y, chunks=12_500)
@@ -169,20 +175,32 @@ def deviations():
 
     random = np.random.RandomState(0)
     place, facts = random.uniform(size=(3300, 2)), random.randn(3300, 3)
-    varying = np.sin(9 * place[:, 0]) * facts[:, 0] + np.cos(8 * place[:, 1]) * facts[:, 1] + 0.3 * random.randn(3300)
+    varying = (
+        np.sin(9 * place[:, 0]) * facts[:, 0]
+        + np.cos(8 * place[:, 1]) * facts[:, 1]
+        + 0.3 * random.randn(3300)
+    )
     ten, patients = datasets.synth10(3300), datasets.load_diabetes()
-    problems = [(ten.X, ten.X, ten.y, m) for m in (30, 100, 300)] + [(place, facts, varying, m) for m in (50, 150)]
+    problems = [(ten.X, ten.X, ten.y, m) for m in (30, 100, 300)] + [
+        (place, facts, varying, m) for m in (50, 150)
+    ]
     problems.append((patients.X, patients.X, patients.y, 40))
     ratios = {"y": [], "weights": []}
     for X, Z, y, m in problems:
         cut = 10 * len(y) // 11
-        ours = GPXRegressor(solver="inducing", n_inducing=m, random_state=0).fit(X[:cut], y[:cut], Z[:cut])
-        exact = GPXRegressor(solver="exact", optimizer=None, **ours.hyperparameters_).fit(X[:cut], y[:cut], Z[:cut])
+        ours = GPXRegressor(solver="inducing", n_inducing=m, random_state=0).fit(
+            X[:cut], y[:cut], Z[:cut]
+        )
+        exact = GPXRegressor(solver="exact", optimizer=None, **ours.hyperparameters_).fit(
+            X[:cut], y[:cut], Z[:cut]
+        )
         a, b = (model.explain(X[cut:], Z[cut:]) for model in (ours, exact))
         ratios["y"].append(a.prediction_std / b.prediction_std)
         ratios["weights"].append((a.weights_std / b.weights_std).ravel())
     found = {name: np.concatenate(parts) for name, parts in ratios.items()}
-    return {name: [float(r.min()), float(np.median(r)), float(r.max())] for name, r in found.items()}
+    return {
+        name: [float(r.min()), float(np.median(r)), float(r.max())] for name, r in found.items()
+    }
 
 
 # --------------------------------------------------------------------------------------------------- error against time
@@ -204,10 +222,22 @@ def draw(found):
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    styles = {"exact": ("#000000", "s"), "cg": ("#0072B2", "D"), "inducing": ("#D55E00", "o"), "SGPR": ("#999999", "^")}
+    styles = {
+        "exact": ("#000000", "s"),
+        "cg": ("#0072B2", "D"),
+        "inducing": ("#D55E00", "o"),
+        "SGPR": ("#999999", "^"),
+    }
     for kind, (colour, marker) in styles.items():
-        points = [(r["seconds"], r["mse"], name) for name, r in found.items() if name.split(",")[0] == kind]
-        label = {"inducing": "inducing, m points", "SGPR": "GPyTorch SGPR, m points, 18 evaluations"}.get(kind, kind)
+        points = [
+            (r["seconds"], r["mse"], name)
+            for name, r in found.items()
+            if name.split(",")[0] == kind
+        ]
+        label = {
+            "inducing": "inducing, m points",
+            "SGPR": "GPyTorch SGPR, m points, 18 evaluations",
+        }.get(kind, kind)
         axes.plot(
             [at for at, _, _ in points],
             [value for _, value, _ in points],
@@ -219,7 +249,12 @@ def draw(found):
         for at, value, name in points:
             if "," in name:
                 axes.annotate(
-                    name.split(", ")[1], (at, value), textcoords="offset points", xytext=(6, 5), fontsize=8, color=colour
+                    name.split(", ")[1],
+                    (at, value),
+                    textcoords="offset points",
+                    xytext=(6, 5),
+                    fontsize=8,
+                    color=colour,
                 )
     axes.set(
         xscale="log",
@@ -235,7 +270,17 @@ def draw(found):
 
 CASES = {
     f.__name__: f
-    for f in (evaluation, ours_500, sgpr_500, ours_1000, sgpr_1000, million, dask_beside_threads, deviations, picture)
+    for f in (
+        evaluation,
+        ours_500,
+        sgpr_500,
+        ours_1000,
+        sgpr_1000,
+        million,
+        dask_beside_threads,
+        deviations,
+        picture,
+    )
 }
 
 
@@ -244,27 +289,50 @@ def summary(found):
     if r := found.get("evaluation"):
         words = f"{r['ratio']:.1f} times faster ({r['ours']:.2f} s, {r['sgpr']:.2f} s); with slopes by the points too "
         words += f"{r['ratio_with_points']:.1f} times ({r['with_points']:.2f} s)"
-        rows.append(("n = 50,000, m = 500: bound and gradient beside SGPR", words, "at least 3", r["ratio"] >= 3))
+        rows.append(
+            (
+                "n = 50,000, m = 500: bound and gradient beside SGPR",
+                words,
+                "at least 3",
+                r["ratio"] >= 3,
+            )
+        )
     for m in (500, 1000):
         ours, peer = found.get(f"ours_{m}"), found.get(f"sgpr_{m}")
         if ours and peer:
             words = f"MSE {ours['mse']:.4f} in {ours['seconds']:.0f} s, {ours['coverage']:.0%} within 2 sd; SGPR "
-            words += f"{peer['mse']:.4f} in {peer['seconds']:.0f} s ({peer['evaluations']} evaluations)"
+            words += (
+                f"{peer['mse']:.4f} in {peer['seconds']:.0f} s ({peer['evaluations']} evaluations)"
+            )
             fine = ours["mse"] < peer["mse"] and ours["seconds"] < peer["seconds"]
-            rows.append((f"n = 50,000, m = {m:,}: complete fit beside SGPR's", words, "less, in less", fine))
+            rows.append(
+                (f"n = 50,000, m = {m:,}: complete fit beside SGPR's", words, "less, in less", fine)
+            )
     if r := found.get("million"):
         passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
-        words = (
-            f"{r['seconds']:.0f} s, {r['memory'] / 1e9:.2f} GB, MSE {r['mse']:.4f}, {r['coverage']:.0%} within 2 sd; {passes}"
+        words = f"{r['seconds']:.0f} s, {r['memory'] / 1e9:.2f} GB, MSE {r['mse']:.4f}, {r['coverage']:.0%} within 2 sd; {passes}"
+        rows.append(
+            (
+                "n = 1,000,000 from a memory map, m = 500: complete fit",
+                words,
+                "under 3 GB",
+                r["memory"] < 3e9,
+            )
         )
-        rows.append(("n = 1,000,000 from a memory map, m = 500: complete fit", words, "under 3 GB", r["memory"] < 3e9))
     if r := found.get("dask_beside_threads"):
         words = f"{r['ratio']:.2f} an evaluation, {r['whole']:.2f} a whole fit; predictions {r['apart']:.1e} apart"
         fine = max(r["ratio"], r["whole"]) <= 1.5 and r["apart"] <= 1e-10
-        rows.append(("Dask, two workers / two threads, n = 50,000, m = 500", words, "1.5, 1e-10", fine))
+        rows.append(
+            ("Dask, two workers / two threads, n = 50,000, m = 500", words, "1.5, 1e-10", fine)
+        )
     if r := found.get("deviations"):
-        words = "; ".join(f"of {name} {r[name][0]:.3f}, {r[name][1]:.3f}, {r[name][2]:.2f}" for name in ("y", "weights"))
-        rows.append(("deviations / exact ones, six small problems: least, median, largest", words, "", None))
+        words = "; ".join(
+            f"of {name} {r[name][0]:.3f}, {r[name][1]:.3f}, {r[name][2]:.2f}"
+            for name in ("y", "weights")
+        )
+        rows.append(
+            ("deviations / exact ones, six small problems: least, median, largest", words, "", None)
+        )
     if r := found.get("picture"):
         draw({name: one for name, one in r.items() if isinstance(one, dict)})
     return rows

@@ -88,13 +88,28 @@ def agreement_5k():
     from gpx_scale import GPXRegressor
 
     X, y, Xq, _ = synth(5_000)
-    given = {"theta1": 0.15, "theta2": 19.0, "sigma_w": 0.006, "sigma_y": 0.06, "optimizer": None, "random_state": 0}
+    given = {
+        "theta1": 0.15,
+        "theta2": 19.0,
+        "sigma_w": 0.006,
+        "sigma_y": 0.06,
+        "optimizer": None,
+        "random_state": 0,
+    }
     start = time.perf_counter()
-    exact, iterative = (GPXRegressor(solver=name, n_jobs=THREADS, **given).fit(X, y).explain(Xq) for name in ("exact", "cg"))
-    y_ratio, w_ratio = iterative.prediction_std / exact.prediction_std, iterative.weights_std / exact.weights_std
+    exact, iterative = (
+        GPXRegressor(solver=name, n_jobs=THREADS, **given).fit(X, y).explain(Xq)
+        for name in ("exact", "cg")
+    )
+    y_ratio, w_ratio = (
+        iterative.prediction_std / exact.prediction_std,
+        iterative.weights_std / exact.weights_std,
+    )
     return {
         "seconds": time.perf_counter() - start,
-        "off": float(np.max(np.abs(exact.prediction - iterative.prediction) / exact.prediction_std)),
+        "off": float(
+            np.max(np.abs(exact.prediction - iterative.prediction) / exact.prediction_std)
+        ),
         "y": [float(y_ratio.min()), float(np.median(y_ratio)), float(y_ratio.max())],
         "w": [float(w_ratio.min()), float(np.median(w_ratio)), float(w_ratio.max())],
     }
@@ -127,7 +142,9 @@ def exact_20k():
     X, y, Xq, yq = synth(20_000)
     compiled()
     start = time.perf_counter()
-    model = GPXRegressor(solver="exact", dtype="float32", optimizer=None, n_jobs=THREADS, **NEAR_OPTIMUM).fit(X, y)
+    model = GPXRegressor(
+        solver="exact", dtype="float32", optimizer=None, n_jobs=THREADS, **NEAR_OPTIMUM
+    ).fit(X, y)
     fitted = time.perf_counter() - start
     mean, std = model.predict(Xq[:100], return_std=True)
     error = float(np.mean((model.predict(Xq) - yq) ** 2))
@@ -138,7 +155,9 @@ def exact_20k():
         start = time.perf_counter()
         ExactSolver(20_000, np.float32, session).evaluate(rows, params)
         evaluation = time.perf_counter() - start
-    same = GPXRegressor(solver="cg", optimizer=None, n_jobs=THREADS, random_state=0, **NEAR_OPTIMUM).fit(X, y)
+    same = GPXRegressor(
+        solver="cg", optimizer=None, n_jobs=THREADS, random_state=0, **NEAR_OPTIMUM
+    ).fit(X, y)
     cg_mean, cg_std = same.predict(Xq[:100], return_std=True)
     ratio = cg_std / std
     return {
@@ -174,7 +193,9 @@ def gpytorch_20k():
             self.covar_module = _gpytorch_kernel(gpytorch)
 
         def forward(self, x):
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     likelihood.noise = 0.0563**2
@@ -201,7 +222,9 @@ class Sgpr:
 
         torch.set_num_threads(THREADS)
         X, y = (torch.as_tensor(a, dtype=torch.float64) for a in (X, y))
-        points = X[torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:inducing]].clone()
+        points = X[
+            torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:inducing]
+        ].clone()
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
         likelihood.noise = 0.01
 
@@ -213,7 +236,9 @@ class Sgpr:
                 self.covar_module = gpytorch.kernels.InducingPointKernel(kernel, points, likelihood)
 
             def forward(self, x):
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+                return gpytorch.distributions.MultivariateNormal(
+                    self.mean_module(x), self.covar_module(x)
+                )
 
         self.model = Sparse().double()
         self.objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
@@ -233,7 +258,9 @@ class Sgpr:
         import torch
 
         limits = {"max_iter": evaluations, "max_eval": evaluations}
-        torch.optim.LBFGS(self.model.parameters(), lr=1.0, line_search_fn="strong_wolfe", **limits).step(self.loss)
+        torch.optim.LBFGS(
+            self.model.parameters(), lr=1.0, line_search_fn="strong_wolfe", **limits
+        ).step(self.loss)
         return self.count
 
     def predict(self, Xq):
@@ -250,7 +277,11 @@ def sgpr_fit(X, y, Xq, yq, inducing=500, evaluations=18):
     peer = Sgpr(X, y, inducing)
     count = peer.minimise(evaluations)
     mean = peer.predict(Xq)
-    return {"seconds": time.perf_counter() - start, "mse": float(np.mean((mean - yq) ** 2)), "evaluations": count}
+    return {
+        "seconds": time.perf_counter() - start,
+        "mse": float(np.mean((mean - yq) ** 2)),
+        "evaluations": count,
+    }
 
 
 def sgpr_50k():
@@ -293,7 +324,16 @@ def protein_gpr():
 CASES = {
     f.__name__: f
     for f in (
-        *(agreement_5k, optimum_8k, gpytorch_20k, ours_20k, exact_20k, sgpr_50k, ours_50k_quarter, ours_50k),
+        *(
+            agreement_5k,
+            optimum_8k,
+            gpytorch_20k,
+            ours_20k,
+            exact_20k,
+            sgpr_50k,
+            ours_50k_quarter,
+            ours_50k,
+        ),
         *(sgpr_kin40k, kin40k, kin40k_gpr, sgpr_protein, protein, protein_gpr),
     )
 }
@@ -306,7 +346,15 @@ def summary(found):
         return all(found.get(name) for name in names)
 
     rows = []
-    for case in ("ours_20k", "ours_50k_quarter", "ours_50k", "kin40k", "protein", "kin40k_gpr", "protein_gpr"):
+    for case in (
+        "ours_20k",
+        "ours_50k_quarter",
+        "ours_50k",
+        "kin40k",
+        "protein",
+        "kin40k_gpr",
+        "protein_gpr",
+    ):
         if has(case):
             r = found[case]
             passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
@@ -315,17 +363,23 @@ def summary(found):
             rows.append((f"{case}: complete fit", words, "under 16 GB", r["memory"] < 16e9))
     if has("agreement_5k"):
         r = found["agreement_5k"]
-        words = (
-            f"mean off by {r['off']:.1e} sd; sd ratio of y {r['y'][0]:.3f}, median {r['y'][1]:.3f}, at most {r['y'][2]:.3f}; "
-        )
+        words = f"mean off by {r['off']:.1e} sd; sd ratio of y {r['y'][0]:.3f}, median {r['y'][1]:.3f}, at most {r['y'][2]:.3f}; "
         words += f"of weights {r['w'][0]:.4f}, {r['w'][1]:.4f}, {r['w'][2]:.4f}"
-        fine = r["off"] < 1e-3 and min(r["y"][0], r["w"][0]) > 0.97 and max(r["y"][1], r["w"][1]) < 1.10
-        rows.append(("n = 5,000: cg beside exact, same parameters", words, "1e-3 sd, 0.97, 1.10", fine))
+        fine = (
+            r["off"] < 1e-3
+            and min(r["y"][0], r["w"][0]) > 0.97
+            and max(r["y"][1], r["w"][1]) < 1.10
+        )
+        rows.append(
+            ("n = 5,000: cg beside exact, same parameters", words, "1e-3 sd, 0.97, 1.10", fine)
+        )
     if has("optimum_8k"):
         r = found["optimum_8k"]
         words = f"{', '.join(f'{one:.2f}' for one in r['lost'])} nats below the exact optimum (three seeds); "
         words += f"{r['seconds']:.0f} s against {r['exact_seconds']:.0f} s"
-        rows.append(("n = 8,000: hyperparameters of cg", words, "at most 1 nat", max(r["lost"]) <= 1.0))
+        rows.append(
+            ("n = 8,000: hyperparameters of cg", words, "at most 1 nat", max(r["lost"]) <= 1.0)
+        )
     for case in ("sgpr_50k", "sgpr_kin40k", "sgpr_protein"):
         if has(case):
             r = found[case]
@@ -342,7 +396,14 @@ def summary(found):
         share = ours["seconds"] / (3 * peer["seconds"])
         words = f"{ours['seconds']:.0f} s against {peer['seconds']:.0f} s an evaluation "
         words += f"({peer['with_gradient']:.0f} s with gradient): {share:.2f}"
-        rows.append(("n = 20,000: fit + 1,000 predictions / 3 likelihoods of GPyTorch", words, "below 1", share < 1))
+        rows.append(
+            (
+                "n = 20,000: fit + 1,000 predictions / 3 likelihoods of GPyTorch",
+                words,
+                "below 1",
+                share < 1,
+            )
+        )
     if has("exact_20k"):
         r = found["exact_20k"]
         rows.append(
@@ -353,9 +414,7 @@ def summary(found):
                 None,
             )
         )
-        off = (
-            f"off by {r['off']:.1e} sd; sd ratio {r['ratio'][0]:.3f}, median {r['ratio'][1]:.3f}, at most {r['ratio'][2]:.3f}"
-        )
+        off = f"off by {r['off']:.1e} sd; sd ratio {r['ratio'][0]:.3f}, median {r['ratio'][1]:.3f}, at most {r['ratio'][2]:.3f}"
         rows.append(
             (
                 "n = 20,000: cg beside exact, same parameters",
@@ -366,7 +425,14 @@ def summary(found):
         )
     if has("ours_20k", "exact_20k"):
         times = found["ours_20k"]["mse"] / found["exact_20k"]["mse"]
-        rows.append(("n = 20,000: MSE of the fit / of the exact solver", f"{times:.3f}", "at most 1.05", times <= 1.05))
+        rows.append(
+            (
+                "n = 20,000: MSE of the fit / of the exact solver",
+                f"{times:.3f}",
+                "at most 1.05",
+                times <= 1.05,
+            )
+        )
     for n, case, peer in (
         ("synth10, n = 50,000", "ours_50k", "sgpr_50k"),
         ("kin40k", "kin40k", "sgpr_kin40k"),
@@ -386,9 +452,13 @@ def summary(found):
     if has("ours_50k_quarter", "sgpr_50k"):
         ours, peer = found["ours_50k_quarter"], found["sgpr_50k"]
         fine = ours["mse"] <= peer["mse"] and ours["seconds"] < peer["seconds"]
-        words = f"{ours['seconds']:.0f} s by a fit of a quarter of the rows (MSE {ours['mse']:.4f}), "
+        words = (
+            f"{ours['seconds']:.0f} s by a fit of a quarter of the rows (MSE {ours['mse']:.4f}), "
+        )
         words += f"its {peer['seconds']:.0f} s (MSE {peer['mse']:.4f})"
-        rows.append(("synth10, n = 50,000: our time to SGPR's error", words, "less than its time", fine))
+        rows.append(
+            ("synth10, n = 50,000: our time to SGPR's error", words, "less than its time", fine)
+        )
     for name in PUBLISHED:
         if has(f"{name}_gpr"):
             words = f"RMSE {found[f'{name}_gpr']['mse'] ** 0.5:.3f}, published {PUBLISHED[name]}"

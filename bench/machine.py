@@ -40,7 +40,10 @@ from measure import seconds
 
 THREADS = (1, 2)
 APART = 0.2  # between two measurements of one run: more, and the run counts as disturbed
-EXP = {"d": 34, "s": 22}  # flops of our exponential: 3 for k, 4 for r, 26 or 14 for the polynomial, 1 to scale by 2^k
+EXP = {
+    "d": 34,
+    "s": 22,
+}  # flops of our exponential: 3 for k, 4 for r, 26 or 14 for the polynomial, 1 to scale by 2^k
 
 
 # ------------------------------------------------------------------------------------------------------------ limits
@@ -61,15 +64,22 @@ def _limits(n_jobs, gemm, potrf, copied, rounds):
         for letter, dtype in (("d", np.float64), ("s", np.float32)):
             A = np.asfortranarray(np.random.RandomState(0).rand(gemm, gemm), dtype)
             (multiply,) = get_blas_funcs(("gemm",), (A,))
-            found[f"{letter}gemm"] = 2 * gemm**3 / _median(lambda f=multiply, A=A: f(1.0, A, A), rounds) / 1e9
+            found[f"{letter}gemm"] = (
+                2 * gemm**3 / _median(lambda f=multiply, A=A: f(1.0, A, A), rounds) / 1e9
+            )
             C = np.asfortranarray(np.eye(potrf) + 1.0 / potrf, dtype)
             (factorise,) = get_lapack_funcs(("potrf",), (C,))
-            found[f"{letter}potrf"] = potrf**3 / 3 / _median(lambda f=factorise, C=C: f(C), rounds) / 1e9
+            found[f"{letter}potrf"] = (
+                potrf**3 / 3 / _median(lambda f=factorise, C=C: f(C), rounds) / 1e9
+            )
         source = np.ones(copied // 8)
         target = np.zeros_like(source)
 
         def copy():
-            executor.map(lambda part: np.copyto(target[part], source[part]), slices(source.size, -(-source.size // n_jobs)))
+            executor.map(
+                lambda part: np.copyto(target[part], source[part]),
+                slices(source.size, -(-source.size // n_jobs)),
+            )
 
         found["copy"] = 2 * copied / _median(copy, rounds) / 1e9
     return found
@@ -101,13 +111,20 @@ def ideal_seconds(work, n_jobs, known):
 def description():
     """Of the machine and of what numbers depend on."""
     versions = {module.__name__: module.__version__ for module in (np, scipy, numba)}
-    return {"processor": _processor(), "cores": effective_jobs(None), "python": platform.python_version(), **versions}
+    return {
+        "processor": _processor(),
+        "cores": effective_jobs(None),
+        "python": platform.python_version(),
+        **versions,
+    }
 
 
 def _processor():
     try:
         with open("/proc/cpuinfo") as lines:
-            return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+            return next(
+                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            )
     except (OSError, StopIteration):
         return platform.processor() or os.uname().machine
 
@@ -117,7 +134,9 @@ def table(start, end=None):
     names = list(start["1"])
     lines = ["threads  " + "  ".join(f"{name:>15}" for name in names) + "   (GFLOP/s; copy: GB/s)"]
     for n in start:
-        cells = [f"{start[n][name]:.1f}" + (f" -> {end[n][name]:.1f}" if end else "") for name in names]
+        cells = [
+            f"{start[n][name]:.1f}" + (f" -> {end[n][name]:.1f}" if end else "") for name in names
+        ]
         lines.append(f"{n:>7}  " + "  ".join(f"{cell:>15}" for cell in cells))
     return lines
 
@@ -152,7 +171,9 @@ def _matmul(C, V):
     n, c = V.shape
     chunks = -(-c // covariance.COLUMNS)
     kept = isinstance(C, covariance.StoredCovariance)
-    return _gemm(2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0)
+    return _gemm(
+        2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0
+    )
 
 
 def _contract(C, U, V):
@@ -161,7 +182,9 @@ def _contract(C, U, V):
 
 def _pair_matmul(C, V):
     count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL)
-    return _gemm(4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels)  # a column's number and a float32 value a pair
+    return _gemm(
+        4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels
+    )  # a column's number and a float32 value a pair
 
 
 def _pair_contract(C, U, V):
@@ -175,7 +198,9 @@ def _grid_matmul(C, V):
     flops = columns * (4.0 * on.W.nnz + 5.0 * padded * np.log2(padded))
     size, chunks = np.dtype(C.dtype).itemsize, -(-c // 8)
     entry = size + on.W.indices.itemsize
-    return _gemm(flops, C.dtype, 2.0 * chunks * on.W.nnz * entry + 4.0 * size * columns * (n + padded))
+    return _gemm(
+        flops, C.dtype, 2.0 * chunks * on.W.nnz * entry + 4.0 * size * columns * (n + padded)
+    )
 
 
 def _near(near, cross, request, session):
@@ -189,7 +214,11 @@ def _near(near, cross, request, session):
 def _basis_pass(task, block):
     d, r = block.Z.shape[1], task.nodes.count
     moved = 8.0 * (block.x.size + len(block) * (d + 1))
-    return _gemm(len(block) * r * (d * (d + 1.0) * task.box.frequencies + 2.0 * d * len(task.box)), np.float64, moved)
+    return _gemm(
+        len(block) * r * (d * (d + 1.0) * task.box.frequencies + 2.0 * d * len(task.box)),
+        np.float64,
+        moved,
+    )
 
 
 def _inverse(factor):
@@ -219,8 +248,12 @@ def _halves(factor, B):
 
 # (where, name): arguments of the call -> {"dgemm": flops, ..., "bytes": moved}. Leading terms; none counts another's.
 FORMULAS = {
-    (runtime.Executor, "matmul"): lambda self, A, B: _gemm(2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype),
-    (features.DenseFeatures, "inner_products"): lambda a, b: _gemm(2.0 * len(a) * len(b) * a.shape[1], a.array.dtype),
+    (runtime.Executor, "matmul"): lambda self, A, B: _gemm(
+        2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype
+    ),
+    (features.DenseFeatures, "inner_products"): lambda a, b: _gemm(
+        2.0 * len(a) * len(b) * a.shape[1], a.array.dtype
+    ),
     (Stationary, "multiply"): _profile,
     (Stationary, "contract_gradient"): _profile,
     (Stationary, "multiply_at"): lambda self, squared, out: epilogue(out.size, out.dtype),
@@ -230,7 +263,9 @@ FORMULAS = {
     (pairs.PairCovariance, "matmul"): _pair_matmul,
     (pairs.PairCovariance, "contract"): _pair_contract,
     (grid.GridCovariance, "matmul"): _grid_matmul,
-    (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(len(data) ** 3 / 3, self._buffer.dtype),
+    (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(
+        len(data) ** 3 / 3, self._buffer.dtype
+    ),
     (CholeskyFactor, "inverse_in_place"): _inverse,
     (CholeskyFactor, "_apply_inverse"): _apply_inverse,
     (CholeskyFactor, "halves"): _halves,
@@ -239,8 +274,12 @@ FORMULAS = {
     (LowRankPreconditioner, "solve"): _low_rank_solve,
     (LowRankPreconditioner, "trace_gradient"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
     (local.LocalVariance, "reduction"): _near,
-    (bound.BlockStatistics, "__call__"): lambda task, block: _gemm(1.0 * len(block) * len(task.frame) ** 2, np.float64),
-    (bound.BlockGradient, "__call__"): lambda task, block: _gemm(2.0 * len(block) * len(task.frame) ** 2, np.float64),
+    (bound.BlockStatistics, "__call__"): lambda task, block: _gemm(
+        1.0 * len(block) * len(task.frame) ** 2, np.float64
+    ),
+    (bound.BlockGradient, "__call__"): lambda task, block: _gemm(
+        2.0 * len(block) * len(task.frame) ** 2, np.float64
+    ),
     (sums.AddUp, "__call__"): _basis_pass,
     (whitened.BasisLikelihood, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
     (whitened.BasisLikelihood, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
@@ -268,7 +307,11 @@ def counting():
     try:
         for (owner, name), formula in FORMULAS.items():
             original = vars(owner)[name]
-            holders = [owner] if isinstance(owner, type) else [m for m in (owner, bound, inducing, local) if name in vars(m)]
+            holders = (
+                [owner]
+                if isinstance(owner, type)
+                else [m for m in (owner, bound, inducing, local) if name in vars(m)]
+            )
             for holder in holders:
                 before.append((holder, name, original))
                 setattr(holder, name, watched(original, formula))

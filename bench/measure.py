@@ -27,7 +27,11 @@ def in_turn(ours, theirs, rounds=7):
     theirs()
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
     mine, other = zip(*pairs, strict=True)
-    return statistics.median(mine), statistics.median(other), statistics.median(a / b for a, b in pairs)
+    return (
+        statistics.median(mine),
+        statistics.median(other),
+        statistics.median(a / b for a, b in pairs),
+    )
 
 
 def steady(function, rounds=5):
@@ -46,7 +50,9 @@ def peak_bytes(function):
 
 
 def resident_peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 def report(rows, name):
@@ -54,11 +60,18 @@ def report(rows, name):
     width = max(len(row[0]) for row in rows)
     print()
     for what, measured, target, met in rows:
-        print(f"{what:<{width}}  {measured:<44}  {target:<26}  {'' if met is None else 'met' if met else 'NOT MET'}")
+        print(
+            f"{what:<{width}}  {measured:<44}  {target:<26}  {'' if met is None else 'met' if met else 'NOT MET'}"
+        )
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = {row["what"]: row for row in (json.loads(path.read_text()) if path.is_file() else [])}
-    for what, measured, target, met in rows:  # a run of some cases leaves the others' results, and their dates
+    for (
+        what,
+        measured,
+        target,
+        met,
+    ) in rows:  # a run of some cases leaves the others' results, and their dates
         if kept.get(what, {}).get("measured") != measured:
             kept[what] = {"what": what, "measured": measured, "date": time.strftime("%Y-%m-%d")}
         kept[what] |= {"target": target, "met": met}
@@ -69,7 +82,9 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
     """The command line of a benchmark of long cases: each runs in a process of its own, for its peak memory, and leaves its
     numbers in results/NAME_raw.json, so that a run of some cases leaves the results of the others."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(cases)}; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(cases)}; default: all"
+    )
     parser.add_argument("--case", choices=cases)
     asked = parser.parse_args()
     if asked.case is not None:
@@ -90,11 +105,15 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
 def _alone(file, case, timeout):
     """The case in a process of its own; one that fails is shown as such."""
     try:
-        done = subprocess.run([sys.executable, file, "--case", case], capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(
+            [sys.executable, file, "--case", case], capture_output=True, text=True, timeout=timeout
+        )
     except subprocess.TimeoutExpired:
         print(f"{case} took more than {timeout // 60} minutes")
         return None
     if done.returncode:
-        print(f"{case} failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+        print(
+            f"{case} failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
+        )
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -29,7 +29,13 @@ from test_suite import Case, once, prepared
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "scaling.png"
 CORES = 16
-STYLE = {"marker": "o", "markersize": 5, "markeredgecolor": "black", "markeredgewidth": 0.5, "linewidth": 1.6}
+STYLE = {
+    "marker": "o",
+    "markersize": 5,
+    "markeredgecolor": "black",
+    "markeredgewidth": 0.5,
+    "linewidth": 1.6,
+}
 SECONDS, FEWEST, MOST = 4.0, 3, 7  # of a size, and its rounds
 
 
@@ -52,7 +58,11 @@ SERIES = {
         "#000000",
     ),
     "cg": Series(
-        "`cg`: evidence with gradient", Case("evidence", "cg", 0), (2000, 4000, 8000, 16_000), "n^2 and iterations", "#0072B2"
+        "`cg`: evidence with gradient",
+        Case("evidence", "cg", 0),
+        (2000, 4000, 8000, 16_000),
+        "n^2 and iterations",
+        "#0072B2",
     ),
     "cg_product": Series(
         "`cg`: product of 16 vectors, tiles stored",
@@ -114,7 +124,12 @@ def measure(series, sizes):
             case = replace(series.case, n=n, threads=jobs)
             one[str(jobs)], one["work"] = rounds_and_work(case)
         one["memory"] = peak_bytes(partial(once, case))
-        print(series.label, n, {name: value for name, value in one.items() if name != "work"}, flush=True)
+        print(
+            series.label,
+            n,
+            {name: value for name, value in one.items() if name != "work"},
+            flush=True,
+        )
     return found
 
 
@@ -133,7 +148,11 @@ def run(names, path, tiny=False):
     for name in names:
         series = SERIES[name]
         sizes = series.tiny if tiny else series.sizes
-        kept[name] = {"limits": {"start": start}, "machine": machine.description(), "sizes": measure(series, sizes)}
+        kept[name] = {
+            "limits": {"start": start},
+            "machine": machine.description(),
+            "sizes": measure(series, sizes),
+        }
         path.write_text(json.dumps(kept, indent=1) + "\n")
     end = machine.limits(**small)
     for name in names:
@@ -158,7 +177,9 @@ def exponent(n, values):
     slope, height = np.polyfit(x, y, 1)
     left = np.square(y - slope * x - height).sum()
     free = len(x) - 2
-    return slope, float(np.sqrt(left / free / np.square(x - x.mean()).sum())) if free > 0 else float("nan")
+    return slope, float(
+        np.sqrt(left / free / np.square(x - x.mean()).sum())
+    ) if free > 0 else float("nan")
 
 
 @dataclass(frozen=True)
@@ -175,18 +196,31 @@ class Projection:
 def project(one, limits, cores=CORES):
     """From the rounds of one size with one and two threads, its work, and the limits of the machine."""
     alone, two = (statistics.median(one[jobs]) for jobs in ("1", "2"))
-    off = sum(0.5 * (max(one[jobs]) - min(one[jobs])) / statistics.median(one[jobs]) for jobs in ("1", "2"))
+    off = sum(
+        0.5 * (max(one[jobs]) - min(one[jobs])) / statistics.median(one[jobs])
+        for jobs in ("1", "2")
+    )
     rates, copies = limits["1"], [limits[jobs]["copy"] for jobs in ("1", "2")]
-    computing = sum(flops / rates[name] for name, flops in one["work"].items() if name != "bytes") / cores / 1e9
+    computing = (
+        sum(flops / rates[name] for name, flops in one["work"].items() if name != "bytes")
+        / cores
+        / 1e9
+    )
     shared = float(np.clip(2.0 * copies[0] / copies[1] - 1.0, 0.0, 1.0))
-    moving = one["work"].get("bytes", 0.0) / (cores * copies[0] / (1.0 + (cores - 1) * shared)) / 1e9
+    moving = (
+        one["work"].get("bytes", 0.0) / (cores * copies[0] / (1.0 + (cores - 1) * shared)) / 1e9
+    )
 
     def serial_share(ratio):
         return float(np.clip(2.0 * ratio - 1.0, 0.0, 1.0))
 
     def times(serial):
         """Seconds by each of the three, and which of them it is that takes longest."""
-        each = {"serial share": alone * (serial + (1.0 - serial) / cores), "arithmetic": computing, "bandwidth": moving}
+        each = {
+            "serial share": alone * (serial + (1.0 - serial) / cores),
+            "arithmetic": computing,
+            "bandwidth": moving,
+        }
         return max((value, name) for name, value in each.items())
 
     serial = serial_share(two / alone)
@@ -214,11 +248,13 @@ def _state(found):
         for jobs, one in machine.both(limits["start"], limits["end"]).items()
     ]
     apart = max(one["limits"]["apart"] for one in found.values())
-    words = (
-        f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. Measured before and after, these were at "
-    )
+    words = f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. Measured before and after, these were at "
     words += f"most {apart:.0%} apart"
-    return words + ("." if apart <= machine.APART else ": others used the machine meanwhile, and the figures are disturbed.")
+    return words + (
+        "."
+        if apart <= machine.APART
+        else ": others used the machine meanwhile, and the figures are disturbed."
+    )
 
 
 def _cost(found):
@@ -235,7 +271,15 @@ def _cost(found):
         shown = f"{_short(several[0])} to {_short(several[-1])}" if most != "1" else ""
         cells = [series.label, rows, f"{_short(alone[0])} to {_short(alone[-1])}", shown, gain]
         yield (
-            "| " + " | ".join([*cells, f"n^{slope:.2f}" + (f" ± {error:.2f}" if error == error else ""), series.theory]) + " |"
+            "| "
+            + " | ".join(
+                [
+                    *cells,
+                    f"n^{slope:.2f}" + (f" ± {error:.2f}" if error == error else ""),
+                    series.theory,
+                ]
+            )
+            + " |"
         )
 
 
@@ -243,7 +287,9 @@ def _memory(found):
     yield "| what it allocates at most | rows | memory | grows as |"
     yield "|---|---|---|---|"
     for name, one in found.items():
-        n, peaks = np.array([(int(n), at["memory"]) for n, at in one["sizes"].items()], dtype=float).T
+        n, peaks = np.array(
+            [(int(n), at["memory"]) for n, at in one["sizes"].items()], dtype=float
+        ).T
         slope, _ = exponent(n, peaks)
         yield (
             f"| {SERIES[name].label} | {n[0]:,.0f} to {n[-1]:,.0f} | {peaks[0] / 2**20:,.1f} to {peaks[-1] / 2**20:,.1f} MiB "
@@ -280,15 +326,33 @@ def draw(found, path=PICTURE):
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for name, one in found.items():
         series, sizes = SERIES[name], one["sizes"]
-        label, threads = series.label.replace("`", ""), sorted(jobs for jobs in next(iter(sizes.values())) if jobs.isdigit())
+        label, threads = (
+            series.label.replace("`", ""),
+            sorted(jobs for jobs in next(iter(sizes.values())) if jobs.isdigit()),
+        )
         for jobs in threads:
             n, took = medians(sizes, jobs)
             shown = f"{label}: $n^{{{exponent(n, took)[0]:.2f}}}$" if jobs == threads[-1] else None
-            left.plot(n, took, color=series.colour, label=shown, linestyle="-" if jobs == threads[-1] else ":", **STYLE)
+            left.plot(
+                n,
+                took,
+                color=series.colour,
+                label=shown,
+                linestyle="-" if jobs == threads[-1] else ":",
+                **STYLE,
+            )
         peaks = [at["memory"] / 2**30 for at in sizes.values()]
         right.plot([int(n) for n in sizes], peaks, color=series.colour, **STYLE)
-    left.set(xscale="log", yscale="log", xlabel="rows n", ylabel="seconds (dotted: one thread)", title="Time")
-    right.set(xscale="log", yscale="log", xlabel="rows n", ylabel="GiB allocated at most", title="Memory")
+    left.set(
+        xscale="log",
+        yscale="log",
+        xlabel="rows n",
+        ylabel="seconds (dotted: one thread)",
+        title="Time",
+    )
+    right.set(
+        xscale="log", yscale="log", xlabel="rows n", ylabel="GiB allocated at most", title="Memory"
+    )
     for axes in (left, right):
         axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
@@ -297,9 +361,15 @@ def draw(found, path=PICTURE):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}; default: all")
-    parser.add_argument("--smoke", type=Path, metavar="FOLDER", help="tiny sizes, and all that is written goes here")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}; default: all"
+    )
+    parser.add_argument(
+        "--smoke", type=Path, metavar="FOLDER", help="tiny sizes, and all that is written goes here"
+    )
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(SERIES):
         parser.error(f"no series {', '.join(sorted(unknown))}; there are {', '.join(SERIES)}")

@@ -17,7 +17,10 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 FOLDS = 10
 WITHIN = 1.96  # deviations on either side, for 95%
 HORIZONS = (1, 7, 28)
-UNITS = {"Georgia": 1000.0, "Berlin": 1000.0 / np.cos(np.radians(52.54))}  # of X to a kilometre; Berlin is in Web Mercator
+UNITS = {
+    "Georgia": 1000.0,
+    "Berlin": 1000.0 / np.cos(np.radians(52.54)),
+}  # of X to a kilometre; Berlin is in Web Mercator
 
 
 def _rms(errors):
@@ -36,7 +39,9 @@ def _compiled(solver):
     from gpx_scale.datasets import synth2
 
     data = synth2(300)
-    GPXRegressor(solver=solver, optimizer=None).fit(data.X, data.y, data.Z).explain(data.X[:5], data.Z[:5])
+    GPXRegressor(solver=solver, optimizer=None).fit(data.X, data.y, data.Z).explain(
+        data.X[:5], data.Z[:5]
+    )
 
 
 def _fit(X, y, Z, **arguments):
@@ -135,7 +140,9 @@ def _gwr_numbers(results, seconds, bandwidths):
 
 def _summary(weights):
     """Mean, deviation, least and largest of each coefficient over the rows."""
-    return np.stack([weights.mean(0), weights.std(0), weights.min(0), weights.max(0)], axis=1).tolist()
+    return np.stack(
+        [weights.mean(0), weights.std(0), weights.min(0), weights.max(0)], axis=1
+    ).tolist()
 
 
 def _gwr_errors(coordinates, y, Z, folds):
@@ -170,14 +177,19 @@ def _beside_mgwr(data, multiscale):
     Z = np.column_stack([np.ones(len(y)), covariates])
     model, seconds = _fit(data.X, y, Z)
     weights = model.explain(data.X, Z)
-    surface_var = weights.weights_std**2 - model.hyperparameters_["sigma_w"] ** 2  # a row's own weight leaves it by sigma_w
+    surface_var = (
+        weights.weights_std**2 - model.hyperparameters_["sigma_w"] ** 2
+    )  # a row's own weight leaves it by sigma_w
     residual = y - model.predict(data.X, Z)
     alone, alone_seconds = _fit(data.X, y, Z, sigma_w=0)
     alone_residual = y - alone.predict(data.X, Z)
     theirs, surfaces = _gwr(data.X, y, covariates, multiscale)
     folds = _folds(len(y))
     correlation = {
-        name: [float(np.corrcoef(weights.weights[:, k], surface[:, k])[0, 1]) for k in range(Z.shape[1])]
+        name: [
+            float(np.corrcoef(weights.weights[:, k], surface[:, k])[0, 1])
+            for k in range(Z.shape[1])
+        ]
         for name, surface in surfaces.items()
     }
     return {
@@ -199,7 +211,10 @@ def _beside_mgwr(data, multiscale):
         },
         **theirs,
         "correlation": correlation,
-        "cross_validated": {**_our_errors(data.X, y, Z, folds), "rmse_gwr": _gwr_errors(data.X, y, covariates, folds)},
+        "cross_validated": {
+            **_our_errors(data.X, y, Z, folds),
+            "rmse_gwr": _gwr_errors(data.X, y, covariates, folds),
+        },
     }
 
 
@@ -230,7 +245,9 @@ def king_county():
     out = np.random.RandomState(0).permutation(len(data.y)) < len(data.y) // 5
     X, y, Z = data.X[~out], data.y[~out], data.Z[~out]
     model, seconds = _fit(X, y, Z)
-    (mean, std), answering = _timed(lambda: model.predict(data.X[out], data.Z[out], return_std=True))
+    (mean, std), answering = _timed(
+        lambda: model.predict(data.X[out], data.Z[out], return_std=True)
+    )
     draw_king_county(model, data, y, Z)
     return {
         "rows": len(y),
@@ -253,19 +270,34 @@ def bike():
     last = np.floor(days[-1]) + 1 - 28
     model, seconds, fits = _fit_to_the_end(*_until(data, last))
     draw_bike(model, data, last)
-    found = {"rows": int((days < last).sum()), "fits": fits, **_described(model, seconds, data.X[days < last])}
+    found = {
+        "rows": int((days < last).sum()),
+        "fits": fits,
+        **_described(model, seconds, data.X[days < last]),
+    }
     found["ahead"] = _ahead(model, data, last)
     found["ahead_of_residuals"] = _ahead_of_residuals(data, last)
     origins = [last - 28 * k for k in range(5, -1, -1)]
     first, *_ = _fit_to_the_end(*_until(data, origins[0]))
-    several = [_ahead(_fit(*_until(data, at), optimizer=None, **first.hyperparameters_)[0], data, at) for at in origins]
+    several = [
+        _ahead(_fit(*_until(data, at), optimizer=None, **first.hyperparameters_)[0], data, at)
+        for at in origins
+    ]
     found["origins"] = {
-        h: {key: float(np.mean([one[h][key] for one in several])) for key in ("rmse", "rmse_ols", "coverage")}
+        h: {
+            key: float(np.mean([one[h][key] for one in several]))
+            for key in ("rmse", "rmse_ols", "coverage")
+        }
         for h in several[0]
     }
-    at, which = np.array([-90.0, 0.0, 7.0, 28.0, 90.0, 365.0, 1e5]), data.feature_names.index("temperature")
+    at, which = (
+        np.array([-90.0, 0.0, 7.0, 28.0, 90.0, 365.0, 1e5]),
+        data.feature_names.index("temperature"),
+    )
     _, std = _path(model, *_until(data, last)[1:], (last + at)[:, None], which)
-    found["growth"] = {f"{day:.0f}": float(value / std[-1]) for day, value in zip(at[:-1], std, strict=False)}
+    found["growth"] = {
+        f"{day:.0f}": float(value / std[-1]) for day, value in zip(at[:-1], std, strict=False)
+    }
     return found
 
 
@@ -302,17 +334,23 @@ def _maps(path, X, at, weights, std, reach, title, label, unit, size, dots, name
     from matplotlib.patheffects import withStroke
     from scipy.spatial import cKDTree
 
-    far = (cKDTree(X).query(np.column_stack([a.ravel() for a in at]))[0] > reach).reshape(at[0].shape)
+    far = (cKDTree(X).query(np.column_stack([a.ravel() for a in at]))[0] > reach).reshape(
+        at[0].shape
+    )
     figure, axes = plt.subplots(1, 2, figsize=size, layout="constrained", sharex=True, sharey=True)
     panels = [(weights, "cividis", label), (std, "YlOrBr", "its standard deviation")]
     for side, (values, colours, name) in zip(axes, panels, strict=True):
-        drawn = side.pcolormesh(*at, np.ma.masked_where(far, values), cmap=colours, shading="auto", rasterized=True)
+        drawn = side.pcolormesh(
+            *at, np.ma.masked_where(far, values), cmap=colours, shading="auto", rasterized=True
+        )
         figure.colorbar(drawn, ax=side, label=unit, shrink=0.85)
         if dots:
             side.scatter(*X.T, s=dots, color="black", linewidths=0)
         for place, (east, north) in names.items():
             side.plot(east, north, "o", color="white", markeredgecolor="black", markersize=4)
-            text = side.annotate(place, (east, north), textcoords="offset points", xytext=(5, 3), fontsize=8)
+            text = side.annotate(
+                place, (east, north), textcoords="offset points", xytext=(5, 3), fontsize=8
+            )
             text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
         side.set(title=name, aspect="equal", xlabel="km east")
     axes[0].set_ylabel("km north")
@@ -348,9 +386,24 @@ def draw_georgia(data):
     model, _ = _fit(X, data.y, data.Z)
     at = _lattice(X, 20, 110)
     values, std = _surface(model, data.y, data.Z, at, data.feature_names.index("PctFB"))
-    title = "Georgia, 159 counties (dots): what a percentage point of foreign-born residents goes with"
+    title = (
+        "Georgia, 159 counties (dots): what a percentage point of foreign-born residents goes with"
+    )
     unit = "points of bachelor's degrees per point"
-    _maps(DOCS / "georgia.png", X, at, values, std, 35, title, "coefficient of PctFB", unit, (10, 4.8), 6, {})
+    _maps(
+        DOCS / "georgia.png",
+        X,
+        at,
+        values,
+        std,
+        35,
+        title,
+        "coefficient of PctFB",
+        unit,
+        (10, 4.8),
+        6,
+        {},
+    )
 
 
 def draw_king_county(model, data, y, Z):
@@ -358,10 +411,30 @@ def draw_king_county(model, data, y, Z):
     X = data.X[data.X[:, 0] < 42]  # the mountains have few sales
     at = _lattice(X, 1, 160)
     values, std = _surface(model, y, Z, at, data.feature_names.index("log living area"))
-    title = "King County: elasticity of a house's price by its living area (within 1.5 km of a sale)"
-    names = {"Seattle": (-8.9, 5.1), "Bellevue": (0.9, 5.6), "Kent": (-1.6, -19.9), "Redmond": (6.9, 12.7)}
+    title = (
+        "King County: elasticity of a house's price by its living area (within 1.5 km of a sale)"
+    )
+    names = {
+        "Seattle": (-8.9, 5.1),
+        "Bellevue": (0.9, 5.6),
+        "Kent": (-1.6, -19.9),
+        "Redmond": (6.9, 12.7),
+    }
     unit = "% of price per % of area"
-    _maps(DOCS / "king_county.png", X, at, values, std, 1.5, title, "coefficient", unit, (10, 5), None, names)
+    _maps(
+        DOCS / "king_county.png",
+        X,
+        at,
+        values,
+        std,
+        1.5,
+        title,
+        "coefficient",
+        unit,
+        (10, 5),
+        None,
+        names,
+    )
 
 
 def draw_bike(model, data, last):
@@ -373,14 +446,30 @@ def draw_bike(model, data, last):
     start = date(2011, 1, 1)
     day = np.arange(0.0, last + 400, 2.0)
     _, y, Z = _until(data, last)
-    mean, std = (100 * part for part in _path(model, y, Z, day[:, None], data.feature_names.index("temperature")))
+    mean, std = (
+        100 * part
+        for part in _path(model, y, Z, day[:, None], data.feature_names.index("temperature"))
+    )
     when = [start + timedelta(days=int(d)) for d in day]
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
-    axes.fill_between(when, mean - WITHIN * std, mean + WITHIN * std, color="#56B4E9", alpha=0.4, lw=0, label="95% interval")
+    axes.fill_between(
+        when,
+        mean - WITHIN * std,
+        mean + WITHIN * std,
+        color="#56B4E9",
+        alpha=0.4,
+        lw=0,
+        label="95% interval",
+    )
     axes.plot(when, mean, color="#0072B2", label="coefficient of temperature")
-    axes.axvline(start + timedelta(days=int(last)), color="#D55E00", ls="--", label="end of the data fitted")
+    axes.axvline(
+        start + timedelta(days=int(last)), color="#D55E00", ls="--", label="end of the data fitted"
+    )
     axes.axhline(0, color="black", lw=0.6)
-    axes.set(ylabel="rentals per degree C, log points x 100", title="Bicycle rentals by the hour: what a degree is worth")
+    axes.set(
+        ylabel="rentals per degree C, log points x 100",
+        title="Bicycle rentals by the hour: what a degree is worth",
+    )
     axes.legend(frameon=False, loc="lower left")
     axes.grid(alpha=0.3)
     figure.savefig(DOCS / "bike.png", dpi=100)
@@ -425,7 +514,14 @@ def _mgwr_rows(name, r):
                 mean, _, low, high = one["coefficients"][k]
                 words += f"; {peer.upper()} {mean:.2f} ({low:.2f} to {high:.2f}), {one['deviations'][k]:.2f}, "
                 words += f"correlation {r['correlation'][peer][k]:.2f}"
-        rows.append((f"{name}: coefficient of {'the constant' if feature == '1' else feature}", words, "", None))
+        rows.append(
+            (
+                f"{name}: coefficient of {'the constant' if feature == '1' else feature}",
+                words,
+                "",
+                None,
+            )
+        )
     return rows
 
 
@@ -445,7 +541,9 @@ def summary(found):
         rows.append(("King County: held-out log prices within 95% intervals", words, "", None))
     if r := found.get("bike"):
         state = "" if r["converged"] else ", search not converged"
-        words = f"length scale {r['lengths'][0]:.0f} days, {r['seconds']:.0f} s ({r['solver']}){state}"
+        words = (
+            f"length scale {r['lengths'][0]:.0f} days, {r['seconds']:.0f} s ({r['solver']}){state}"
+        )
         rows.append((f"bicycles, {r['rows']:,} hours: fit", words, "", None))
         parts = {
             "the last four weeks": "ahead",
@@ -454,12 +552,24 @@ def summary(found):
         }
         for what, ahead in ((what, r[key]) for what, key in parts.items()):
             for horizon, one in ahead.items():
-                words = (
-                    f"RMSE {one['rmse']:.3f}, least squares {one['rmse_ols']:.3f}; {one['coverage']:.1%} within 95% intervals"
+                words = f"RMSE {one['rmse']:.3f}, least squares {one['rmse_ols']:.3f}; {one['coverage']:.1%} within 95% intervals"
+                rows.append(
+                    (
+                        f"bicycles, the first {horizon} days, {what}".replace("1 days", "day"),
+                        words,
+                        "",
+                        None,
+                    )
                 )
-                rows.append((f"bicycles, the first {horizon} days, {what}".replace("1 days", "day"), words, "", None))
         words = ", ".join(f"{value:.2f} at {day}" for day, value in r["growth"].items())
-        rows.append(("bicycles: deviation of temperature's weight / prior's, by days beyond the data", words, "", None))
+        rows.append(
+            (
+                "bicycles: deviation of temperature's weight / prior's, by days beyond the data",
+                words,
+                "",
+                None,
+            )
+        )
     return rows
 
 

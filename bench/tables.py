@@ -14,8 +14,14 @@ from peers.table import markdown
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
     "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench-full"),
-    "large": ("Tens of thousands of rows beside GPyTorch: the iterative solver", "make bench-large"),
-    "inducing": ("Inducing points beside GPyTorch's SGPR, a million rows, Dask", "make bench-inducing"),
+    "large": (
+        "Tens of thousands of rows beside GPyTorch: the iterative solver",
+        "make bench-large",
+    ),
+    "inducing": (
+        "Inducing points beside GPyTorch's SGPR, a million rows, Dask",
+        "make bench-inducing",
+    ),
     "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),
     "doors": ("What people look at, hand on and keep", "make bench-doors"),
     "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
@@ -35,12 +41,19 @@ dates are beside them. Cost against rows is in [scaling](scaling.md).
 def table(rows):
     lines = ["| what | measured | target | |", "|---|---|---|---|"]
     state = {None: "", True: "met", False: "not met"}
-    lines += [f"| {row['what']} | {row['measured']} | {row['target']} | {state[row['met']]} |" for row in rows]
+    lines += [
+        f"| {row['what']} | {row['measured']} | {row['target']} | {state[row['met']]} |"
+        for row in rows
+    ]
     return "\n".join(lines)
 
 
 def main():
-    results = {name: json.loads((RESULTS / f"{name}.json").read_text()) for name in PAGES if name != "accuracy"}
+    results = {
+        name: json.loads((RESULTS / f"{name}.json").read_text())
+        for name in PAGES
+        if name != "accuracy"
+    }
     results["accuracy"] = accuracy()
     parts = [INTRODUCTION]
     for name, (title, command) in PAGES.items():
@@ -49,24 +62,39 @@ def main():
         parts.append(f"## {title}\n\n`{command}`{when}\n\n{table(results[name])}\n")
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
     beside = markdown(json.loads((RESULTS / "peers_raw.json").read_text()))
-    fill(ROOT / "README.md", [row for row in results["engine"] if row["target"]] + results["accuracy"])
+    fill(
+        ROOT / "README.md",
+        [row for row in results["engine"] if row["target"]] + results["accuracy"],
+    )
     fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"] + results["varying"])
     for page in (ROOT / "README.md", ROOT / "docs" / "scaling.md"):
         between(page, "peers", beside)
-    between(ROOT / "docs" / "scaling.md", "scaling", scaling.markdown(json.loads((RESULTS / "scaling.json").read_text())))
+    between(
+        ROOT / "docs" / "scaling.md",
+        "scaling",
+        scaling.markdown(json.loads((RESULTS / "scaling.json").read_text())),
+    )
     fill(ROOT / "docs" / "text.md", results["text"])
     over_time = [row["what"].startswith("bicycles") for row in results["spatial"]]
     for page, wanted in (("spatial", False), ("time", True)):
         fill(
             ROOT / "docs" / f"{page}.md",
-            [row for row, time in zip(results["spatial"], over_time, strict=True) if time == wanted],
+            [
+                row
+                for row, time in zip(results["spatial"], over_time, strict=True)
+                if time == wanted
+            ],
         )
 
 
 def accuracy():
     """GPX's errors beside the paper's, of its six tables of numbers."""
     with (PAPER / "mse.csv").open(newline="") as lines:
-        found = [row for row in csv.DictReader(lines) if row["method"] == "GPX" and row["set"] not in ("Paper", "Drug")]
+        found = [
+            row
+            for row in csv.DictReader(lines)
+            if row["method"] == "GPX" and row["set"] not in ("Paper", "Drug")
+        ]
     return [
         {
             "what": f"{row['set']}: MSE of GPX, {row['splits']} splits",
@@ -87,7 +115,9 @@ def between(path, name, text):
     marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
     filled, count = marked.subn(lambda marks: f"{marks[1]}{text}\n{marks[2]}", path.read_text())
     if count != 1:
-        raise ValueError(f"{path} has {count} places between <!-- {name} --> and <!-- end of {name} -->; needed: one")
+        raise ValueError(
+            f"{path} has {count} places between <!-- {name} --> and <!-- end of {name} -->; needed: one"
+        )
     path.write_text(filled)
 
 

@@ -91,7 +91,9 @@ def test_building_the_covariance(benchmark, problem, dtype):
         _, _, ratio = in_turn(ours, with_threads, rounds=9)
         benchmark.pedantic(ours, rounds=5)
     what = f"building C (lower triangle, {np.dtype(dtype).name}), n = {N}"
-    ROWS.append((what, f"{1 / ratio:.1f} times faster than cdist + np.exp", "at least 4", 1 / ratio >= 4))
+    ROWS.append(
+        (what, f"{1 / ratio:.1f} times faster than cdist + np.exp", "at least 4", 1 / ratio >= 4)
+    )
 
 
 def _numpy_build(X, jobs):
@@ -134,7 +136,9 @@ def test_exponential(benchmark, dtype):
             None,
         )
     )
-    ROWS.append((f"compilation of that kernel, {np.dtype(dtype).name}", f"{compiling:.2f} s", "", None))
+    ROWS.append(
+        (f"compilation of that kernel, {np.dtype(dtype).name}", f"{compiling:.2f} s", "", None)
+    )
 
 
 @numba.njit(parallel=True)
@@ -152,7 +156,10 @@ def test_workers_beside_numba_s_own_threads(benchmark):
 
         def ours():
             executor.map(
-                lambda rows: dense_loops.times_profile(dense_loops.RBF, 1.0, 1.0, E[rows], inner[rows]), slices(2048, 256)
+                lambda rows: dense_loops.times_profile(
+                    dense_loops.RBF, 1.0, 1.0, E[rows], inner[rows]
+                ),
+                slices(2048, 256),
             )
 
         def theirs():
@@ -174,7 +181,9 @@ def test_workers_beside_numba_s_own_threads(benchmark):
 @pytest.mark.full
 def test_float32_factor_of_20000_rows(benchmark):
     data = datasets.synth10(20_000)
-    model = GPXRegressor(solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062)
+    model = GPXRegressor(
+        solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062
+    )
     benchmark.pedantic(lambda: model.fit(data.X, data.y), rounds=1)
     posterior, rows = model.posterior_, model.posterior_.training_rows
     with Session.open(None) as session:
@@ -183,7 +192,14 @@ def test_float32_factor_of_20000_rows(benchmark):
     relative = float(np.linalg.norm(residual) / np.linalg.norm(rows.y))
     report = model.fit_report_
     words = f"{report.dtype} by dtype='auto', {report.seconds['posterior']:.0f} s, residual {relative:.0e}"
-    ROWS.append(("factor and alpha at n = 20,000 (synth10)", words, "residual at most 5e-7", relative <= 5e-7))
+    ROWS.append(
+        (
+            "factor and alpha at n = 20,000 (synth10)",
+            words,
+            "residual at most 5e-7",
+            relative <= 5e-7,
+        )
+    )
 
 
 def test_digits_fit_and_explain(benchmark):
@@ -198,16 +214,30 @@ def test_digits_fit_and_explain(benchmark):
     first, after = steady(job, rounds=3)
     benchmark.pedantic(job, rounds=1)
     where = models[-1].fit_report_
-    ROWS.append(("Digits, fit + 360 explanations with std", f"{after:.2f} s steady, {first:.2f} s the first time", "", None))
     ROWS.append(
-        ("Digits, evaluations of the evidence", ", ".join(f"{v} on {k}" for k, v in where.evaluations.items()), "", None)
+        (
+            "Digits, fit + 360 explanations with std",
+            f"{after:.2f} s steady, {first:.2f} s the first time",
+            "",
+            None,
+        )
+    )
+    ROWS.append(
+        (
+            "Digits, evaluations of the evidence",
+            ", ".join(f"{v} on {k}" for k, v in where.evaluations.items()),
+            "",
+            None,
+        )
     )
 
 
 def test_certified_queries(benchmark):
     data = datasets.synth10(6000)
     X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
-    model = GPXRegressor(solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062).fit(X, y)
+    model = GPXRegressor(
+        solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062
+    ).fit(X, y)
     shown = {}
 
     def exactly():
@@ -221,8 +251,17 @@ def test_certified_queries(benchmark):
     excess = shown["certified"] / shown["exact"] - 1
     met = bool(np.median(excess) <= 0.03 and excess.min() > -1e-9)
     what = "1,000 queries' weight std, n = 5,000, d = 10"
-    ROWS.append((what, f"exact {slow:.2f} s, certified {fast:.2f} s ({1 / ratio:.1f} times faster)", "", None))
-    words = f"median +{np.median(excess):.2%}, least {excess.min():+.1e}, largest +{excess.max():.1%}"
+    ROWS.append(
+        (
+            what,
+            f"exact {slow:.2f} s, certified {fast:.2f} s ({1 / ratio:.1f} times faster)",
+            "",
+            None,
+        )
+    )
+    words = (
+        f"median +{np.median(excess):.2%}, least {excess.min():+.1e}, largest +{excess.max():.1%}"
+    )
     ROWS.append(("certified over exact", words, "median at most 3%, never < 0", met))
 
 
@@ -230,10 +269,26 @@ def test_import_and_cold_start(benchmark):
     def run(code, **environment):
         subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **environment})
 
-    _, _, ratio = in_turn(lambda: run("import gpx_scale"), lambda: run("import numba, sklearn.base"), rounds=5)
+    _, _, ratio = in_turn(
+        lambda: run("import gpx_scale"), lambda: run("import numba, sklearn.base"), rounds=5
+    )
     benchmark.pedantic(lambda: run("import gpx_scale"), rounds=1)
-    ROWS.append(("import gpx_scale", f"{ratio:.2f} x (import numba, sklearn.base)", "at most 1.5", ratio <= 1.5))
+    ROWS.append(
+        (
+            "import gpx_scale",
+            f"{ratio:.2f} x (import numba, sklearn.base)",
+            "at most 1.5",
+            ratio <= 1.5,
+        )
+    )
     code = "from gpx_scale import datasets, GPXRegressor as G; d = datasets.load_diabetes(); G().fit(d.X, d.y).explain(d.X)"
     with tempfile.TemporaryDirectory() as cache:
         cold, warm = (seconds(lambda: run(code, NUMBA_CACHE_DIR=cache)) for _ in range(2))
-    ROWS.append(("first fit of a fresh install (Diabetes)", f"{cold:.1f} s cold, {warm:.1f} s with the JIT cache", "", None))
+    ROWS.append(
+        (
+            "first fit of a fresh install (Diabetes)",
+            f"{cold:.1f} s cold, {warm:.1f} s with the JIT cache",
+            "",
+            None,
+        )
+    )

@@ -46,7 +46,12 @@ from measure import peak_bytes, seconds
 
 QUERIES, COLUMNS = 200, 16
 WORDS = 2000  # columns of a sparse Z
-SECONDS, FEWEST, MOST, SLOW = 1.5, 5, 15, 3  # of a case in all, and its rounds; of one that takes longer
+SECONDS, FEWEST, MOST, SLOW = (
+    1.5,
+    5,
+    15,
+    3,
+)  # of a case in all, and its rounds; of one that takes longer
 FORMS = {"cg": "stored", "cg_recomputed": "recomputed", "cg_pairs": "pairs"}
 PARAMS = {
     "dense": Hyperparameters.of(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
@@ -131,7 +136,11 @@ CASES = [
     # queries
     *Case("predict", "exact", 2000).over(threads=[1, 2]),
     *Case("explain", "exact", 2000).over(threads=[1, 2]),
-    *(Case(work, solver, n, d) for solver, n, d in (("cg", 3000, 10), ("grid", 5000, 5)) for work in ("predict", "explain")),
+    *(
+        Case(work, solver, n, d)
+        for solver, n, d in (("cg", 3000, 10), ("grid", 5000, 5))
+        for work in ("predict", "explain")
+    ),
     *(
         Case(work, solver, n, d)
         for solver, n, d in (("inducing", 10_000, 10), ("basis", 10_000, 5))
@@ -169,18 +178,34 @@ def rows(solver, n, d, density):
         return made.X, made.y, made.Z
     made = datasets.synth10(m)
     if density < 1:
-        return made.X, made.y, sp.random_array((m, d), density=density, format="csr", rng=np.random.default_rng(0))
-    return made.X, made.y, made.X if d == 10 else np.random.RandomState(0).standard_normal((m, d)) / np.sqrt(d)
+        return (
+            made.X,
+            made.y,
+            sp.random_array((m, d), density=density, format="csr", rng=np.random.default_rng(0)),
+        )
+    return (
+        made.X,
+        made.y,
+        made.X if d == 10 else np.random.RandomState(0).standard_normal((m, d)) / np.sqrt(d),
+    )
 
 
 def _params(case):
-    return PARAMS[case.solver if case.solver in ("basis", "grid") else "sparse" if case.density < 1 else "dense"]
+    return PARAMS[
+        case.solver
+        if case.solver in ("basis", "grid")
+        else "sparse"
+        if case.density < 1
+        else "dense"
+    ]
 
 
 def _inputs(case):
     X, y, Z = rows(case.solver, case.n, case.d, case.density)
     Z = Z[: case.n]
-    return TrainingRows(X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n])
+    return TrainingRows(
+        X[: case.n], SparseFeatures.of(Z) if sp.issparse(Z) else DenseFeatures(Z), y[: case.n]
+    )
 
 
 def _extent(data, session):
@@ -208,7 +233,10 @@ class Job:
 
 def exp(case, session):
     dtype = np.dtype(case.dtype).type
-    E, out = -np.random.RandomState(0).rand(case.n, 512).astype(dtype) * 30, np.ones((case.n, 512), dtype)
+    E, out = (
+        -np.random.RandomState(0).rand(case.n, 512).astype(dtype) * 30,
+        np.ones((case.n, 512), dtype),
+    )
 
     def run():
         for _ in range(20):
@@ -275,7 +303,12 @@ def _model(case, **more):
     params = _params(case)
     given = {**params.kernel.as_dict(), "sigma_w": params.sigma_w, "sigma_y": params.sigma_y}
     solver = case.solver.split("_")[0]
-    arguments = {"n_inducing": case.points, "n_jobs": case.threads, "random_state": 0, "standardize": False}
+    arguments = {
+        "n_inducing": case.points,
+        "n_jobs": case.threads,
+        "random_state": 0,
+        "standardize": False,
+    }
     arguments |= {"dtype": case.dtype} if solver == "exact" else {}
     return GPXRegressor(solver=solver, **arguments, **given, **more)
 
@@ -293,7 +326,9 @@ def _fitted(case):
 def predict(case, session, explain=False):
     X, _, Z = (part[case.n :] for part in rows(case.solver, case.n, case.d, case.density))
     model = _fitted(replace(case, work="condition"))
-    return Job((lambda: model.explain(X, Z)) if explain else (lambda: model.predict(X, Z, return_std=True)))
+    return Job(
+        (lambda: model.explain(X, Z)) if explain else (lambda: model.predict(X, Z, return_std=True))
+    )
 
 
 JOBS = {
@@ -330,19 +365,28 @@ def compilation(solver):
     """Seconds that a fresh install compiles for a solver's small fit and explanations: first call less second, in a process of
     its own with an empty cache."""
     with tempfile.TemporaryDirectory() as folder:
-        command, environment = [sys.executable, __file__, solver], {**os.environ, "NUMBA_CACHE_DIR": folder}
+        command, environment = (
+            [sys.executable, __file__, solver],
+            {**os.environ, "NUMBA_CACHE_DIR": folder},
+        )
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     first, second = json.loads(done.stdout.splitlines()[-1])
     return first - second
 
 
 def first_and_second(solver):
-    case = {"cg_pairs": _text("fit", 400, 0.02), "basis": _low("fit", "basis", 1200), "grid": _low("fit", "grid", 1200)}
+    case = {
+        "cg_pairs": _text("fit", 400, 0.02),
+        "basis": _low("fit", "basis", 1200),
+        "grid": _low("fit", "grid", 1200),
+    }
     case = case.get(solver, Case("fit", solver, 400, points=20))
     X, y, Z = rows(case.solver, case.n, case.d, case.density)
 
     def run():
-        _model(case, max_iter=2).fit(X[: case.n], y[: case.n], Z[: case.n]).explain(X[-20:], Z[-20:])
+        _model(case, max_iter=2).fit(X[: case.n], y[: case.n], Z[: case.n]).explain(
+            X[-20:], Z[-20:]
+        )
 
     return [seconds(run), seconds(run)]
 
@@ -353,7 +397,9 @@ def timed(benchmark, case):
         took = [seconds(job.run)]  # may compile
         work = counted(lambda: took.append(seconds(job.run))) or job.work
         usual = min(took)
-        benchmark.pedantic(job.run, rounds=int(np.clip(SECONDS / usual, FEWEST if usual < SECONDS else SLOW, MOST)))
+        benchmark.pedantic(
+            job.run, rounds=int(np.clip(SECONDS / usual, FEWEST if usual < SECONDS else SLOW, MOST))
+        )
     return work
 
 
@@ -363,7 +409,9 @@ def test_case(benchmark, limits, case):
         "work": timed(benchmark, case),
         "threads": case.threads,
         "memory": peak_bytes(partial(once, case)),
-        "compilation": compilation({"kernel": "exact", "cg_recomputed": "cg"}.get(case.solver, case.solver)),
+        "compilation": compilation(
+            {"kernel": "exact", "cg_recomputed": "cg"}.get(case.solver, case.solver)
+        ),
     }
 
 

@@ -49,9 +49,9 @@ def compiled():
     random = np.random.RandomState(0)
     Z = sp.csr_array((random.rand(300, 30) < 0.1).astype(float))
     for solver in ("exact", "cg"):
-        GPXRegressor(solver=solver, random_state=0, max_iter=2).fit(random.randn(300, 3), random.randn(300), Z).explain(
-            random.randn(300, 3), Z
-        )
+        GPXRegressor(solver=solver, random_state=0, max_iter=2).fit(
+            random.randn(300, 3), random.randn(300), Z
+        ).explain(random.randn(300, 3), Z)
 
 
 def timed(function):
@@ -70,7 +70,9 @@ def ridge_error(Z, y, Zq, yq):
         model = Ridge(penalty, solver="sparse_cg", tol=1e-6).fit(sp.csr_matrix(Z[:rows]), y[:rows])
         return float(np.mean((model.predict(sp.csr_matrix(queries)) - targets) ** 2))
 
-    best = min((3.0, 10.0, 30.0, 100.0, 300.0), key=lambda penalty: error(penalty, cut, Z[cut:], y[cut:]))
+    best = min(
+        (3.0, 10.0, 30.0, 100.0, 300.0), key=lambda penalty: error(penalty, cut, Z[cut:], y[cut:])
+    )
     return error(best, len(y), Zq, yq)
 
 
@@ -79,7 +81,9 @@ def explained(X, y, Z, Xq, yq, Zq, memory_limit):
     from gpx_scale import GPXRegressor
 
     compiled()
-    model, fitted = timed(lambda: GPXRegressor(random_state=0, n_jobs=THREADS, memory_limit=memory_limit).fit(X, y, Z))
+    model, fitted = timed(
+        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, memory_limit=memory_limit).fit(X, y, Z)
+    )
     explanation, explaining = timed(lambda: model.explain(Xq, Zq))
     covered = np.abs(explanation.prediction - yq) < 2.0 * explanation.prediction_std
     return {
@@ -108,9 +112,14 @@ def vader():
     found["ridge"] = ridge_error(Z, y, Zq, yq)
     ones = np.ones((len(y), 1)), np.ones((len(yq), 1))
     gpr, seconds = timed(
-        lambda: GPXRegressor(random_state=0, sigma_w=0.0, n_jobs=THREADS, memory_limit="4GB").fit(X, y, ones[0])
+        lambda: GPXRegressor(random_state=0, sigma_w=0.0, n_jobs=THREADS, memory_limit="4GB").fit(
+            X, y, ones[0]
+        )
     )
-    found["gpr"], found["gpr_seconds"] = float(np.mean((gpr.predict(Xq, ones[1]) - yq) ** 2)), seconds
+    found["gpr"], found["gpr_seconds"] = (
+        float(np.mean((gpr.predict(Xq, ones[1]) - yq) ** 2)),
+        seconds,
+    )
     return found
 
 
@@ -125,7 +134,13 @@ def imdb():
     found = explained(X, y, Z, Xq[:1000], yq[:1000], Zq[:1000], "12GB")
     found["ridge"] = ridge_error(Z, y, Zq[:1000], yq[:1000])
     everything = np.vstack([X, Xq]), np.concatenate([y, yq]), sp.csr_array(sp.vstack([Z, Zq]))
-    model = GPXRegressor(optimizer=None, random_state=0, n_jobs=THREADS, memory_limit="12GB", **found["hyperparameters"])
+    model = GPXRegressor(
+        optimizer=None,
+        random_state=0,
+        n_jobs=THREADS,
+        memory_limit="12GB",
+        **found["hyperparameters"],
+    )
     model, found["all_seconds"] = timed(lambda: model.fit(*everything[:2], everything[2]))
     found["all"], found["all_form"] = len(everything[1]), model._plan.settings.form
     return found
@@ -145,10 +160,14 @@ def n4000():
     X, y, Z, Xq, yq, Zq = few_texts(datasets.load_vader())
     compiled()
     found = {"n": len(y), "d": Z.shape[1], "queries": len(yq)}
-    sparse, found["fit"] = timed(lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(X, y, Z))
+    sparse, found["fit"] = timed(
+        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(X, y, Z)
+    )
     a, found["explain"] = timed(lambda: sparse.explain(Xq, Zq))
     dense, found["dense_fit"] = timed(
-        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(X, y, Z.toarray())
+        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(
+            X, y, Z.toarray()
+        )
     )
     b, some = timed(lambda: dense.explain(Xq[:8], Zq[:8].toarray()))
     found["dense_explain"] = some * len(yq) / 8
@@ -180,7 +199,10 @@ def paper():
         y = ((data.y - data.y.mean()) / data.y.std())[order]
         cut = 4 * len(y) // 5
         X, Xq = vectors(texts[:cut], texts[cut:], 64)
-        for name, counter in (("binary", CountVectorizer(binary=True, min_df=5)), ("tfidf", TfidfVectorizer(min_df=2))):
+        for name, counter in (
+            ("binary", CountVectorizer(binary=True, min_df=5)),
+            ("tfidf", TfidfVectorizer(min_df=2)),
+        ):
             Z, Zq = counter.fit_transform(texts[:cut]), counter.transform(texts[cut:])
             model = GPXRegressor(**PAPER, random_state=0).fit(X, y[:cut], Z)
             errors[name].append(float(np.mean((model.predict(Xq, Zq) - y[cut:]) ** 2)))
@@ -209,9 +231,14 @@ def products():
                 pairs, listing = timed(lambda arguments=arguments: Pairs.of(*arguments))
                 C = PairCovariance(inputs, params, session, np.float32, pairs)
                 _, forming = timed(C._prepare)
-                read = sum(tile.at.nbytes + tile.columns.nbytes + 4 * tile.size for tile in pairs.tiles)
+                read = sum(
+                    tile.at.nbytes + tile.columns.nbytes + 4 * tile.size for tile in pairs.tiles
+                )
                 source, target = np.ones(read // 4, np.float32), np.empty(read // 4, np.float32)
-                halves = [slice(k * source.size // jobs, (k + 1) * source.size // jobs) for k in range(jobs)]
+                halves = [
+                    slice(k * source.size // jobs, (k + 1) * source.size // jobs)
+                    for k in range(jobs)
+                ]
 
                 def copy(session=session, source=source, target=target, halves=halves):
                     session.executor.map(lambda half: np.copyto(target[half], source[half]), halves)
@@ -221,7 +248,11 @@ def products():
                     "pairs": len(pairs),
                     "density": 2.0 * len(pairs) / n**2,
                     "bytes": sum(
-                        tile.at.nbytes + tile.columns.nbytes + tile.inner.nbytes + tile.squared.nbytes for tile in pairs.tiles
+                        tile.at.nbytes
+                        + tile.columns.nbytes
+                        + tile.inner.nbytes
+                        + tile.squared.nbytes
+                        for tile in pairs.tiles
                     )
                     + 4 * len(pairs),
                     "read": read,
@@ -262,12 +293,26 @@ def summary(found):
         measured = f"{ratio:.0f} (fit {r['dense_fit']:.0f} s / {r['fit']:.0f} s; "
         measured += f"explained in {r['dense_explain']:.0f} s, from 8 texts / {r['explain']:.1f} s)"
         rows.append((what, measured, "at least 5", ratio >= 5))
-        rows.append(("the same: deviations apart by at most", f"{r['apart']:.0e}", "1e-8", r["apart"] < 1e-8))
+        rows.append(
+            (
+                "the same: deviations apart by at most",
+                f"{r['apart']:.0e}",
+                "1e-8",
+                r["apart"] < 1e-8,
+            )
+        )
     if has("n4000_memory"):
         r = found["n4000_memory"]
         share = r["memory"] / r["theirs"]
         words_ = f"{r['memory'] / 2**30:.2f} GiB resident / {r['theirs'] / 2**30:.0f} GiB of d n^2 float32"
-        rows.append(("the same: peak memory / what pytorch-gpx needs", f"{share:.4f} ({words_})", "at most 0.1", share <= 0.1))
+        rows.append(
+            (
+                "the same: peak memory / what pytorch-gpx needs",
+                f"{share:.4f} ({words_})",
+                "at most 0.1",
+                share <= 0.1,
+            )
+        )
     for name, what, limit in (("vader", "vader_snippets", 4), ("imdb", "imdb_reviews", 12)):
         if not has(name):
             continue
@@ -281,8 +326,22 @@ def summary(found):
                 None,
             )
         )
-        rows.append((f"{what}: {r['queries']:,} test texts explained with deviations", f"{r['explain']:.0f} s", "", None))
-        rows.append((f"{what}: peak memory", f"{gigabytes:.1f} GB resident", f"at most {limit} GB", gigabytes <= limit))
+        rows.append(
+            (
+                f"{what}: {r['queries']:,} test texts explained with deviations",
+                f"{r['explain']:.0f} s",
+                "",
+                None,
+            )
+        )
+        rows.append(
+            (
+                f"{what}: peak memory",
+                f"{gigabytes:.1f} GB resident",
+                f"at most {limit} GB",
+                gigabytes <= limit,
+            )
+        )
         errors = f"{r['mse']:.4f}, ridge {r['ridge']:.4f}" + (
             f", GPR on x alone {r['gpr']:.4f} ({r['gpr_seconds']:.0f} s)" if "gpr" in r else ""
         )
@@ -313,7 +372,14 @@ def summary(found):
             asked = jobs != "1"
             stored = r["product"] / (r["copy"] * r["bytes"] / r["read"])
             times = f"{r['ratio']:.2f} ({1e9 * r['product'] / r['pairs']:.2f} ns a pair)"
-            rows.append((what + "the bytes it reads", times, "at most 2" if asked else "", r["ratio"] <= 2 if asked else None))
+            rows.append(
+                (
+                    what + "the bytes it reads",
+                    times,
+                    "at most 2" if asked else "",
+                    r["ratio"] <= 2 if asked else None,
+                )
+            )
             rows.append(
                 (
                     what + "all bytes stored (in proportion)",

@@ -23,7 +23,12 @@ def truth(X, scale=1.0):
     """The coefficients of `synth2`, before scaling."""
     u, v = X.T
     pi = np.pi
-    w = [np.sin(2 * pi * u) * np.cos(pi * v), np.cos(2 * pi * u + v), np.sin(pi * (u + v)), np.sin(2 * pi * v)]
+    w = [
+        np.sin(2 * pi * u) * np.cos(pi * v),
+        np.cos(2 * pi * u + v),
+        np.sin(pi * (u + v)),
+        np.sin(2 * pi * v),
+    ]
     return np.column_stack([*w, (np.cos(2 * pi * u * v) + 1) / 2]) * scale
 
 
@@ -39,7 +44,9 @@ def ours(n, **arguments):
     from gpx_scale import GPXRegressor
 
     small = data(1500)
-    GPXRegressor(solver="basis", n_jobs=THREADS).fit(*small[0][:3]).explain(small[1].X, small[1].Z)  # compiles
+    GPXRegressor(solver="basis", n_jobs=THREADS).fit(*small[0][:3]).explain(
+        small[1].X, small[1].Z
+    )  # compiles
     rows, query, true = data(n)
     start = time.perf_counter()
     model = GPXRegressor(random_state=0, n_jobs=THREADS, **arguments).fit(rows.X, rows.y, rows.Z)
@@ -63,7 +70,10 @@ def peer(model, n):
     start = time.perf_counter()
     model.fit(case)
     weights = model.answer(case)
-    return {"seconds": time.perf_counter() - start, "rmse": float(np.sqrt(np.mean((weights - true) ** 2)))}
+    return {
+        "seconds": time.perf_counter() - start,
+        "rmse": float(np.sqrt(np.mean((weights - true) ** 2))),
+    }
 
 
 def gpboost_50000():
@@ -86,7 +96,9 @@ def short():
 
     random, found = np.random.RandomState(0), {}
     X, query = random.uniform(size=(SHORT_ROWS, 2)), random.uniform(size=(QUERIES, 2))
-    z, z_query = (np.column_stack([np.ones(len(A)), random.standard_normal(len(A))]) for A in (X, query))
+    z, z_query = (
+        np.column_stack([np.ones(len(A)), random.standard_normal(len(A))]) for A in (X, query)
+    )
     noise = 0.3 * random.standard_normal(SHORT_ROWS)
 
     def waves(A, count):
@@ -144,10 +156,15 @@ def remainder():
     def drawn(n, params):
         """Rows that the model itself has drawn."""
         random = np.random.RandomState(0)
-        x, z = random.uniform(-1.7, 1.7, (n, 2)), np.column_stack([np.ones(n), random.standard_normal((n, 2))])
+        x, z = (
+            random.uniform(-1.7, 1.7, (n, 2)),
+            np.column_stack([np.ones(n), random.standard_normal((n, 2))]),
+        )
         unknown = TrainingRows(x, DenseFeatures(z), np.zeros(n))
         C = TiledCovariance(unknown, params, session).matmul(np.eye(n))
-        return TrainingRows(x, DenseFeatures(z), np.linalg.cholesky(C) @ random.standard_normal(n)), C
+        return TrainingRows(
+            x, DenseFeatures(z), np.linalg.cholesky(C) @ random.standard_normal(n)
+        ), C
 
     params = Hyperparameters.of(kernels.Matern12(1.3, 3.0), 0.1, 0.3)
     rows = MemoryRows(drawn(300, params)[0])
@@ -165,14 +182,18 @@ def remainder():
     some, C = drawn(800, params)
     on = Interpolated.of(Grid.around(InputExtent.of(some), params.kernel, None, PER_LENGTH), some.x)
     G = GridCovariance(some, params, session, np.float64, on).matmul(np.eye(800))
-    logs = [-0.5 * (some.y @ np.linalg.solve(A, some.y) + np.linalg.slogdet(A)[1]) for A in (0.5 * (G + G.T), C)]
+    logs = [
+        -0.5 * (some.y @ np.linalg.solve(A, some.y) + np.linalg.slogdet(A)[1])
+        for A in (0.5 * (G + G.T), C)
+    ]
     found["grid_nats"] = logs[0] - logs[1]
 
     X, y, Z, *_ = data(300)[0]
     given = {"optimizer": None, "theta2": 1.0, "sigma_y": 0.3}
     for kernel in ("rbf", "matern52", "matern32", "matern12"):
         ours, theirs = (
-            GPXRegressor(kernel, solver=s, **given).fit(X, y, Z).explain(X, Z).weights_std for s in ("basis", "exact")
+            GPXRegressor(kernel, solver=s, **given).fit(X, y, Z).explain(X, Z).weights_std
+            for s in ("basis", "exact")
         )
         found[kernel] = [float((ours / theirs).min()), float((ours / theirs).max())]
     return found
@@ -199,15 +220,27 @@ def summary(found):
     if mine:
         within = f"{_said(mine)}, {mine['coverage']:.0%} within 2 sd"
         rows.append(
-            ("synth2, n = 50,000: fit and 1,000 coefficient vectors", within, "90% within 2 sd", mine["coverage"] >= 0.9)
+            (
+                "synth2, n = 50,000: fit and 1,000 coefficient vectors",
+                within,
+                "90% within 2 sd",
+                mine["coverage"] >= 0.9,
+            )
         )
     if mine and theirs:
         ratio = theirs["seconds"] / mine["seconds"]
         rows.append(
-            ("the same, GPBoost (Vecchia) over ours in time", f"{ratio:.0f} times ({_said(theirs)})", "20 times", ratio >= 20)
+            (
+                "the same, GPBoost (Vecchia) over ours in time",
+                f"{ratio:.0f} times ({_said(theirs)})",
+                "20 times",
+                ratio >= 20,
+            )
         )
         share = mine["rmse"] / theirs["rmse"]
-        rows.append(("the same, our error over GPBoost's", f"{share:.2f}", "a third", share <= 1 / 3))
+        rows.append(
+            ("the same, our error over GPBoost's", f"{share:.2f}", "a third", share <= 1 / 3)
+        )
     million = found.get("million")
     if million:
         memory = million["memory"] / 2**30
@@ -219,20 +252,34 @@ def summary(found):
         ratio = theirs["seconds"] / mine["seconds"]
         fine = ratio >= 20 and mine["rmse"] < theirs["rmse"]
         said = f"{ratio:.0f} times ({_said(theirs)}; ours {_said(mine)})"
-        rows.append(("synth2, n = 10,000: mgwr's GWR over ours in time", said, "20 times, less error", fine))
+        rows.append(
+            ("synth2, n = 10,000: mgwr's GWR over ours in time", said, "20 times, less error", fine)
+        )
     left = found.get("remainder")
     if left:
         said = f"{abs(left['nats']):.0f} nats off with what is left as noise, {abs(left['nats_without']):.0f} without"
         rows.append((f"Matern 1/2, 300 rows, {left['functions']} functions", said, "", None))
-        said = ", ".join(f"{k} {left[k][0]:.3f} to {left[k][1]:.3f}" for k in ("rbf", "matern52", "matern32", "matern12"))
+        said = ", ".join(
+            f"{k} {left[k][0]:.3f} to {left[k][1]:.3f}"
+            for k in ("rbf", "matern52", "matern32", "matern12")
+        )
         rows.append(("deviations of weights, basis over exact, 300 rows", said, "", None))
-        rows.append(("RBF, 800 rows, on a grid", f"{abs(left['grid_nats']):.2f} nats off", "", None))
+        rows.append(
+            ("RBF, 800 rows, on a grid", f"{abs(left['grid_nats']):.2f} nats off", "", None)
+        )
     for name, case in (found.get("short") or {}).items():
         if name == "memory":
             continue
         solver, count = name.split()
         said = _said(case) if "seconds" in case else "refused: too many functions"
-        rows.append((f"waves {count} to a side, n = {SHORT_ROWS:,}, given length scales: {solver}", said, "", None))
+        rows.append(
+            (
+                f"waves {count} to a side, n = {SHORT_ROWS:,}, given length scales: {solver}",
+                said,
+                "",
+                None,
+            )
+        )
     return rows
 
 

@@ -3,7 +3,12 @@
 project = "gpx_scale"
 author = "the gpx_scale developers"
 project_copyright = author
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["_build", "gallery"]
 html_extra_path = ["text_example.html"]
 html_theme = "furo"

@@ -17,7 +17,12 @@ PURPOSES = {
     "problem": "states the model: checked rows, kernels, likelihoods, the prior of the weights",
     "runtime": "knows no kernel and no solver: threads, memory, progress, errors, compiled loops",
 }
-WIDTH, LEFT, BOX, TEXT = 740, 12, 652, 28  # in pixels: the picture, where boxes begin and how wide they are, where text begins
+WIDTH, LEFT, BOX, TEXT = (
+    740,
+    12,
+    652,
+    28,
+)  # in pixels: the picture, where boxes begin and how wide they are, where text begins
 TOP, LINE, GAP = 12, 18, 10
 CHARACTERS = 80  # of a line of 13 pixel monospace, which is 7.8 pixels a character
 
@@ -35,7 +40,11 @@ def contents(name: str, members: tuple[str, ...]) -> str:
     """Return what a layer consists of; of a layer that is one package, the packages and modules in it."""
     if members != (name,):
         return "  ".join(members)
-    inside = [path for path in sorted((REPOSITORY / "src" / "gpx_scale" / name).iterdir()) if path.name[0] not in "._"]
+    inside = [
+        path
+        for path in sorted((REPOSITORY / "src" / "gpx_scale" / name).iterdir())
+        if path.name[0] not in "._"
+    ]
     packages = [path.name for path in inside if (path / "__init__.py").is_file()]
     return "  ".join([*packages, *(path.stem for path in inside if path.suffix == ".py")])
 
@@ -50,8 +59,12 @@ def drawn() -> str:
     for level, (name, members) in enumerate(reversed(layers().items())):
         lines = textwrap.wrap(contents(name, members), CHARACTERS, break_on_hyphens=False)
         height = 50 + LINE * len(lines)
-        out.append(f'<rect x="{LEFT}" y="{y}" width="{BOX}" height="{height}" rx="6" fill="#eaf2f8" stroke="#0072b2"/>')
-        out.append(text(TEXT, y + 22, f"{count - level}  {name}", 'font-size="16" font-weight="bold"'))
+        out.append(
+            f'<rect x="{LEFT}" y="{y}" width="{BOX}" height="{height}" rx="6" fill="#eaf2f8" stroke="#0072b2"/>'
+        )
+        out.append(
+            text(TEXT, y + 22, f"{count - level}  {name}", 'font-size="16" font-weight="bold"')
+        )
         out.append(text(TEXT, y + 41, PURPOSES[name], 'font-size="13.5"'))
         for line, packages in enumerate(lines):
             style = 'font-size="13" font-family="monospace" fill="#004c77" xml:space="preserve"'

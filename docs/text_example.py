@@ -24,5 +24,7 @@ if __name__ == "__main__":
         z_transformer=CountVectorizer(binary=True, min_df=5, max_df=0.05, stop_words="english"),
         random_state=0,
     ).fit(data.texts, data.y)
-    page = text.highlighted_page(model.explain(SENTENCES), SENTENCES, "Ratings from -4 to 4, and the words behind them")
+    page = text.highlighted_page(
+        model.explain(SENTENCES), SENTENCES, "Ratings from -4 to 4, and the words behind them"
+    )
     Path(__file__).with_name("text_example.html").write_text(page)

@@ -25,10 +25,22 @@ CASES = {
     "exact": (GPXRegressor(solver="exact", **SMALL), DATA.X, None),
     "exact, float32": (GPXRegressor(solver="exact", dtype="float32", **SMALL), DATA.X, None),
     "exact, sparse": (GPXRegressor(solver="exact", fit_intercept=True, **SMALL), X2, WORDS),
-    "exact, sum": (GPXRegressor(SUM * kernels.RationalQuadratic(), solver="exact", **SMALL), X2, None),
-    "exact, Gram matrix": (GPXRegressor("precomputed", solver="exact", **SMALL), DATA.X @ DATA.X.T, DATA.X),
+    "exact, sum": (
+        GPXRegressor(SUM * kernels.RationalQuadratic(), solver="exact", **SMALL),
+        X2,
+        None,
+    ),
+    "exact, Gram matrix": (
+        GPXRegressor("precomputed", solver="exact", **SMALL),
+        DATA.X @ DATA.X.T,
+        DATA.X,
+    ),
     "exact, sparse X": (GPXRegressor(solver="exact", **SMALL), WORDS, None),
-    "exact, transformed": (GPXRegressor(solver="exact", x_transformer=StandardScaler(), **SMALL), X2, None),
+    "exact, transformed": (
+        GPXRegressor(solver="exact", x_transformer=StandardScaler(), **SMALL),
+        X2,
+        None,
+    ),
     "cg": (GPXRegressor(solver="cg", **SMALL), X2, None),
     "cg, sparse": (GPXRegressor(solver="cg", **SMALL), X2, WORDS),
     "cg, sum": (GPXRegressor(SUM, solver="cg", **SMALL), X2, None),
@@ -67,11 +79,36 @@ OF_SIZE = [
 ]
 OF_TYPE = [
     lambda A, kind=kind: A.astype(kind)
-    for kind in (np.float32, np.float64, np.int8, np.int32, np.int64, np.uint64, bool, complex, "S4", "U4", ">f8")
+    for kind in (
+        np.float32,
+        np.float64,
+        np.int8,
+        np.int32,
+        np.int64,
+        np.uint64,
+        bool,
+        complex,
+        "S4",
+        "U4",
+        ">f8",
+    )
 ]
 OF_VALUE = [
-    *(lambda A: -A, lambda A: A * 0, lambda A: A + 1, lambda A: A * 1e300, lambda A: A[::-1].copy(), lambda A: A - 10**6),
-    *(lambda A: A * np.nan, lambda A: A + np.inf, lambda A: A - np.inf, lambda A: A * 1e-300, np.asfortranarray),
+    *(
+        lambda A: -A,
+        lambda A: A * 0,
+        lambda A: A + 1,
+        lambda A: A * 1e300,
+        lambda A: A[::-1].copy(),
+        lambda A: A - 10**6,
+    ),
+    *(
+        lambda A: A * np.nan,
+        lambda A: A + np.inf,
+        lambda A: A - np.inf,
+        lambda A: A * 1e-300,
+        np.asfortranarray,
+    ),
 ]
 
 
@@ -121,7 +158,9 @@ def mutated(blob, seed):
     if kind == "bytes":
         at = random.randrange(len(blob))
         flipped = bytes([blob[at] ^ random.randrange(1, 256)])
-        return random.choice([blob[:at], blob[:at] + flipped + blob[at + 1 :], blob + b"x", b"x" + blob]), False
+        return random.choice(
+            [blob[:at], blob[:at] + flipped + blob[at + 1 :], blob + b"x", b"x" + blob]
+        ), False
     if kind == "member":
         one, other = random.choice(list(found)), random.choice(arrays)
         how = random.choice(["drop", "swap", "empty", "text"])
@@ -141,8 +180,31 @@ def mutated(blob, seed):
     return zipped(found | {name: npy(after)}), is_of_value(before, after)
 
 
-PLANTED = [None, -1, 0, 1, 3, 10**9, 10**400, 2.5, -2.5, 1e308, "text", "", [], [1], {}, True, False]
-PLANTED += [{"is": "float", "of": "nan"}, {"is": "array", "of": 0}, {"is": "tuple", "of": [1, 2]}, {"is": "RBF", "of": {}}]
+PLANTED = [
+    None,
+    -1,
+    0,
+    1,
+    3,
+    10**9,
+    10**400,
+    2.5,
+    -2.5,
+    1e308,
+    "text",
+    "",
+    [],
+    [1],
+    {},
+    True,
+    False,
+]
+PLANTED += [
+    {"is": "float", "of": "nan"},
+    {"is": "array", "of": 0},
+    {"is": "tuple", "of": [1, 2]},
+    {"is": "RBF", "of": {}},
+]
 
 
 def is_number(node):
@@ -184,16 +246,22 @@ def answers(model, X, Z):
         queries = np.hstack([X[rows], X[rows, rows]]), queries[1]
     explanation = model.explain(*queries)
     contributions, weights, std = (
-        A.toarray() if sp.issparse(A) else A for A in (explanation.contributions, explanation.weights, explanation.weights_std)
+        A.toarray() if sp.issparse(A) else A
+        for A in (explanation.contributions, explanation.weights, explanation.weights_std)
     )
     mean, deviation = model.predict(*queries, return_std=True)
     np.testing.assert_allclose(
-        explanation.base_values + contributions.sum(axis=1), mean, rtol=1e-6, atol=1e-6 * np.abs(mean).max()
+        explanation.base_values + contributions.sum(axis=1),
+        mean,
+        rtol=1e-6,
+        atol=1e-6 * np.abs(mean).max(),
     )
     assert (std >= 0).all()
     assert (deviation >= 0).all()
     samples = model.sample_y(*queries, random_state=0)
-    if model.solver_ == "cg" and sp.issparse(Z):  # solved for when asked, to a tolerance that depends on the preconditioner
+    if model.solver_ == "cg" and sp.issparse(
+        Z
+    ):  # solved for when asked, to a tolerance that depends on the preconditioner
         samples = np.isfinite(samples)
     found = [contributions, weights, std, mean, deviation, samples]
     return np.concatenate([np.ravel(A) for A in found])

@@ -16,7 +16,8 @@ KERNELS = {
     "rq ard": kernels.RationalQuadratic(1.2, (2.0, 1.0, 4.0), 2.7),
     "sum": kernels.RBF(1.3, 2.5) + kernels.Matern32(0.4, 0.5),
     "product": kernels.RBF(1.3, 2.5) * kernels.RationalQuadratic(0.9, 4.0, 1.5),
-    "nested": (kernels.RBF(1.3, 2.5) + kernels.Matern52(0.2, 1.0)) * kernels.Matern12(1.0, (2.0, 3.0, 1.0)),
+    "nested": (kernels.RBF(1.3, 2.5) + kernels.Matern52(0.2, 1.0))
+    * kernels.Matern12(1.0, (2.0, 3.0, 1.0)),
 }
 
 

@@ -23,7 +23,9 @@ def covariance(k, X, Z, sigma_w, sigma_y):
 def log_density(y, C):
     sign, log_determinant = np.linalg.slogdet(C)
     assert sign > 0
-    return -0.5 * y @ np.linalg.solve(C, y) - 0.5 * log_determinant - 0.5 * len(y) * np.log(2 * np.pi)
+    return (
+        -0.5 * y @ np.linalg.solve(C, y) - 0.5 * log_determinant - 0.5 * len(y) * np.log(2 * np.pi)
+    )
 
 
 def log_evidence(k, X, y, Z, sigma_w, sigma_y):
@@ -77,11 +79,17 @@ def bound(k, X, y, Z, Xu, Zu, sigma_w, sigma_y):
 
 def inducing_weights(k, X, y, Z, Xu, Zu, x, sigma_w, sigma_y):
     """Mean (d,) and covariance (d, d) of w at one new x (p,) from the inducing points' posterior."""
-    D, S_nu, S_uu = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1), k(X, Xu) * (Z @ Zu.T), k(Xu, Xu) * (Zu @ Zu.T)
+    D, S_nu, S_uu = (
+        sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1),
+        k(X, Xu) * (Z @ Zu.T),
+        k(Xu, Xu) * (Zu @ Zu.T),
+    )
     A = S_uu + S_nu.T @ (S_nu / D[:, None])
     B = k(x[None], Xu)[0][:, None] * Zu
     prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
-    return B.T @ np.linalg.solve(A, S_nu.T @ (y / D)), prior - B.T @ (np.linalg.solve(S_uu, B) - np.linalg.solve(A, B))
+    return B.T @ np.linalg.solve(A, S_nu.T @ (y / D)), prior - B.T @ (
+        np.linalg.solve(S_uu, B) - np.linalg.solve(A, B)
+    )
 
 
 def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
@@ -96,4 +104,7 @@ def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
 
 def tolerance(k, X, Z, sigma_w, sigma_y):
     """What rounding allows: condition number times n eps."""
-    return max(1e-12, 10 * np.linalg.cond(covariance(k, X, Z, sigma_w, sigma_y)) * len(X) * np.finfo(float).eps)
+    return max(
+        1e-12,
+        10 * np.linalg.cond(covariance(k, X, Z, sigma_w, sigma_y)) * len(X) * np.finfo(float).eps,
+    )

@@ -62,14 +62,31 @@ class Problem:
 
     def model(self, **arguments):
         """A GPXRegressor at these very hyperparameters, in these very units."""
-        given = {"theta1": self.theta1, "theta2": self.theta2, "sigma_w": self.sigma_w, "sigma_y": self.sigma_y}
+        given = {
+            "theta1": self.theta1,
+            "theta2": self.theta2,
+            "sigma_w": self.sigma_w,
+            "sigma_y": self.sigma_y,
+        }
         return GPXRegressor(**{"optimizer": None, "standardize": False, **given, **arguments})
 
     def fitted(self, **arguments):
         return self.model(**arguments).fit(self.X, self.y, self.Z)
 
 
-def make_problem(n=40, p=3, d=4, m=6, seed=0, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3, tied=False, share=1.0):
+def make_problem(
+    n=40,
+    p=3,
+    d=4,
+    m=6,
+    seed=0,
+    theta1=1.3,
+    theta2=2.5,
+    sigma_w=0.2,
+    sigma_y=0.3,
+    tied=False,
+    share=1.0,
+):
     """`share` of Z's entries are not 0; some of its rows may be empty then."""
     random = np.random.RandomState(seed)
     X, X_query = random.randn(n, p), random.randn(m, p)
@@ -103,7 +120,9 @@ def session_of(n_jobs=1, random_state=None, **more):
     return Session.of(Executor(n_jobs), random_state=random_state, **more)
 
 
-def cg_solver(data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=SHARED):
+def cg_solver(
+    data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=SHARED
+):
     """Return conjugate gradients for rows in memory, as a plan with these settings would make them."""
     sizes = (*data.Z.shape, data.Z.shape[1])
     plan = Plan(*sizes, "cg", dtype, session.executor.n_jobs, 0, session.memory_limit)

@@ -21,15 +21,30 @@ from gpx_scale.errors import InputError, NotConverged
 HEADER = ("experiment", "set", "method", "variant", "measure", "mean", "sd")
 TABULAR = ("Wine", "Abalone", "Digits", "Fish", "Boston", "Diabetes")
 SPLITS = {"Wine": 1, "Abalone": 1, "Digits": 1}  # of others three
-ROWS = {"Wine": 100, "Digits": 100, "Abalone": 200}  # test rows that variants of LIME and SHAP explain; of others all
+ROWS = {
+    "Wine": 100,
+    "Digits": 100,
+    "Abalone": 200,
+}  # test rows that variants of LIME and SHAP explain; of others all
 # of LIME and SHAP, on the first split, with theta2 there
 SETTINGS = {
     "at its best": (
         *("as in the tables", "500 samples", "slopes", "slopes, wide kernel"),
-        *("background of 0", "background of the median", "background of a row", "10 features selected"),
+        *(
+            "background of 0",
+            "background of the median",
+            "background of a row",
+            "10 features selected",
+        ),
     ),
     "halfway to the median": ("as in the tables", "background of 0"),
-    "at the median": ("as in the tables", "500 samples", "slopes", "background of 0", "background of the median"),
+    "at the median": (
+        "as in the tables",
+        "500 samples",
+        "slopes",
+        "background of 0",
+        "background of the median",
+    ),
 }
 Tried = Iterator[tuple[str, str, str, float]]  # method, variant, measure, value
 
@@ -38,7 +53,10 @@ def fusion(split: Split, seed: int) -> Tried:
     """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours, or the nearest one's.
     Without any fusion, Network with Localized's penalty too."""
     for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001, 0.0):
-        for lambda2, names in ((0.0, ("Network",)), (0.01, ("Localized",) if lambda1 else ("Localized", "Network"))):
+        for lambda2, names in (
+            (0.0, ("Network",)),
+            (0.01, ("Localized",) if lambda1 else ("Localized", "Network")),
+        ):
             method = compare.LocalizedLasso(lambda1, lambda2)
             try:
                 method.fit(split.X, split.y, split.Z)
@@ -48,7 +66,12 @@ def fusion(split: Split, seed: int) -> Tried:
                 for scaled, measure, value in _measures(asked, split):
                     for name in names:
                         penalised = ", lambda2 = 0.01" if lambda2 and name == "Network" else ""
-                        yield name, f"lambda1 = {lambda1:g}{penalised}, {how}{scaled}", measure, value
+                        yield (
+                            name,
+                            f"lambda1 = {lambda1:g}{penalised}, {how}{scaled}",
+                            measure,
+                            value,
+                        )
 
 
 class _Nearest(compare.Method):
@@ -90,7 +113,11 @@ def _of_words(W: np.ndarray, split: Split) -> Iterator[tuple[str, str, float]]:
         ", z as it is, half the radius": {"scale_z": None, "epsilon": 0.025},
     }
     for how, options in scales.items():
-        yield how, "stability", metrics.stability(None, split.X_test, split.Z_test, weights=W, **options).score
+        yield (
+            how,
+            "stability",
+            metrics.stability(None, split.X_test, split.Z_test, weights=W, **options).score,
+        )
 
 
 def length_scale(split: Split, seed: int) -> Tried:
@@ -100,8 +127,15 @@ def length_scale(split: Split, seed: int) -> Tried:
     weighted = GPXRegressor(**PAPER, standardize=False, random_state=seed).fit(split.X, split.y)
     plain = GPXRegressor(**PAPER, standardize=False, sigma_w=0.0, random_state=seed)
     plain.fit(split.X, split.y, ones)
-    for where, share in (("at its best", 0.0), ("halfway to the median", 0.5), ("at the median", 1.0)):
-        gpx, gpr = _held(split, None, weighted, share), compare.GPR.of(_held(split, ones, plain, share))
+    for where, share in (
+        ("at its best", 0.0),
+        ("halfway to the median", 0.5),
+        ("at the median", 1.0),
+    ):
+        gpx, gpr = (
+            _held(split, None, weighted, share),
+            compare.GPR.of(_held(split, ones, plain, share)),
+        )
         variant = f"theta2 {where}"
         for _, how, measure, value in _of_gpx(gpx, split, seed):
             yield "GPX", variant + how, measure, value
@@ -113,10 +147,20 @@ def length_scale(split: Split, seed: int) -> Tried:
             full = f"{variant}, {setting}"
             for how, measure, value in _faithful(method, rows, C):
                 yield name, full + how, measure, value
-            yield name, full, "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
+            yield (
+                name,
+                full,
+                "stability",
+                metrics.stability(None, rows, weights=method.weights(rows)).score,
+            )
             if name == "GPR+SHAP":
                 slopes = C / np.where(np.abs(rows) < 1e-6, 1e-6, rows)
-                yield name, f"{full}, values over z", "stability", metrics.stability(None, rows, weights=slopes).score
+                yield (
+                    name,
+                    f"{full}, values over z",
+                    "stability",
+                    metrics.stability(None, rows, weights=slopes).score,
+                )
 
 
 def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, str, Any]]:
@@ -124,12 +168,28 @@ def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, 
     yield "GPR+LIME", "500 samples", compare.LIME(gpr, num_samples=500, random_state=seed)
     yield "GPR+LIME", "slopes", compare.LIME(gpr, quartiles=False, random_state=seed)
     wide = 3.0 * np.sqrt(split.X.shape[1])
-    yield "GPR+LIME", "slopes, wide kernel", compare.LIME(gpr, quartiles=False, kernel_width=wide, random_state=seed)
+    yield (
+        "GPR+LIME",
+        "slopes, wide kernel",
+        compare.LIME(gpr, quartiles=False, kernel_width=wide, random_state=seed),
+    )
     yield "GPR+SHAP", "as in the tables", compare.SHAP(gpr, random_state=seed)
-    yield "GPR+SHAP", "background of 0", compare.SHAP(gpr, background=np.zeros((1, split.X.shape[1])), random_state=seed)
+    yield (
+        "GPR+SHAP",
+        "background of 0",
+        compare.SHAP(gpr, background=np.zeros((1, split.X.shape[1])), random_state=seed),
+    )
     median = np.median(split.X, axis=0, keepdims=True)
-    yield "GPR+SHAP", "background of the median", compare.SHAP(gpr, background=median, random_state=seed)
-    yield "GPR+SHAP", "background of a row", compare.SHAP(gpr, background=split.X[:1], random_state=seed)
+    yield (
+        "GPR+SHAP",
+        "background of the median",
+        compare.SHAP(gpr, background=median, random_state=seed),
+    )
+    yield (
+        "GPR+SHAP",
+        "background of a row",
+        compare.SHAP(gpr, background=split.X[:1], random_state=seed),
+    )
     if split.X.shape[1] > 10:
         selected = compare.SHAP(gpr, background=1, l1_reg="num_features(10)", random_state=seed)
         yield "GPR+SHAP", "10 features selected", selected
@@ -150,11 +210,18 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
         value, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
         return -value / len(split.y), -slope[free] / len(split.y)
 
-    noisy = np.where(free == 3, np.log(0.7), theta[free])  # near the best, noise may be too small for another theta2
+    noisy = np.where(
+        free == 3, np.log(0.7), theta[free]
+    )  # near the best, noise may be too small for another theta2
     bounds = [(-12.0, 6.0)] * free.size
-    found = [minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds) for first in (theta[free].copy(), noisy)]
+    found = [
+        minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
+        for first in (theta[free].copy(), noisy)
+    ]
     theta[free] = min(found, key=lambda one: one.fun).x
-    given = dict(zip(("theta1", "theta2", "sigma_w", "sigma_y"), np.exp(theta).tolist(), strict=True))
+    given = dict(
+        zip(("theta1", "theta2", "sigma_w", "sigma_y"), np.exp(theta).tolist(), strict=True)
+    )
     return GPXRegressor(**PAPER, **held, **given).fit(split.X, split.y, Z)
 
 
@@ -192,17 +259,31 @@ def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
     for how, measure, value in _faithful(model, X, explained.contributions):
         yield "GPX", how, measure, value
     for radius, epsilon in (("", 0.05), (", half the radius", 0.025)):
-        yield "GPX", radius, "stability", metrics.stability(None, X, weights=explained.weights, epsilon=epsilon).score
+        yield (
+            "GPX",
+            radius,
+            "stability",
+            metrics.stability(None, X, weights=explained.weights, epsilon=epsilon).score,
+        )
 
 
 def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
     gpr, rows = compare.GPR.of(model), split.X_test[: ROWS.get(split.name)]
     yield "GPR", "", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(split.X_test))
-    for method in (compare.LIME(gpr, random_state=seed), compare.SHAP(gpr, random_state=seed)) if not seed else ():
+    for method in (
+        (compare.LIME(gpr, random_state=seed), compare.SHAP(gpr, random_state=seed))
+        if not seed
+        else ()
+    ):
         name, C = f"GPR+{type(method).__name__}", method.fit(split.X, split.y).contributions(rows)
         for how, measure, value in _faithful(method, rows, C):
             yield name, how, measure, value
-        yield name, "", "stability", metrics.stability(None, rows, weights=method.weights(rows)).score
+        yield (
+            name,
+            "",
+            "stability",
+            metrics.stability(None, rows, weights=method.weights(rows)).score,
+        )
 
 
 def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
@@ -210,7 +291,12 @@ def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
     kl = compare.KL(ard).fit(split.X, split.y)
     R, D = ard.weights(X), kl.weights(X)
     yield "ARD", "", "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
-    yield "ARD", ", 1/length scale", "faithfulness", metrics.faithfulness(ard, X, contributions=np.sqrt(R))
+    yield (
+        "ARD",
+        ", 1/length scale",
+        "faithfulness",
+        metrics.faithfulness(ard, X, contributions=np.sqrt(R)),
+    )
     for name, method, C in (("ARD", ard, R), ("KL", kl, D)):
         for how, measure, value in _faithful(method, X, C):
             yield name, how, measure, value
@@ -225,15 +311,34 @@ def relevance(split: Split, seed: int) -> Tried:
         ard = compare.ARD.of(model.fit(split.X, split.y, np.ones((len(split.y), 1))))
         X, kl = split.X_test, compare.KL(ard).fit(split.X, split.y)
         searched = "" if steps == 100 else f", search of {steps} step{'s' * (steps > 1)}"
-        yield "ARD", f"relevance{searched}", "mse", metrics.mean_squared_error(split.y_test, ard.predict(X))
+        yield (
+            "ARD",
+            f"relevance{searched}",
+            "mse",
+            metrics.mean_squared_error(split.y_test, ard.predict(X)),
+        )
         for name, method in (("ARD", ard), ("KL", kl)):
             R = method.weights(X)
             if name == "KL":
-                yield name, f"relevance{searched}", "stability", metrics.stability(None, X, weights=R).score
-            for what, C in (("relevance", R), ("relevance |x|", R * np.abs(X)), ("relevance x", R * X)):
+                yield (
+                    name,
+                    f"relevance{searched}",
+                    "stability",
+                    metrics.stability(None, X, weights=R).score,
+                )
+            for what, C in (
+                ("relevance", R),
+                ("relevance |x|", R * np.abs(X)),
+                ("relevance x", R * X),
+            ):
                 for signed in (True, False) if what != "relevance x" else (True,):
                     variant = f"{what}, {'signed' if signed else 'absolute'} differences{searched}"
-                    yield name, variant, "faithfulness", metrics.faithfulness(method, X, contributions=C, signed=signed)
+                    yield (
+                        name,
+                        variant,
+                        "faithfulness",
+                        metrics.faithfulness(method, X, contributions=C, signed=signed),
+                    )
 
 
 def scales(split: Split, seed: int) -> Tried:
@@ -250,14 +355,23 @@ def scales(split: Split, seed: int) -> Tried:
     for name in ("GPX", "KL", "Localized", "Network"):
         W = methods.fitted(name)[0].weights(split.X_test)
         for variant, options in variants.items():
-            yield name, variant, "stability", metrics.stability(None, split.X_test, weights=W, **options).score
+            yield (
+                name,
+                variant,
+                "stability",
+                metrics.stability(None, split.X_test, weights=W, **options).score,
+            )
 
 
 def texts(split: Split, seed: int) -> Tried:
     """Paper with x as LSA has it, with more dimensions, with Z standardised, with the words of all texts; with the search of
     the authors' package; linear models of x in place of words, or of how often a text has a word."""
     scaler = StandardScaler().fit(split.Z.toarray())
-    standardised = replace(split, Z=scaler.transform(split.Z.toarray()), Z_test=scaler.transform(split.Z_test.toarray()))
+    standardised = replace(
+        split,
+        Z=scaler.transform(split.Z.toarray()),
+        Z_test=scaler.transform(split.Z_test.toarray()),
+    )
     variants = {
         "as in the tables": split,
         "x as LSA has it": split_of(split.name, seed, scale_x=False),
@@ -269,7 +383,11 @@ def texts(split: Split, seed: int) -> Tried:
     }
     for variant, case in variants.items():
         methods = Methods(case, lambda _: {}, seed)
-        by_words = ("GPR+LIME", "GPR+SHAP") if variant in ("as in the tables", "x as LSA has it") and not seed else ()
+        by_words = (
+            ("GPR+LIME", "GPR+SHAP")
+            if variant in ("as in the tables", "x as LSA has it") and not seed
+            else ()
+        )
         names = ("GPX", "GPR", "ARD", "Lasso", "Ridge", "KL", "Localized", "Network", *by_words)
         for name in ("Lasso", "Ridge") if variant.endswith("of words") else names:
             yield from _of_texts(name, variant, methods.fitted(name)[0], case)
@@ -277,7 +395,12 @@ def texts(split: Split, seed: int) -> Tried:
     ard = compare.ARD.of(searched(split.X, split.y, ones, sigma_w=0.0, ard=True))
     gpx, gpr = compare.GPX(), compare.GPR.of(searched(split.X, split.y, ones, sigma_w=0.0))
     gpx.model_ = searched(split.X, split.y, split.Z, sigma_w=0.1)
-    for name, method in (("GPX", gpx), ("GPR", gpr), ("ARD", ard), ("KL", compare.KL(ard).fit(split.X, split.y))):
+    for name, method in (
+        ("GPX", gpx),
+        ("GPR", gpr),
+        ("ARD", ard),
+        ("KL", compare.KL(ard).fit(split.X, split.y)),
+    ):
         yield from _of_texts(name, "the package's search", method, split)
 
 
@@ -305,12 +428,16 @@ def tried(experiment: str, name: str) -> list[dict[str, str]]:
     """Rows of the file: an experiment on a set."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for seed in range(SPLITS.get(name, 3)):
-        for method, variant, measure, value in EXPERIMENTS[experiment][0](split_of(name, seed), seed):
+        for method, variant, measure, value in EXPERIMENTS[experiment][0](
+            split_of(name, seed), seed
+        ):
             found.setdefault((method, variant, measure), []).append(value)
     rows = []
     for key, values in found.items():
         sd = f"{np.std(values):.4g}" if len(values) > 1 and np.isfinite(values).all() else ""
-        rows.append(dict(zip(HEADER, (experiment, name, *key, f"{np.mean(values):.4g}", sd), strict=True)))
+        rows.append(
+            dict(zip(HEADER, (experiment, name, *key, f"{np.mean(values):.4g}", sd), strict=True))
+        )
     return rows
 
 
@@ -325,7 +452,12 @@ def run(path: Path, say: Callable[[str], None], fresh: bool, workers: Executor) 
     """Those that the file does not have yet, or all, side by side."""
     kept = [] if fresh else read(path)
     known = {(row["experiment"], row["set"]) for row in kept}
-    missing = [(one, name) for one, (_, names) in EXPERIMENTS.items() for name in names if (one, name) not in known]
+    missing = [
+        (one, name)
+        for one, (_, names) in EXPERIMENTS.items()
+        for name in names
+        if (one, name) not in known
+    ]
     futures = {workers.submit(tried, *case): case for case in missing}
     for future in as_completed(futures):
         kept += future.result()

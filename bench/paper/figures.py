@@ -36,7 +36,13 @@ def sufficiency(scores: Scores, path: Path) -> None:
             if all(values.size for values in found):
                 mean, sd = np.array([v.mean() for v in found]), np.array([v.std() for v in found])
                 ax.plot(
-                    KS, mean, color=colour, marker=mark, markersize=4, linewidth=2.2 if method == "GPX" else 1.2, label=method
+                    KS,
+                    mean,
+                    color=colour,
+                    marker=mark,
+                    markersize=4,
+                    linewidth=2.2 if method == "GPX" else 1.2,
+                    label=method,
                 )
                 ax.fill_between(KS, mean - sd, mean + sd, color=colour, alpha=0.15, linewidth=0)
         ax.set_title(name)
@@ -44,7 +50,11 @@ def sufficiency(scores: Scores, path: Path) -> None:
         ax.set_ylim(bottom=0)
     figure.supxlabel("features kept")
     figure.supylabel("mean absolute difference of predictions")
-    drawn = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    drawn = {
+        label: line
+        for ax in axes.flat
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     if drawn:
         figure.legend(drawn.values(), drawn.keys(), loc="outside upper center", ncols=len(drawn))
     figure.savefig(path, dpi=110)
@@ -62,7 +72,11 @@ def digits(settings: Callable[[str], dict[str, Any]], folder: Path) -> None:
     shown = np.r_[[some[0] for some in each], each[2][:3]]
     weights = {name: methods.fitted(name)[0].weights(X[shown]) for name in SHOWN}
     labels = [f"{digit} (y = {'−' if digit < 5 else ''}1)" for digit in range(10)]
-    for name, picked in (("digits", (2, 6)), ("digits_all", range(10)), ("digits_twos", (10, 11, 12))):
+    for name, picked in (
+        ("digits", (2, 6)),
+        ("digits_all", range(10)),
+        ("digits_twos", (10, 11, 12)),
+    ):
         some = np.array(picked)
         _images(
             X[shown][some],
@@ -74,7 +88,11 @@ def digits(settings: Callable[[str], dict[str, Any]], folder: Path) -> None:
 
 def _images(X: np.ndarray, weights: dict[str, np.ndarray], labels: list[str], path: Path) -> None:
     figure, axes = plt.subplots(
-        len(X), 1 + len(weights), figsize=(1.25 * (1 + len(weights)), 1.3 * len(X) + 0.3), layout="constrained", squeeze=False
+        len(X),
+        1 + len(weights),
+        figsize=(1.25 * (1 + len(weights)), 1.3 * len(X) + 0.3),
+        layout="constrained",
+        squeeze=False,
     )
     for i, row in enumerate(axes):
         row[0].imshow(X[i].reshape(8, 8), cmap="gray_r")
@@ -100,7 +118,9 @@ def boston(path: Path) -> None:
     order = np.argsort(explanation.prediction)
     figure, axes = plt.subplots(3, 2, figsize=(13, 13), layout="constrained")
     for ax, share in zip(axes.flat, (0.02, 0.25, 0.5, 0.75, 0.98), strict=False):
-        plots.plot_contributions(explanation, int(order[round(share * (len(order) - 1))]), ax=ax, k=13)
+        plots.plot_contributions(
+            explanation, int(order[round(share * (len(order) - 1))]), ax=ax, k=13
+        )
     axes.flat[-1].axis("off")
     figure.savefig(path, dpi=90)
     plt.close(figure)

@@ -19,12 +19,22 @@ NOT_COMPARED = {"mse": ("GPR",)}
 
 def bold(scores: Scores, measure: str, name: str, columns: tuple[str, ...]) -> set[str]:
     """The best method of a row, and those that a paired t-test at 5% does not tell from it."""
-    known = {m: scores.by_split(name, m, measure) for m in columns if m not in NOT_COMPARED.get(measure, ())}
-    known = {m: values for m, values in known.items() if values and not np.isnan(list(values.values())).any()}
+    known = {
+        m: scores.by_split(name, m, measure)
+        for m in columns
+        if m not in NOT_COMPARED.get(measure, ())
+    }
+    known = {
+        m: values
+        for m, values in known.items()
+        if values and not np.isnan(list(values.values())).any()
+    }
     if not known:
         return set()
     best = BETTER[measure](known, key=lambda method: np.mean(list(known[method].values())))
-    return {method for method, values in known.items() if method == best or _alike(values, known[best])}
+    return {
+        method for method, values in known.items() if method == best or _alike(values, known[best])
+    }
 
 
 def _alike(these: dict[int, float], those: dict[int, float]) -> bool:
@@ -66,14 +76,22 @@ def table(scores: Scores, measure: str) -> str:
 
 def neighbours(scores: Scores) -> str:
     """How many test rows have a neighbour, and what half the radius gives."""
-    lines = ["| | test rows with a neighbour | GPX at half the radius | paper |", "|---|---|---|---|"]
+    lines = [
+        "| | test rows with a neighbour | GPX at half the radius | paper |",
+        "|---|---|---|---|",
+    ]
     for name in SIZES:
-        counted, half = scores.of(name, "GPX", "with_neighbour"), scores.of(name, "GPX", "stability_half_epsilon")
+        counted, half = (
+            scores.of(name, "GPX", "with_neighbour"),
+            scores.of(name, "GPX", "stability_half_epsilon"),
+        )
         if counted.size:
             rows, known = scores.of(name, "GPX", "explained"), half[~np.isnan(half)]
             narrow = summary(known) if known.size else "none has one"
             paper = number(*TABLE["stability", name, "GPX"])
-            lines.append(f"| {name} | {counted.mean():.0f} of {rows.mean():.0f} | {narrow} | {paper} |")
+            lines.append(
+                f"| {name} | {counted.mean():.0f} of {rows.mean():.0f} | {narrow} | {paper} |"
+            )
     return "\n".join(lines)
 
 
@@ -83,7 +101,10 @@ def sampled(scores: Scores) -> str:
     for name in SIZES:
         ours = scores.of(name, "GPX", "stability_sampled")
         if ours.size:
-            some, rows = scores.of(name, "GPR+LIME", "explained"), scores.of(name, "GPX", "explained").mean()
+            some, rows = (
+                scores.of(name, "GPR+LIME", "explained"),
+                scores.of(name, "GPX", "explained").mean(),
+            )
             count, score = f"{some.mean():.0f}" if some.size else "some", summary(ours)
             lines.append(
                 f"- {name}: LIME and SHAP explained {count} of {rows:.0f} test rows of each split; on those GPX has {score}."
@@ -96,14 +117,28 @@ def times(path: Path) -> str:
     if not path.is_file():
         return "Not measured yet: `make paper`."
     with path.open(newline="") as lines:
-        ours = {row["method"]: (float(row["training"]), float(row["prediction"])) for row in csv.DictReader(lines)}
+        ours = {
+            row["method"]: (float(row["training"]), float(row["prediction"]))
+            for row in csv.DictReader(lines)
+        }
     columns = [method for method in TIMES if method in ours]
     rows = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
 
-    def line(what: str, whose: str, of: dict[str, tuple[float, float]], value: Callable[[tuple[float, float]], float]) -> None:
-        rows.append(f"| {what} | {whose} | {' | '.join(f'{value(of[method]):.2f}' for method in columns)} |")
+    def line(
+        what: str,
+        whose: str,
+        of: dict[str, tuple[float, float]],
+        value: Callable[[tuple[float, float]], float],
+    ) -> None:
+        rows.append(
+            f"| {what} | {whose} | {' | '.join(f'{value(of[method]):.2f}' for method in columns)} |"
+        )
 
-    for what, value in (("Training", lambda t: t[0]), ("Prediction", lambda t: t[1]), ("Total", sum)):
+    for what, value in (
+        ("Training", lambda t: t[0]),
+        ("Prediction", lambda t: t[1]),
+        ("Total", sum),
+    ):
         line(what, "ours", ours, value)
         line("", "paper", TIMES, value)
     line("Total / GPX's", "ours", ours, lambda t: sum(t) / sum(ours["GPX"]))
@@ -120,16 +155,40 @@ def write_tables(scores: Scores, folder: Path) -> None:
     for measure, columns in COLUMNS.items():
         with (folder / f"{measure}.csv").open("w", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(("set", "method", "splits", "mean", "sd", "bold", "paper_mean", "paper_sd", "beyond_2_sd"))
+            writer.writerow(
+                (
+                    "set",
+                    "method",
+                    "splits",
+                    "mean",
+                    "sd",
+                    "bold",
+                    "paper_mean",
+                    "paper_sd",
+                    "beyond_2_sd",
+                )
+            )
             for name in SIZES:
                 best = bold(scores, measure, name, columns)
                 for method in columns:
-                    values, paper = scores.of(name, method, measure), TABLE.get((measure, name, method))
+                    values, paper = (
+                        scores.of(name, method, measure),
+                        TABLE.get((measure, name, method)),
+                    )
                     if values.size:
                         theirs = paper if isinstance(paper, tuple) else (paper or "", "")
                         own = f"{values.mean():.6g}", _deviation(values), int(method in best)
                         far = apart(scores, measure, name, method)
-                        writer.writerow((name, method, values.size, *own, *theirs, "" if far is None else int(far)))
+                        writer.writerow(
+                            (
+                                name,
+                                method,
+                                values.size,
+                                *own,
+                                *theirs,
+                                "" if far is None else int(far),
+                            )
+                        )
 
 
 Cell = tuple[str, str, str]  # measure, set, method
@@ -150,22 +209,39 @@ def tried(rows: list[dict[str, str]]) -> Variants:
     for row in rows:
         if row["variant"] not in SAME.get(row["experiment"], ()):
             variant = f"{row['experiment']}: {row['variant']}".replace("|", "\\|")
-            found.setdefault((row["measure"], row["set"], row["method"]), {})[variant] = float(row["mean"])
+            found.setdefault((row["measure"], row["set"], row["method"]), {})[variant] = float(
+                row["mean"]
+            )
     return found
 
 
 def marked(scores: Scores) -> dict[Cell, tuple[float, float]]:
     """Cells that are more than two deviations from the paper's, with these."""
-    return {cell: paper for cell, paper in TABLE.items() if apart(scores, *cell) and isinstance(paper, tuple)}
+    return {
+        cell: paper
+        for cell, paper in TABLE.items()
+        if apart(scores, *cell) and isinstance(paper, tuple)
+    }
 
 
 def far(scores: Scores, variants: Variants) -> str:
     """Every cell that is marked, how far it is, and of all variants the one that comes nearest to the paper's number."""
-    lines = ["| measure | set | method | ours | paper | off by | tried | nearest | gives | |", f"|{'---|' * 10}"]
+    lines = [
+        "| measure | set | method | ours | paper | off by | tried | nearest | gives | |",
+        f"|{'---|' * 10}",
+    ]
     for (measure, name, method), (mean, sd) in marked(scores).items():
         ours, known = scores.of(name, method, measure), variants.get((measure, name, method), {})
         known = {variant: value for variant, value in known.items() if np.isfinite(value)}
-        cells = [measure, name, method, summary(ours), number(mean, sd), _signed((ours.mean() - mean) / sd), str(len(known))]
+        cells = [
+            measure,
+            name,
+            method,
+            summary(ours),
+            number(mean, sd),
+            _signed((ours.mean() - mean) / sd),
+            str(len(known)),
+        ]
         if known:
             nearest = min(known, key=lambda variant: abs(known[variant] - mean))
             reached = _how_near(known[nearest], ours.mean(), mean, sd)
@@ -200,7 +276,9 @@ def reached(scores: Scores, variants: Variants) -> str:
             count[0 if far_off else 2] += 1
             count[1 if far_off else 3] += inside == far_off
     lines = ["| variant | reaches, of the marked cells | loses, of the others |", "|---|---|---|"]
-    for variant, (cells, gained, others, lost) in sorted(counts.items(), key=lambda one: (-one[1][1] + one[1][3], one[0])):
+    for variant, (cells, gained, others, lost) in sorted(
+        counts.items(), key=lambda one: (-one[1][1] + one[1][3], one[0])
+    ):
         if gained:
             lines.append(f"| {variant} | {gained} of {cells} | {lost} of {others} |")
     return "\n".join(lines)
@@ -208,14 +286,20 @@ def reached(scores: Scores, variants: Variants) -> str:
 
 def by_ranks(rows: list[dict[str, str]]) -> str:
     """Faithfulness by ranks where the package's search ends from the median, the paper's; bold: within two deviations."""
-    found = {(row["set"], row["method"]): float(row["mean"]) for row in rows if row["variant"] == "from the median, by ranks"}
+    found = {
+        (row["set"], row["method"]): float(row["mean"])
+        for row in rows
+        if row["variant"] == "from the median, by ranks"
+    }
     lines = []
     for name in dict.fromkeys(name for name, _ in found):
         cells = []
         for method in ("GPX", "GPR+LIME", "GPR+SHAP"):
             value, (mean, sd) = found.get((name, method)), TABLE["faithfulness", name, method]
             mark = "**" if value is not None and abs(value - mean) <= 2 * sd else ""
-            cells.append(f"{mark}{'-' if value is None else number(value)}{mark} / {number(mean, sd)}")
+            cells.append(
+                f"{mark}{'-' if value is None else number(value)}{mark} / {number(mean, sd)}"
+            )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -223,8 +307,16 @@ def by_ranks(rows: list[dict[str, str]]) -> str:
 def counted(scores: Scores, variants: Variants) -> str:
     """How many cells are marked, and what became of them."""
     lines = [line.rsplit("|", 2)[1].strip() for line in far(scores, variants).splitlines()[2:]]
-    words = {"**reached**": "reached by a variant", "nearer": "half the way or more", "not explained": "not explained"}
-    parts = [f"{lines.count(key)} {text}" for key, text in (words | {"not tried": "not tried"}).items() if key in lines]
+    words = {
+        "**reached**": "reached by a variant",
+        "nearer": "half the way or more",
+        "not explained": "not explained",
+    }
+    parts = [
+        f"{lines.count(key)} {text}"
+        for key, text in (words | {"not tried": "not tried"}).items()
+        if key in lines
+    ]
     known = sum(apart(scores, *cell) is not None for cell in TABLE)
     return f"{len(lines)} of {known} cells are marked: {', '.join(parts)}."
 

@@ -31,7 +31,10 @@ EXPLAINED = {"Abalone": 300, "Wine": 300, "Drug": 100}
 GRID = {"lambda1": [1.0, 3.0, 5.0, 7.0], "n_neighbors": [5, 10, 15]}
 EXCLUSIVE = [0.01, 0.1, 1.0, 10.0]
 SEARCHED = 1000
-ROUGHLY = {"smoothing": 1e-2, "tol": 1e-3}  # of the search, which ranks settings: half of the time or less
+ROUGHLY = {
+    "smoothing": 1e-2,
+    "tol": 1e-3,
+}  # of the search, which ranks settings: half of the time or less
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ def split_of(name: str, seed: int, **of_texts: Any) -> Split:
     if hasattr(data, "texts"):
         return _texts(name, data, rows, test, y, y_test, **of_texts)
     scaler = StandardScaler().fit(data.X[rows])
-    return Split(name, scaler.transform(data.X[rows]), y, None, scaler.transform(data.X[test]), y_test, None)
+    return Split(
+        name, scaler.transform(data.X[rows]), y, None, scaler.transform(data.X[test]), y_test, None
+    )
 
 
 def _texts(
@@ -78,14 +83,21 @@ def _texts(
 ) -> Split:
     """Z: which words a text has, or how often; X: its vector, standardised; both learnt on the training texts."""
     train, new = [data.texts[i] for i in rows], [data.texts[i] for i in test]
-    bag = datasets.bag_of_words(data.min_count).set_params(binary=not counts).fit(data.texts if all_words else train)
+    bag = (
+        datasets.bag_of_words(data.min_count)
+        .set_params(binary=not counts)
+        .fit(data.texts if all_words else train)
+    )
     vectors = datasets.sentence_vectors("lsa", n_components).fit(train)
     scaler = StandardScaler(with_mean=scale_x, with_std=scale_x).fit(vectors.transform(train))
     words = bag.get_feature_names_out()
 
     def encode(Z: Any) -> np.ndarray:
         Z = Z.tocsr()
-        bags = [" ".join(words[Z.indices[a:b]]) for a, b in zip(Z.indptr[:-1], Z.indptr[1:], strict=True)]
+        bags = [
+            " ".join(words[Z.indices[a:b]])
+            for a, b in zip(Z.indptr[:-1], Z.indptr[1:], strict=True)
+        ]
         return scaler.transform(vectors.transform(bags))
 
     X, X_test = (scaler.transform(vectors.transform(texts)) for texts in (train, new))
@@ -115,7 +127,9 @@ class Methods:
             return kind(self.fitted("GPR")[0], self.split.encode, random_state=self.seed)
         if name == "KL":
             return compare.KL(self.fitted("ARD")[0])
-        return ALONE[name](**self.settings(name), **({"random_state": self.seed} if name in RANDOM else {}))
+        return ALONE[name](
+            **self.settings(name), **({"random_state": self.seed} if name in RANDOM else {})
+        )
 
 
 ALONE = {
@@ -139,7 +153,9 @@ def search(split: Split, name: str) -> dict[str, Any]:
     grid = GRID | ({"lambda2": EXCLUSIVE} if name == "Localized" else {})
     X, y = split.X[rows], split.y[rows]
     if split.Z is None:
-        found = GridSearchCV(ALONE[name](**ROUGHLY), grid, cv=3, scoring="neg_mean_squared_error").fit(X, y)
+        found = GridSearchCV(
+            ALONE[name](**ROUGHLY), grid, cv=3, scoring="neg_mean_squared_error"
+        ).fit(X, y)
         return found.best_params_
     both = _Both(split.X.shape[1], ALONE[name](**ROUGHLY))
     renamed = {f"method__{key}": values for key, values in grid.items()}
@@ -168,7 +184,10 @@ def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
     """What the tables need of a method: (measure, value)."""
     split = methods.split
     method, _ = methods.fitted(name)
-    yield "mse", metrics.mean_squared_error(split.y_test, method.predict(split.X_test, split.Z_test))
+    yield (
+        "mse",
+        metrics.mean_squared_error(split.y_test, method.predict(split.X_test, split.Z_test)),
+    )
     if name == "GPR":
         return
     rows = split.explained() if name in SAMPLED else np.arange(len(split.y_test))
@@ -179,7 +198,10 @@ def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
         found = metrics.stability(None, X, Z, weights=W)
         yield "stability", found.score
         yield "with_neighbour", found.with_neighbour
-        yield "stability_half_epsilon", metrics.stability(None, X, Z, weights=W, epsilon=0.025).score
+        yield (
+            "stability_half_epsilon",
+            metrics.stability(None, X, Z, weights=W, epsilon=0.025).score,
+        )
         few = split.explained()
         if len(few) < len(rows):
             same = None if Z is None else Z[few]
@@ -187,7 +209,9 @@ def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
     if Z is None:
         C = W if method.weights_are_contributions else W * X
         yield "faithfulness", metrics.faithfulness(method, X, contributions=C)
-        for k, value in zip(KS, metrics.sufficiency(method, X, ks=KS, contributions=C), strict=True):
+        for k, value in zip(
+            KS, metrics.sufficiency(method, X, ks=KS, contributions=C), strict=True
+        ):
             yield f"sufficiency_{k}", value
 
 

@@ -29,7 +29,14 @@ from gpx_scale.errors import GPXError, InputError
 
 QUICK = ("Diabetes", "Boston", "Fish")
 SEARCHED = ("Localized", "Network")
-TOGETHER = (("GPX",), ("GPR", "GPR+LIME", "GPR+SHAP"), ("ARD", "KL"), ("Lasso", "Ridge"), ("Localized",), ("Network",))
+TOGETHER = (
+    ("GPX",),
+    ("GPR", "GPR+LIME", "GPR+SHAP"),
+    ("ARD", "KL"),
+    ("Lasso", "Ridge"),
+    ("Localized",),
+    ("Network",),
+)
 START = time.perf_counter()
 
 
@@ -42,7 +49,9 @@ class Settings:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.chosen: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else {}
+        self.chosen: dict[str, dict[str, Any]] = (
+            json.loads(path.read_text()) if path.is_file() else {}
+        )
 
     def of(self, name: str, method: str) -> dict[str, Any]:
         return self.chosen[f"{name}, {method}"] if method in SEARCHED else {}
@@ -57,7 +66,11 @@ class Settings:
 
     def forget(self, names: list[str], methods: list[str]) -> None:
         """So that they are searched again."""
-        for key in [key for key in self.chosen if key.split(", ")[0] in names and key.split(", ")[1] in methods]:
+        for key in [
+            key
+            for key in self.chosen
+            if key.split(", ")[0] in names and key.split(", ")[1] in methods
+        ]:
             del self.chosen[key]
 
 
@@ -68,7 +81,9 @@ def searched(name: str, method: str) -> dict[str, Any]:
 Found = list[tuple[str, float]]  # (measure, value)
 
 
-def scored(name: str, seed: int, methods: list[str], settings: dict[str, Any]) -> list[tuple[str, Found | str]]:
+def scored(
+    name: str, seed: int, methods: list[str], settings: dict[str, Any]
+) -> list[tuple[str, Found | str]]:
     """Of each method its measures on a split, or why it failed; methods that share a fit come together."""
     warnings.filterwarnings("ignore", category=FutureWarning)  # of lime and shap, about numpy
     fitted, found = Methods(split_of(name, seed), lambda _: settings, seed), []
@@ -80,20 +95,37 @@ def scored(name: str, seed: int, methods: list[str], settings: dict[str, Any]) -
     return found
 
 
-def run(names: list[str], splits: int, methods: list[str], scores: Scores, settings: Settings, workers: Executor) -> None:
+def run(
+    names: list[str],
+    splits: int,
+    methods: list[str],
+    scores: Scores,
+    settings: Settings,
+    workers: Executor,
+) -> None:
     """What is missing of scores, several splits at once; methods that need settings after the search for these."""
     todo = [
         (name, seed, missing)
         for name in names
         for group in TOGETHER
         for seed in range(splits)
-        if (missing := [method for method in group if method in methods and not scores.has(name, seed, method)])
+        if (
+            missing := [
+                method
+                for method in group
+                if method in methods and not scores.has(name, seed, method)
+            ]
+        )
     ]
     waiting: dict[Future[Any], tuple[Any, ...]] = {}
 
     def submit(cases: list[tuple[str, int, list[str]]]) -> None:
         for name, seed, these in cases:
-            waiting[workers.submit(scored, name, seed, these, settings.of(name, these[0]))] = name, seed, these
+            waiting[workers.submit(scored, name, seed, these, settings.of(name, these[0]))] = (
+                name,
+                seed,
+                these,
+            )
 
     ready = [case for case in todo if settings.has(case[0], case[2][0])]
     later = [case for case in todo if case not in ready]
@@ -143,7 +175,10 @@ def run_times(path: Path, settings: Settings, fresh: bool) -> None:
     with path.open("w", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(("method", "training", "prediction"))
-        writer.writerows((method, f"{training:.4g}", f"{prediction:.4g}") for method, training, prediction in rows)
+        writer.writerows(
+            (method, f"{training:.4g}", f"{prediction:.4g}")
+            for method, training, prediction in rows
+        )
 
 
 def write_pages(scores: Scores, settings: Settings, folder: Path, quick: bool) -> None:
@@ -153,7 +188,9 @@ def write_pages(scores: Scores, settings: Settings, folder: Path, quick: bool) -
     if not quick:
         figures.digits(lambda method: settings.of("Digits", method), folder)
         figures.boston(folder / "boston.png")
-    (folder / "index.md").write_text(page(scores, folder, experiments.read(folder / "experiments.csv")))
+    (folder / "index.md").write_text(
+        page(scores, folder, experiments.read(folder / "experiments.csv"))
+    )
     say(f"wrote {folder / 'index.md'}")
 
 
@@ -175,7 +212,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--quick", action="store_true", help=f"one split of {', '.join(QUICK)}")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--fresh", action="store_true", help="measure the sets and methods asked for again")
+    what.add_argument(
+        "--fresh", action="store_true", help="measure the sets and methods asked for again"
+    )
     what.add_argument("--pages", action="store_true", help="measure nothing: write the pages again")
     parser.add_argument("--out", type=Path, help="folder of scores, tables and figures")
     asked = parser.parse_args()

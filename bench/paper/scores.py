@@ -21,7 +21,9 @@ class Scores:
         if path.is_file():
             with path.open(newline="") as lines:
                 for row in csv.DictReader(lines):
-                    self.values[row["set"], int(row["split"]), row["method"], row["measure"]] = float(row["value"])
+                    self.values[row["set"], int(row["split"]), row["method"], row["measure"]] = (
+                        float(row["value"])
+                    )
 
     def has(self, name: str, split: int, method: str) -> bool:
         return (name, split, method, "mse") in self.values
@@ -40,7 +42,11 @@ class Scores:
 
     def by_split(self, name: str, method: str, measure: str) -> dict[int, float]:
         """Of the splits that have it, in their order."""
-        found = {key[1]: value for key, value in self.values.items() if (key[0], *key[2:]) == (name, method, measure)}
+        found = {
+            key[1]: value
+            for key, value in self.values.items()
+            if (key[0], *key[2:]) == (name, method, measure)
+        }
         return dict(sorted(found.items()))
 
     def of(self, name: str, method: str, measure: str) -> np.ndarray:
@@ -50,7 +56,11 @@ class Scores:
     def forget(self, names: Iterable[str], methods: Iterable[str]) -> None:
         """So that they are measured again."""
         names, methods = set(names), set(methods)
-        self.values = {key: value for key, value in self.values.items() if not (key[0] in names and key[2] in methods)}
+        self.values = {
+            key: value
+            for key, value in self.values.items()
+            if not (key[0] in names and key[2] in methods)
+        }
 
 
 def number(mean: float, sd: float | None = None) -> str:

@@ -15,7 +15,9 @@ STEP, STEPS, GAIN = 0.1, 150, 1e-4
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
-def searched(X: Any, y: Any, Z: Any, sigma_w: float, length: float | None = None, ard: bool = False) -> GPXRegressor:
+def searched(
+    X: Any, y: Any, Z: Any, sigma_w: float, length: float | None = None, ard: bool = False
+) -> GPXRegressor:
     """Where that search ends, from length scales of `length`, by default those of theta2 at the median squared distance.
 
     Parameters are inverse softplus of theta1 and of length scales, theta2 = 2 length^2, and sigmas as they are.
@@ -47,7 +49,12 @@ def searched(X: Any, y: Any, Z: Any, sigma_w: float, length: float | None = None
     start[0], start[scales] = 0.0, length + np.log(-np.expm1(-length))
     start[free] = _descended(loss, start[free].copy())
     theta1, *theta2, found_w, sigma_y = np.exp(logs(start)[0]).tolist()
-    given = {"theta1": theta1, "theta2": theta2 if ard else theta2[0], "sigma_w": found_w, "sigma_y": sigma_y}
+    given = {
+        "theta1": theta1,
+        "theta2": theta2 if ard else theta2[0],
+        "sigma_w": found_w,
+        "sigma_y": sigma_y,
+    }
     return GPXRegressor(**PAPER | {"ard": ard}, **held, **given).fit(X, y, Z)
 
 

@@ -10,14 +10,22 @@ from multiprocessing import get_context
 
 from joblib import cpu_count
 
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+ONE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+)
 
 
 @contextmanager
 def processes() -> Iterator[Executor]:
     """As many as cores, of one thread each: libraries read the environment as they are loaded."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
-    workers = ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn"))  # they start with the first work
+    workers = ProcessPoolExecutor(
+        cpu_count(), mp_context=get_context("spawn")
+    )  # they start with the first work
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
         yield workers

@@ -26,7 +26,17 @@ TASKS = {
     "reasons_boston": reason.BOSTON,
     "reasons_digits": reason.DIGITS,
 }
-PACKAGES = ("gpx-scale", "pytorch-gpx", "torch", "gpytorch", "scikit-learn", "gpboost", "mgwr", "shap", "lime")
+PACKAGES = (
+    "gpx-scale",
+    "pytorch-gpx",
+    "torch",
+    "gpytorch",
+    "scikit-learn",
+    "gpboost",
+    "mgwr",
+    "shap",
+    "lime",
+)
 LIMIT = 300.0  # seconds of an entry, its process whole
 
 
@@ -42,10 +52,16 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers", description=description)
-    parser.add_argument("names", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; default: all")
-    parser.add_argument("--tiny", action="store_true", help="few rows, to see that everything runs; nothing is kept")
+    parser.add_argument(
+        "names", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; default: all"
+    )
+    parser.add_argument(
+        "--tiny", action="store_true", help="few rows, to see that everything runs; nothing is kept"
+    )
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that an entry may take")
-    parser.add_argument("--case", nargs=2, metavar=("TASK", "WHO"), help="one entry, in this process")
+    parser.add_argument(
+        "--case", nargs=2, metavar=("TASK", "WHO"), help="one entry, in this process"
+    )
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(TASKS):
         parser.error(f"no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
@@ -54,7 +70,9 @@ def main() -> None:
         print(json.dumps(run(TASKS[key], who, asked.tiny)))
         return
 
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # else the entry's process goes on alone
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # else the entry's process goes on alone
     path = RESULTS / "peers_raw.json"
     raw = json.loads(path.read_text()) if path.is_file() and not asked.tiny else {"tasks": {}}
     conditions = {"threads": THREADS, "limit": asked.limit, "versions": versions()}
@@ -63,10 +81,25 @@ def main() -> None:
         task, entries = TASKS[key], {}
         for who in (*task.ours, *task.peers):
             entries[who] = {"ours": who in task.ours} | alone(key, who, asked.tiny, asked.limit)
-            said = {name: f"{value:.4g}" for name, value in entries[who].items() if isinstance(value, float)}
-            print(f"[{(time.perf_counter() - start) / 60:4.1f} min] {key}, {who}: {state(entries[who])} {said}", flush=True)
-        raw["tasks"][key] = {"title": task.title, "error": task.error, "least": task.least or {}, "memory": task.memory}
-        raw["tasks"][key] |= conditions | {"measured": time.strftime("%Y-%m-%d"), "entries": entries}
+            said = {
+                name: f"{value:.4g}"
+                for name, value in entries[who].items()
+                if isinstance(value, float)
+            }
+            print(
+                f"[{(time.perf_counter() - start) / 60:4.1f} min] {key}, {who}: {state(entries[who])} {said}",
+                flush=True,
+            )
+        raw["tasks"][key] = {
+            "title": task.title,
+            "error": task.error,
+            "least": task.least or {},
+            "memory": task.memory,
+        }
+        raw["tasks"][key] |= conditions | {
+            "measured": time.strftime("%Y-%m-%d"),
+            "entries": entries,
+        }
         if not asked.tiny:
             keep(raw, RESULTS)
     print(f"\n{markdown(raw)}")

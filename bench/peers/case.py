@@ -125,8 +125,17 @@ def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
         *another, said, entry = once(rows)
         times.append(another)
     fit, answer = map(statistics.median, zip(*times, strict=True))
-    found |= {"n": len(rows.y), "m": len(rows.yq), "fit": fit, "answer": answer, "seconds": fit * task.counts_fit + answer}
-    found |= {"runs": len(times), "memory": resident_peak()}  # before the score, which is no part of it
+    found |= {
+        "n": len(rows.y),
+        "m": len(rows.yq),
+        "fit": fit,
+        "answer": answer,
+        "seconds": fit * task.counts_fit + answer,
+    }
+    found |= {
+        "runs": len(times),
+        "memory": resident_peak(),
+    }  # before the score, which is no part of it
     found |= task.score(rows, said, entry)
     if not np.isfinite(found["error"]):
         raise ArithmeticError(f"{task.error} is {found['error']}")
@@ -140,12 +149,18 @@ def command(key: str, who: str, tiny: bool) -> list[str]:
 def alone(key: str, who: str, tiny: bool, limit: float) -> dict[str, Any]:
     """`run` in a process of its own, at most `limit` seconds; "status" is "ok", "out of time", or "failed" with a "reason"."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
         env = os.environ | dict.fromkeys(names, str(THREADS)) | {"NUMBA_CACHE_DIR": cache}
         env["PYTHONPATH"] = os.pathsep.join([str(BENCH), *filter(None, [env.get("PYTHONPATH")])])
         if DATA.is_dir():
             env.setdefault("GPX_SCALE_DATA", str(DATA))
-        process = subprocess.Popen(command(key, who, tiny), stdout=out, stderr=err, env=env, start_new_session=True)
+        process = subprocess.Popen(
+            command(key, who, tiny), stdout=out, stderr=err, env=env, start_new_session=True
+        )
         try:
             whole, others = _watched(process, limit)
         except TimeoutError as stopped:
@@ -155,7 +170,10 @@ def alone(key: str, who: str, tiny: bool, limit: float) -> dict[str, Any]:
         out.seek(0)
         err.seek(0)
         if process.returncode:
-            said = [f"exit {process.returncode}", *filter(None, map(str.strip, err.read().splitlines()))][-1][:200]
+            said = [
+                f"exit {process.returncode}",
+                *filter(None, map(str.strip, err.read().splitlines())),
+            ][-1][:200]
             reason = f"ended by signal {-process.returncode}" if process.returncode < 0 else said
             return {"status": "failed", "reason": reason, "memory": whole}
         found = json.loads(out.read().strip().splitlines()[-1])
@@ -170,7 +188,10 @@ def _watched(process: subprocess.Popen, limit: float) -> tuple[int, int]:
             raise TimeoutError(whole)
         try:
             root = psutil.Process(process.pid)
-            own, workers = root.memory_info().rss, sum(child.memory_info().rss for child in root.children(recursive=True))
+            own, workers = (
+                root.memory_info().rss,
+                sum(child.memory_info().rss for child in root.children(recursive=True)),
+            )
             whole, others = max(whole, own + workers), max(others, workers)
         except psutil.Error:  # one of them has just ended
             pass

@@ -18,7 +18,9 @@ def synth(n: int) -> Callable[[str], RowSource]:
         from varying import data
 
         rows, query, true = data({"full": n, "tiny": 600, "small": 400}[size])
-        m = min(len(query.y), len(rows.y))  # mgwr predicts at no more places than it has learnt from
+        m = min(
+            len(query.y), len(rows.y)
+        )  # mgwr predicts at no more places than it has learnt from
         return RowSource(rows.X, rows.y, query.X[:m], query.y[:m], rows.Z, query.Z[:m], true[:m])
 
     return data
@@ -32,7 +34,9 @@ class Ours:
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
-        self.model = GPXRegressor(solver="basis", random_state=0, n_jobs=THREADS).fit(rows.X, rows.y, rows.Z)
+        self.model = GPXRegressor(solver="basis", random_state=0, n_jobs=THREADS).fit(
+            rows.X, rows.y, rows.Z
+        )
 
     def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.explain(rows.Xq, rows.Zq).weights
@@ -80,11 +84,20 @@ class Gwr:
         self.fitted = self.model.fit()
 
     def answer(self, rows: RowSource) -> np.ndarray:
-        return self.model.predict(rows.Xq, rows.Zq[:, 1:], self.fitted.scale, self.fitted.resid_response).params
+        return self.model.predict(
+            rows.Xq, rows.Zq[:, 1:], self.fitted.scale, self.fitted.resid_response
+        ).params
 
 
 TITLE = "synth2, n = {n}: fit, and {m} vectors of coefficients"
-WIDE = Task(TITLE, synth(20_000), "RMSE of coefficients", coefficient_error, {"basis": Ours}, {"GPBoost (Vecchia)": GPBoost})
+WIDE = Task(
+    TITLE,
+    synth(20_000),
+    "RMSE of coefficients",
+    coefficient_error,
+    {"basis": Ours},
+    {"GPBoost (Vecchia)": GPBoost},
+)
 NARROW = Task(
     TITLE,
     synth(5_000),

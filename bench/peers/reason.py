@@ -19,7 +19,9 @@ class Explained:
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import compare
 
-        self.method = getattr(compare, self.name)(n_jobs=THREADS, random_state=0).fit(rows.X, rows.y)
+        self.method = getattr(compare, self.name)(n_jobs=THREADS, random_state=0).fit(
+            rows.X, rows.y
+        )
 
     def answer(self, rows: RowSource) -> np.ndarray:
         if self.name == "GPX":
@@ -36,13 +38,20 @@ def unfaithful(rows: RowSource, contributions: np.ndarray, entry: Explained) -> 
 
 
 def task(title: str, data: Any) -> Task:
-    peers = {"GPR + shap KernelExplainer": lambda: Explained("SHAP"), "GPR + lime": lambda: Explained("LIME")}
-    return Task(title, data, "1 - faithfulness", unfaithful, {"GPX": lambda: Explained("GPX")}, peers)
+    peers = {
+        "GPR + shap KernelExplainer": lambda: Explained("SHAP"),
+        "GPR + lime": lambda: Explained("LIME"),
+    }
+    return Task(
+        title, data, "1 - faithfulness", unfaithful, {"GPX": lambda: Explained("GPX")}, peers
+    )
 
 
 BOSTON = task(
-    "Boston, n = {n}: fit, and {m} predictions explained", loaded("boston", full=(102, None), tiny=(3, 60), small=(3, 100))
+    "Boston, n = {n}: fit, and {m} predictions explained",
+    loaded("boston", full=(102, None), tiny=(3, 60), small=(3, 100)),
 )
 DIGITS = task(
-    "Digits, n = {n}: fit, and {m} predictions explained", loaded("digits", full=(360, None), tiny=(3, 100), small=(3, 100))
+    "Digits, n = {n}: fit, and {m} predictions explained",
+    loaded("digits", full=(360, None), tiny=(3, 100), small=(3, 100)),
 )

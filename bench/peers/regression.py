@@ -63,7 +63,11 @@ class GPyTorch:
         X, y = (torch.as_tensor(a, dtype=self.dtype) for a in (rows.X, rows.y))
         rbf, likelihood = gpytorch.kernels.RBFKernel(), gpytorch.likelihoods.GaussianLikelihood()
         rbf.lengthscale = median_length(rows.X)
-        kernel = rbf * gpytorch.kernels.LinearKernel() if self.weights else gpytorch.kernels.ScaleKernel(rbf)
+        kernel = (
+            rbf * gpytorch.kernels.LinearKernel()
+            if self.weights
+            else gpytorch.kernels.ScaleKernel(rbf)
+        )
 
         class Exact(gpytorch.models.ExactGP):
             def __init__(self) -> None:
@@ -71,7 +75,9 @@ class GPyTorch:
                 self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), kernel
 
             def forward(self, x):
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+                return gpytorch.distributions.MultivariateNormal(
+                    self.mean_module(x), self.covar_module(x)
+                )
 
         self.model = Exact().to(self.dtype)
         objective = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
@@ -83,7 +89,11 @@ class GPyTorch:
             value.backward()
             return value
 
-        limits = {"max_iter": EVALUATIONS, "max_eval": EVALUATIONS, "line_search_fn": "strong_wolfe"}
+        limits = {
+            "max_iter": EVALUATIONS,
+            "max_eval": EVALUATIONS,
+            "line_search_fn": "strong_wolfe",
+        }
         with self.settings():
             torch.optim.LBFGS(self.model.parameters(), lr=1.0, **limits).step(loss)
 
@@ -123,7 +133,9 @@ class OursWeights:
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
-        model = GPXRegressor(solver=self.solver, n_inducing=points(rows), random_state=0, n_jobs=THREADS)
+        model = GPXRegressor(
+            solver=self.solver, n_inducing=points(rows), random_state=0, n_jobs=THREADS
+        )
         self.model = model.fit(rows.X, rows.y)
 
     def answer(self, rows: RowSource) -> np.ndarray:
@@ -143,7 +155,9 @@ class Sparse:
 
         self.model = Sgpr(rows.X, rows.y, points(rows))
         torch.set_num_threads(THREADS)  # Sgpr has set its own
-        self.model.minimise(min(self.evaluations, len(rows.y) // 200))  # few, where it only has to run
+        self.model.minimise(
+            min(self.evaluations, len(rows.y) // 200)
+        )  # few, where it only has to run
 
     def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq)

@@ -40,7 +40,10 @@ def verdict(ours: dict[str, Any], peer: dict[str, Any]) -> tuple[str, bool | Non
     if ratio < 1 and no_worse:
         fitting = ours["fit"] / ours["seconds"] if ours["seconds"] > ours["answer"] else 0.0
         share = f" (fitting is {fitting:.0%} of it)" if fitting else ""
-        return f"slower: {1 / ratio:.2g} times its time at no less error; needs {ratio:.0%} of our time{share}", False
+        return (
+            f"slower: {1 / ratio:.2g} times its time at no less error; needs {ratio:.0%} of our time{share}",
+            False,
+        )
     if ratio < 1:
         return f"slower, {_times(ours['error'], peer['error'])} its error", True
     if _no_more(ours["error"], peer["error"]):
@@ -61,7 +64,13 @@ def pairs(raw: dict[str, Any]) -> Iterator[Pair]:
             for other, peer in task["entries"].items():
                 if ours["ours"] and not peer["ours"]:
                     known = ours["status"] == peer["status"] == "ok"
-                    yield Pair(task, mine, other, *verdict(ours, peer), peer["seconds"] / ours["seconds"] if known else None)
+                    yield Pair(
+                        task,
+                        mine,
+                        other,
+                        *verdict(ours, peer),
+                        peer["seconds"] / ours["seconds"] if known else None,
+                    )
 
 
 def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
@@ -73,25 +82,56 @@ def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
         met = pair.fine
         if least and pair.ratio is not None:
             met = pair.ratio >= least and pair.fine is not False
-        times = "" if pair.ratio is None else f"{_ratio(pair)} times our time ({_time(ours)} / {_time(peer)}), "
+        times = (
+            ""
+            if pair.ratio is None
+            else f"{_ratio(pair)} times our time ({_time(ours)} / {_time(peer)}), "
+        )
         measured = f"{pair.words}; {times}{_errors(pair)}, {_memory(pair)} GiB"
         target = f"at least {least:g} times faster" if least else "no slower at equal or less error"
         date = pair.task["measured"]
-        found.append((f"{_title(pair.task)}: {pair.ours} beside {pair.peer}", measured, target, met, date))
+        found.append(
+            (f"{_title(pair.task)}: {pair.ours} beside {pair.peer}", measured, target, met, date)
+        )
         if "evidence" in ours and "evidence" in peer:
-            no_worse = ours["evidence"] >= peer["evidence"] and _no_more(ours["error"], peer["error"])
+            no_worse = ours["evidence"] >= peer["evidence"] and _no_more(
+                ours["error"], peer["error"]
+            )
             words = f"evidence {ours['evidence']:.1f} / {peer['evidence']:.1f}, {_errors(pair)}"
-            found.append((f"{_title(pair.task)}: evidence and error beside {pair.peer}", words, "no worse", no_worse, date))
+            found.append(
+                (
+                    f"{_title(pair.task)}: evidence and error beside {pair.peer}",
+                    words,
+                    "no worse",
+                    no_worse,
+                    date,
+                )
+            )
     for task in raw["tasks"].values():
         for who, entry in task["entries"].items():
             if entry["ours"] and entry["status"] == "ok" and task["memory"]:
-                words, target = f"{entry['memory'] / GIB:.2f} GiB", f"under {task['memory'] / 1e9:g} GB"
+                words, target = (
+                    f"{entry['memory'] / GIB:.2f} GiB",
+                    f"under {task['memory'] / 1e9:g} GB",
+                )
                 met = entry["memory"] < task["memory"]
-                found.append((f"{_title(task)}: memory of {who}", words, target, met, task["measured"]))
+                found.append(
+                    (f"{_title(task)}: memory of {who}", words, target, met, task["measured"])
+                )
             if "least_excess" in entry:
                 words = f"{entry['error']:.1e} off in the median, least excess {entry['least_excess']:+.1e}"
-                found.append((f"{_title(task)}: deviations of {who} beside the formula", words, "", None, task["measured"]))
-    return [dict(zip(("what", "measured", "target", "met", "date"), row, strict=True)) for row in found]
+                found.append(
+                    (
+                        f"{_title(task)}: deviations of {who} beside the formula",
+                        words,
+                        "",
+                        None,
+                        task["measured"],
+                    )
+                )
+    return [
+        dict(zip(("what", "measured", "target", "met", "date"), row, strict=True)) for row in found
+    ]
 
 
 def markdown(raw: dict[str, Any]) -> str:
@@ -102,7 +142,14 @@ def markdown(raw: dict[str, Any]) -> str:
     ]
     for pair in pairs(raw):
         ours, peer = pair.both()
-        cells = (_title(pair.task), _cell(pair.ours, ours), _cell(pair.peer, peer), _ratio(pair), _errors(pair), _memory(pair))
+        cells = (
+            _title(pair.task),
+            _cell(pair.ours, ours),
+            _cell(pair.peer, peer),
+            _ratio(pair),
+            _errors(pair),
+            _memory(pair),
+        )
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in (*cells, pair.words))} |")
     return "\n".join([*lines, "", _conditions(raw)])
 
@@ -118,7 +165,11 @@ def _conditions(raw: dict[str, Any]) -> str:
     """Threads, limits, versions; all that there were, where tasks have been run apart."""
     said: dict[str, dict[str, None]] = {}
     for task in raw["tasks"].values():
-        for name, value in {"threads": task["threads"], "limit": f"{task['limit']:.0f} s", **task["versions"]}.items():
+        for name, value in {
+            "threads": task["threads"],
+            "limit": f"{task['limit']:.0f} s",
+            **task["versions"],
+        }.items():
             said.setdefault(name, {})[str(value)] = None
     words = "; ".join(f"{name} {' and '.join(values)}" for name, values in said.items())
     return f"Every entry in a process of its own; cold: with compilation, as in the first run of all. Of each: {words}."
@@ -134,7 +185,9 @@ def _times(a: float, b: float) -> str:
 
 
 def _title(task: dict[str, Any]) -> str:
-    sizes = next(((entry["n"], entry["m"]) for entry in task["entries"].values() if "n" in entry), None)
+    sizes = next(
+        ((entry["n"], entry["m"]) for entry in task["entries"].values() if "n" in entry), None
+    )
     n, m = ("?", "?") if sizes is None else (f"{size:,}" for size in sizes)
     return task["title"].format(n=n, m=m)
 
@@ -162,8 +215,12 @@ def _number(value: float | None) -> str:
 
 
 def _errors(pair: Pair) -> str:
-    return f"{pair.task['error']} {' / '.join(_number(entry.get('error')) for entry in pair.both())}"
+    return (
+        f"{pair.task['error']} {' / '.join(_number(entry.get('error')) for entry in pair.both())}"
+    )
 
 
 def _memory(pair: Pair) -> str:
-    return " / ".join(f"{entry['memory'] / GIB:.2f}" if entry.get("memory") else "-" for entry in pair.both())
+    return " / ".join(
+        f"{entry['memory'] / GIB:.2f}" if entry.get("memory") else "-" for entry in pair.both()
+    )

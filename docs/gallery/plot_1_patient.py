@@ -35,4 +35,6 @@ plt.show()
 # In words:
 
 for reason in explanation.top(0, k=4):
-    print(f"{reason.feature:3} = {reason.value:5.1f} contributes {reason.contribution:+.0f} ± {reason.contribution_std:.0f}")
+    print(
+        f"{reason.feature:3} = {reason.value:5.1f} contributes {reason.contribution:+.0f} ± {reason.contribution_std:.0f}"
+    )

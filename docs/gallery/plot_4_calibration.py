@@ -26,12 +26,28 @@ shares = [explanation.coverage(y, level) for level in levels]
 chance = np.sqrt(levels * (1 - levels) / len(y))
 figure, ax = plt.subplots(figsize=(5, 4.6), layout="constrained")
 ax.fill_between(
-    levels, levels - 2 * chance, levels + 2 * chance, color="#0072b2", alpha=0.15, linewidth=0, label="chance, 95%"
+    levels,
+    levels - 2 * chance,
+    levels + 2 * chance,
+    color="#0072b2",
+    alpha=0.15,
+    linewidth=0,
+    label="chance, 95%",
 )
-ax.fill_between(levels, levels - chance, levels + chance, color="#0072b2", alpha=0.25, linewidth=0, label="chance, 68%")
+ax.fill_between(
+    levels,
+    levels - chance,
+    levels + chance,
+    color="#0072b2",
+    alpha=0.25,
+    linewidth=0,
+    label="chance, 68%",
+)
 ax.plot(levels, shares, color="#d55e00", label="held by the intervals")
 ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle="--")
-ax.set(xlabel="level of the interval", ylabel="share of true values in it", xlim=(0, 1), ylim=(0, 1))
+ax.set(
+    xlabel="level of the interval", ylabel="share of true values in it", xlim=(0, 1), ylim=(0, 1)
+)
 ax.legend(frameon=False, loc="upper left")
 plt.show()
 
@@ -44,10 +60,20 @@ ranks = np.arange(len(order))
 inside = ((lower <= y) & (y <= upper)).to_numpy()[order]
 truth = y.to_numpy()[order]
 figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
-ax.fill_between(ranks, lower[order], upper[order], color="#0072b2", alpha=0.25, linewidth=0, label="80% interval")
+ax.fill_between(
+    ranks,
+    lower[order],
+    upper[order],
+    color="#0072b2",
+    alpha=0.25,
+    linewidth=0,
+    label="80% interval",
+)
 ax.plot(ranks, explanation.prediction[order], color="#0072b2", label="prediction")
 ax.scatter(ranks[inside], truth[inside], s=8, color="#444444", label=f"inside: {inside.mean():.0%}")
-ax.scatter(ranks[~inside], truth[~inside], s=14, color="#d55e00", label=f"outside: {1 - inside.mean():.0%}")
+ax.scatter(
+    ranks[~inside], truth[~inside], s=14, color="#d55e00", label=f"outside: {1 - inside.mean():.0%}"
+)
 ax.set(xlabel="patients, by prediction", ylabel="progression", xlim=(0, len(order)))
 ax.legend(frameon=False, ncols=2, loc="upper left")
 ax.spines[["top", "right"]].set_visible(False)

@@ -17,7 +17,9 @@ kept, held = train_test_split(np.arange(len(data.y)), train_size=900, test_size=
 X = data.X / 16  # on one scale already, 0 is white: not standardised
 model = GPXRegressor(standardize=False, random_state=0).fit(X[kept], data.y[kept])
 explanation = model.explain(X[held], feature_names=data.feature_names)
-print(f"sign right for {np.mean(np.sign(explanation.prediction) == data.y[held]):.1%} of {len(held)} held-out digits")
+print(
+    f"sign right for {np.mean(np.sign(explanation.prediction) == data.y[held]):.1%} of {len(held)} held-out digits"
+)
 
 # %%
 # One of each. Vermilion pixels speak for 5 to 9, blue ones for 0 to 4. The last line is how many

@@ -14,7 +14,11 @@ from gpx_scale.datasets import synth2
 from gpx_scale.plots import plot_map
 
 data = synth2(1000)
-Z, names, truth = data.Z[:, 1:], data.feature_names[1:], data.weights[:, 1:]  # without the column of ones
+Z, names, truth = (
+    data.Z[:, 1:],
+    data.feature_names[1:],
+    data.weights[:, 1:],
+)  # without the column of ones
 model = GPXRegressor(fit_intercept=True, random_state=0).fit(data.X, data.y, Z)
 explanation = model.explain(data.X, Z, feature_names=names)
 
@@ -35,12 +39,25 @@ figure, axes = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained", share
 most = np.abs(lattice.weights[:, 0]).max()
 same_colours = first.axes[0].collections[-1].get_cmap()
 panels = [
-    (lattice.weights[:, 0], "coefficient of z1", {"cmap": same_colours, "vmin": -most, "vmax": most}),
+    (
+        lattice.weights[:, 0],
+        "coefficient of z1",
+        {"cmap": same_colours, "vmin": -most, "vmax": most},
+    ),
     (lattice.weights_std[:, 0], "its standard deviation", {"cmap": "plasma"}),
 ]
 for ax, (values, title, look) in zip(axes, panels, strict=True):
     drawn = ax.pcolormesh(side, side, values.reshape(50, 50), **look)
-    ax.add_patch(plt.Rectangle((0, 0), 1, 1, fill=False, linestyle="--", edgecolor="black" if "vmin" in look else "white"))
+    ax.add_patch(
+        plt.Rectangle(
+            (0, 0),
+            1,
+            1,
+            fill=False,
+            linestyle="--",
+            edgecolor="black" if "vmin" in look else "white",
+        )
+    )
     ax.set(title=title, xlabel="east", aspect="equal")
     figure.colorbar(drawn, ax=ax, shrink=0.9)
 axes[0].set_ylabel("north")

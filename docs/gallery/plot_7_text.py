@@ -40,7 +40,9 @@ sure = (abs(explanation.contributions) > 2 * explanation.contributions_std).sum(
 
 def show(side):
     i = int(np.argmax(np.where(y[held] == side, sure, -1)))
-    print(f"{side:+}: predicted {explanation.prediction[i]:.2f} ± {explanation.prediction_std[i]:.2f}")
+    print(
+        f"{side:+}: predicted {explanation.prediction[i]:.2f} ± {explanation.prediction_std[i]:.2f}"
+    )
     plot_text(asked[i], explanation.top(i, k=100), strongest=0.5)
     plt.show()
 

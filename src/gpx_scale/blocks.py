@@ -47,9 +47,13 @@ def Z_bar(Z: Any) -> sp.csr_array:
     if sp.issparse(Z):
         entries = sp.coo_array(Z)
         rows, features = (index.astype(np.int64) for index in entries.coords)
-        return sp.csr_array((entries.data.astype(float), (rows, features * n + rows)), shape=(n, n * d))
+        return sp.csr_array(
+            (entries.data.astype(float), (rows, features * n + rows)), shape=(n, n * d)
+        )
     columns = np.arange(n)[:, None] + n * np.arange(d)[None, :]
-    return sp.csr_array((np.asarray(Z, float).ravel(), columns.ravel(), d * np.arange(n + 1)), shape=(n, n * d))
+    return sp.csr_array(
+        (np.asarray(Z, float).ravel(), columns.ravel(), d * np.arange(n + 1)), shape=(n, n * d)
+    )
 
 
 def k_bar_star(k_star: np.ndarray, d: int) -> sp.csr_array:

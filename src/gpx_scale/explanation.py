@@ -81,7 +81,11 @@ class Explanation:
             rows = [self._row(rows)] if np.ndim(rows) == 0 else np.arange(len(self))[rows]
             if np.ndim(rows) != 1:
                 raise IndexError("samples are counted along one dimension")
-        arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name not in OF_THE_MODEL)
+        arrays = (
+            (field.name, getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in OF_THE_MODEL
+        )
         return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
 
     def _row(self, i: Any) -> int:
@@ -97,12 +101,16 @@ class Explanation:
 
     def __repr__(self) -> str:
         std = "with" if self.weights_std is not None else "without"
-        return f"Explanation({len(self)} samples, {self.weights.shape[1]} features, {std} uncertainty)"
+        return (
+            f"Explanation({len(self)} samples, {self.weights.shape[1]} features, {std} uncertainty)"
+        )
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
         """The k features with the largest absolute contributions to sample i, largest first; of a sparse Z, those it has."""
         entries = self[self._row(i)].entries()
-        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[: whole(k, "k", least=0)]
+        order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[
+            : whole(k, "k", least=0)
+        ]
         deviations = entries.get("contribution_std")
         return [
             Reason(
@@ -132,19 +140,25 @@ class Explanation:
     def probability_positive(self) -> Any:
         """P(contribution > 0): near 1 it adds to the prediction, near 0 it does not;  (m, d), 0 where the feature is at its
         baseline."""
-        return _entrywise(_probability_positive, self.contributions, self._known(self.contributions_std))
+        return _entrywise(
+            _probability_positive, self.contributions, self._known(self.contributions_std)
+        )
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Share of the true y within the intervals of their predictions; `level` of a model that knows what it knows."""
         lower, upper = self.prediction_interval(level)
         y = real_array(y)
         if y.shape != lower.shape or not np.isfinite(y).all():
-            raise InputError(f"y: give {len(self)} finite numbers, one for each prediction, got shape {y.shape}")
+            raise InputError(
+                f"y: give {len(self)} finite numbers, one for each prediction, got shape {y.shape}"
+            )
         return float(np.mean((lower <= y) & (y <= upper)))
 
     def importance(self) -> np.ndarray:
         """Mean absolute contribution of each feature;  (d,)."""
-        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / max(len(self), 1)
+        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / max(
+            len(self), 1
+        )
 
     def _known(self, deviations: Any) -> Any:
         if deviations is None:
@@ -167,7 +181,10 @@ class Explanation:
             parts["probability_positive"] = self.probability_positive()
         if sp.issparse(self.weights):
             pointers, features = self.weights.indptr, self.weights.indices
-            columns = {"sample": np.repeat(np.arange(len(self)), np.diff(pointers)), "feature": features}
+            columns = {
+                "sample": np.repeat(np.arange(len(self)), np.diff(pointers)),
+                "feature": features,
+            }
             return columns | {name: part.data for name, part in parts.items() if part is not None}
         m, d = self.weights.shape
         columns = {"sample": np.repeat(np.arange(m), d), "feature": np.tile(np.arange(d), m)}
@@ -185,14 +202,22 @@ class Explanation:
         """
         pd = import_optional("pandas", "files")
         if wide:
-            make = pd.DataFrame.sparse.from_spmatrix if sp.issparse(self.contributions) else pd.DataFrame
+            make = (
+                pd.DataFrame.sparse.from_spmatrix
+                if sp.issparse(self.contributions)
+                else pd.DataFrame
+            )
             frame = make(self.contributions, columns=self.feature_names)
-            frame.insert(0, "base_value", self.base_values, allow_duplicates=True)  # a word may have such a name
+            frame.insert(
+                0, "base_value", self.base_values, allow_duplicates=True
+            )  # a word may have such a name
             frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
             if self.prediction_std is not None:
                 frame.insert(2, "prediction_std", self.prediction_std, allow_duplicates=True)
             if level is not None:
-                for at, (name, bound) in enumerate(self.prediction_interval(level)._asdict().items()):
+                for at, (name, bound) in enumerate(
+                    self.prediction_interval(level)._asdict().items()
+                ):
                     frame.insert(3 + at, name, bound, allow_duplicates=True)
             return frame
         columns = self.entries(level)
@@ -204,14 +229,19 @@ class Explanation:
 
         level : of the bounds; None leaves them out, as it must be where there are no deviations.
         """
-        level = None if level is None or self.contributions_std is None else probability(level, "level")
+        level = (
+            None if level is None or self.contributions_std is None else probability(level, "level")
+        )
         columns = self.entries(level)
         starts = np.searchsorted(columns.pop("sample"), np.arange(len(self) + 1))
         features = [self.feature_names[at] for at in columns.pop("feature")]
         lists = {name: column.tolist() for name, column in columns.items()}
         whole: dict[str, Any] = {"prediction": self.prediction, "base_value": self.base_values}
         if level is not None:
-            whole["prediction_std"], whole["base_value_std"] = self.prediction_std, self.base_values_std
+            whole["prediction_std"], whole["base_value_std"] = (
+                self.prediction_std,
+                self.base_values_std,
+            )
             whole["prediction_lower"], whole["prediction_upper"] = self.prediction_interval(level)
         samples = [
             {name: float(values[i]) for name, values in whole.items()}
@@ -223,7 +253,12 @@ class Explanation:
             }
             for i in range(len(self))
         ]
-        document = {"format": "gpx_scale explanation", "version": 1, "target": self.target_name, "level": level}
+        document = {
+            "format": "gpx_scale explanation",
+            "version": 1,
+            "target": self.target_name,
+            "level": level,
+        }
         text = json.dumps(document | {"samples": samples}, allow_nan=False, indent=1)
         if path is not None:
             with atomic_write(path) as beside:
@@ -240,10 +275,14 @@ class Explanation:
         bounds = {}
         if self.contributions_std is not None:
             names = ("lower_bounds", "upper_bounds")
-            bounds = {name: dense(bound) for name, bound in zip(names, self.interval(level), strict=True)}
+            bounds = {
+                name: dense(bound) for name, bound in zip(names, self.interval(level), strict=True)
+            }
         data = dense(self.data)
         if words:
-            data = np.where(data != 0, np.array([f"{name} " for name in self.feature_names], dtype=object), "")
+            data = np.where(
+                data != 0, np.array([f"{name} " for name in self.feature_names], dtype=object), ""
+            )
         return shap.Explanation(
             values=dense(self.contributions),
             base_values=self.base_values,
@@ -261,7 +300,11 @@ class Explanation:
         """
         from .report.page import Section, write_report
 
-        title = title or (f"Predictions of {self.target_name}" if self.target_name else "Predictions and their reasons")
+        title = title or (
+            f"Predictions of {self.target_name}"
+            if self.target_name
+            else "Predictions and their reasons"
+        )
         return write_report(path, [Section(title, self, y=y, **options)], title=title)
 
     # pictures: [plot]
@@ -292,7 +335,11 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
         if any(value is None for value in values):  # what some do not have, all together do not
             arrays[name] = None
         else:
-            arrays[name] = sp.vstack(values, format="csr") if sp.issparse(values[0]) else np.concatenate(values)
+            arrays[name] = (
+                sp.vstack(values, format="csr")
+                if sp.issparse(values[0])
+                else np.concatenate(values)
+            )
     return replace(parts[-1], **arrays)
 
 
@@ -308,7 +355,9 @@ def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) ->
 
 
 def between(mean: Any, deviation: Any, level: float) -> Interval:
-    reach = -float(ndtri(0.5 * (1.0 - probability(level, "level"))))  # finite for every level below 1
+    reach = -float(
+        ndtri(0.5 * (1.0 - probability(level, "level")))
+    )  # finite for every level below 1
     lower = _entrywise(lambda centre, deviations: centre - reach * deviations, mean, deviation)
     upper = _entrywise(lambda centre, deviations: centre + reach * deviations, mean, deviation)
     return Interval(lower, upper)

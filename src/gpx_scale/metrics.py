@@ -14,7 +14,14 @@ from .errors import InputError
 from .explanation import between
 from .runtime.arguments import positive, real_array, whole
 
-__all__ = ["Accuracy", "Stability", "faithfulness", "mean_squared_error", "stability", "sufficiency"]
+__all__ = [
+    "Accuracy",
+    "Stability",
+    "faithfulness",
+    "mean_squared_error",
+    "stability",
+    "sufficiency",
+]
 
 CHUNK = 2**22  # numbers of one chunk of changed rows
 ROUNDING = 1e-8  # weights apart by less, relative to their size, are the same
@@ -29,9 +36,13 @@ class Accuracy(NamedTuple):
     within: float
 
     @classmethod
-    def of(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray | None, level: float = 0.95) -> Accuracy:
+    def of(
+        cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray | None, level: float = 0.95
+    ) -> Accuracy:
         """`within` is NaN without deviations."""
-        scale = max(float(np.abs(y).max()), float(np.abs(mean).max()), float(np.finfo(float).tiny))  # squares stay finite
+        scale = max(
+            float(np.abs(y).max()), float(np.abs(mean).max()), float(np.finfo(float).tiny)
+        )  # squares stay finite
         squared, spread = np.mean(((y - mean) / scale) ** 2), np.var(y / scale)
         r2 = 1.0 - squared / spread if np.ptp(y) > 0 else np.nan
         within = np.nan
@@ -57,7 +68,9 @@ def mean_squared_error(y: Any, predicted: Any) -> float:
     """
     y, predicted = _vector(y, "y"), _vector(predicted, "predicted")
     if y.shape != predicted.shape or not y.size:
-        raise InputError(f"give as many predictions as values, at least one: got {predicted.size} and {y.size}")
+        raise InputError(
+            f"give as many predictions as values, at least one: got {predicted.size} and {y.size}"
+        )
     return float(np.mean((y - predicted) ** 2))
 
 
@@ -97,7 +110,9 @@ def faithfulness(
         lost[rows] = before[rows, None] - after.reshape(-1, d)
     if signed is None:
         signed = getattr(model, "signed", True)
-    lost[np.abs(lost) <= FLAT * np.abs(before)[:, None]] = 0.0  # differences of predictions have their rounding
+    lost[np.abs(lost) <= FLAT * np.abs(before)[:, None]] = (
+        0.0  # differences of predictions have their rounding
+    )
     both = lost if signed else np.abs(lost), case.contributions
     scores = _correlation(*(rankdata(part, axis=1) for part in both) if ranks else both)
     return scores if per_sample else _mean(scores)
@@ -134,7 +149,9 @@ def sufficiency(
     apart = np.empty((len(ks), len(before)))
     for out, k in zip(apart, ks, strict=True):
         kept = np.where(rank < k, case.readable, case.baseline)
-        out[:] = case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before
+        out[:] = (
+            case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before
+        )
     scores = np.square(apart.T) if squared else np.abs(apart.T)
     return scores if per_sample else scores.mean(axis=0)
 
@@ -163,10 +180,15 @@ def stability(
     epsilon = positive(epsilon, "epsilon")
     if weights is None:
         weights = _weights(model, X, Z)
-    x, W = _scaled(_matrix(X, "X"), scale_x, "scale_x"), _scaled(_matrix(weights, "weights"), scale_weights, "scale_weights")
+    x, W = (
+        _scaled(_matrix(X, "X"), scale_x, "scale_x"),
+        _scaled(_matrix(weights, "weights"), scale_weights, "scale_weights"),
+    )
     z = _scaled(_matrix(X if Z is None else Z, "Z"), scale_z, "scale_z")
     if not len(x) == len(z) == len(W):
-        raise InputError(f"X, Z and weights need as many rows each, got {len(x)}, {len(z)}, {len(W)}")
+        raise InputError(
+            f"X, Z and weights need as many rows each, got {len(x)}, {len(z)}, {len(W)}"
+        )
     samples, size = np.full(len(x), np.nan), np.sqrt(np.einsum("md,md->m", W, W))
     step = max(1, CHUNK // max(len(x), 1))
     for start in range(0, len(x), step):
@@ -179,7 +201,9 @@ def stability(
             ratio = np.where(moved == 0.0, 0.0, moved / apart)
         some = near.any(axis=1)
         samples[rows][some] = np.max(ratio, axis=1, where=near, initial=0.0)[some]
-    return Stability(_mean(samples), int(np.isfinite(samples).sum() + np.isinf(samples).sum()), samples)
+    return Stability(
+        _mean(samples), int(np.isfinite(samples).sum() + np.isinf(samples).sum()), samples
+    )
 
 
 def each_moved(
@@ -215,7 +239,9 @@ class _Case(NamedTuple):
         return self.Z is not None
 
     @classmethod
-    def of(cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any) -> _Case:
+    def of(
+        cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any
+    ) -> _Case:
         if remove not in ("both", "z"):
             raise InputError(f'remove={remove!r}: give "both" or "z"')
         rows, moves_x = _matrix(X, "X"), remove == "both"
@@ -223,15 +249,30 @@ class _Case(NamedTuple):
             Z = X
         readable = rows if Z is None else _matrix(Z, "Z")
         if moves_x and Z is not None and not np.array_equal(rows, readable):
-            raise InputError('X and Z differ, so a feature of Z cannot be removed from X: give remove="z"')
-        origin = _baseline(getattr(model, "baseline_", 0.0) if baseline is None else baseline, readable.shape[1])
-        C = _matrix(_contributions(model, X, Z, origin) if contributions is None else contributions, "contributions")
+            raise InputError(
+                'X and Z differ, so a feature of Z cannot be removed from X: give remove="z"'
+            )
+        origin = _baseline(
+            getattr(model, "baseline_", 0.0) if baseline is None else baseline, readable.shape[1]
+        )
+        C = _matrix(
+            _contributions(model, X, Z, origin) if contributions is None else contributions,
+            "contributions",
+        )
         if readable.shape != C.shape or len(readable) != len(rows) or not readable.size:
             raise InputError(
                 f"X, Z and contributions need the same rows, Z and contributions the same columns, got {rows.shape}, "
                 f"{readable.shape}, {C.shape}; of a model with transformers, give what they make of the data"
             )
-        return cls(_predictor(model, X), rows, None if Z is None else readable, readable, C, origin, moves_x)
+        return cls(
+            _predictor(model, X),
+            rows,
+            None if Z is None else readable,
+            readable,
+            C,
+            origin,
+            moves_x,
+        )
 
     def each_removed(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         d = self.readable.shape[1]
@@ -248,7 +289,9 @@ def _baseline(baseline: Any, d: int) -> np.ndarray:
     except (TypeError, ValueError):
         origin = np.full(d, np.nan)
     if not np.isfinite(origin).all():
-        raise InputError(f"baseline={baseline!r}: give a finite number, or one for each of the {d} features")
+        raise InputError(
+            f"baseline={baseline!r}: give a finite number, or one for each of the {d} features"
+        )
     return origin
 
 
@@ -256,14 +299,18 @@ def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
     """Predictions of arrays, which are frames again where X was one."""
     function = getattr(model, "predict", model)
     if not callable(function):
-        raise InputError(f"a model that predicts is needed, or a function that does: got {type(model).__name__}")
+        raise InputError(
+            f"a model that predicts is needed, or a function that does: got {type(model).__name__}"
+        )
     columns = getattr(X, "columns", None)
 
     def predict(rows: np.ndarray, Z: Any) -> np.ndarray:
         given = rows if columns is None else type(X)(rows, columns=columns)
         found = np.asarray(function(given) if Z is None else function(given, Z), dtype=float)
         if found.size != len(rows) or not np.isfinite(found).all():
-            raise InputError(f"{len(rows)} finite predictions are needed, a row each: got an array of shape {found.shape}")
+            raise InputError(
+                f"{len(rows)} finite predictions are needed, a row each: got an array of shape {found.shape}"
+            )
         return found.ravel()
 
     return predict
@@ -311,7 +358,9 @@ def _scaled(A: np.ndarray, how: str | None, name: str) -> np.ndarray:
         raise InputError(f'{name}={how!r}: give "unit", "standard" or None')
     size = np.abs(A).max(axis=0)
     A = A / np.where(size > 0, size, 1.0)  # squares of very large or small numbers stay numbers
-    shift, scale = (A.min(axis=0), np.ptp(A, axis=0)) if how == "unit" else (A.mean(axis=0), A.std(axis=0))
+    shift, scale = (
+        (A.min(axis=0), np.ptp(A, axis=0)) if how == "unit" else (A.mean(axis=0), A.std(axis=0))
+    )
     flat = scale <= 1e-12
     return np.where(flat, 0.0, (A - shift) / np.where(flat, 1.0, scale))
 
@@ -327,7 +376,9 @@ def _correlation(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 def _centred(A: np.ndarray) -> np.ndarray:
     """Rows less their means, relative to their sizes; 0 where they do not vary."""
     A = A / np.maximum(np.abs(A).max(axis=1, keepdims=True), np.finfo(float).tiny)
-    return np.where(np.ptp(A, axis=1, keepdims=True) <= FLAT, 0.0, A - A.mean(axis=1, keepdims=True))
+    return np.where(
+        np.ptp(A, axis=1, keepdims=True) <= FLAT, 0.0, A - A.mean(axis=1, keepdims=True)
+    )
 
 
 def _mean(scores: np.ndarray) -> float:

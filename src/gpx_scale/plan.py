@@ -73,7 +73,9 @@ def make_plan(
     gram, radial, stream = flag(gram, "gram"), flag(radial, "radial"), flag(stream, "stream")
     if density is not None and not 0.0 <= positive(density, "density", zero=True) <= 1.0:
         raise InputError(f"density={density!r}: give a share between 0 and 1, or None")
-    options = checked_options(solver=solver, dtype=dtype, rank=rank, n_inducing=n_inducing, n_basis=n_basis)
+    options = checked_options(
+        solver=solver, dtype=dtype, rank=rank, n_inducing=n_inducing, n_basis=n_basis
+    )
     density = density if radial else None
     return plan_for(Problem(n, p, d, limit, jobs, options, stream, gram, density, low))
 
@@ -95,9 +97,13 @@ def checked_options(
     return SolverOptions(
         solver,
         "auto" if isinstance(dtype, str) and dtype == "auto" else _dtype_name(dtype),
-        None if isinstance(rank, str) and rank == "auto" else whole(rank, "preconditioner_rank", least=1),
+        None
+        if isinstance(rank, str) and rank == "auto"
+        else whole(rank, "preconditioner_rank", least=1),
         whole(n_inducing, "n_inducing", least=1),
-        None if isinstance(n_basis, str) and n_basis == "auto" else whole(n_basis, "n_basis", least=2),
+        None
+        if isinstance(n_basis, str) and n_basis == "auto"
+        else whole(n_basis, "n_basis", least=2),
         inducing_points,
         optimize_inducing,
         searched,

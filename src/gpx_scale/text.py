@@ -33,7 +33,8 @@ class Piece(NamedTuple):
     @property
     def sure(self) -> bool:
         return any(
-            reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std for reason in self.reasons
+            reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std
+            for reason in self.reasons
         )
 
     @property
@@ -67,7 +68,10 @@ def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
     for word, some in zip(words, found, strict=True):
         if some:
             total = sum(reason.contribution / len(reason.feature.split()) for reason in some)
-            pieces += [Piece(document[end : word.start()], [], 0.0), Piece(word.group(), some, total)]
+            pieces += [
+                Piece(document[end : word.start()], [], 0.0),
+                Piece(word.group(), some, total),
+            ]
             end = word.end()
     return [*pieces, Piece(document[end:], [], 0.0)]
 
@@ -92,7 +96,10 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
     """
     pieces = pieces_of(document, reasons)
     most = deepest(pieces, strongest)
-    return "".join(_mark(piece, piece.contribution / most) if piece.reasons else escape(piece.text) for piece in pieces)
+    return "".join(
+        _mark(piece, piece.contribution / most) if piece.reasons else escape(piece.text)
+        for piece in pieces
+    )
 
 
 def _mark(piece: Piece, strength: float) -> str:
@@ -102,7 +109,9 @@ def _mark(piece: Piece, strength: float) -> str:
     return f'<mark class="gpx" style="{style}" title="{escape(piece.title)}">{escape(piece.text)}</mark>'
 
 
-def highlighted_page(explanation: Explanation, documents: Iterable[str], title: str = "Explained texts") -> str:
+def highlighted_page(
+    explanation: Explanation, documents: Iterable[str], title: str = "Explained texts"
+) -> str:
     """A self-contained HTML page: every document with its prediction, words shaded on one common scale, and a legend."""
     documents = list(documents)
     if len(documents) != len(explanation):
@@ -111,11 +120,16 @@ def highlighted_page(explanation: Explanation, documents: Iterable[str], title: 
     most = max((abs(reason.contribution) for some in reasons for reason in some), default=1.0)
     items = []
     for i, (document, some) in enumerate(zip(documents, reasons, strict=True)):
-        spread = "" if explanation.prediction_std is None else f" ± {explanation.prediction_std[i]:.2g}"
+        spread = (
+            "" if explanation.prediction_std is None else f" ± {explanation.prediction_std[i]:.2g}"
+        )
         shaded = highlight(document, some, strongest=most)
         items.append(f"<p><b>{explanation.prediction[i]:.3g}{spread}</b> &nbsp; {shaded}</p>")
     kinds = ((VERMILION, "adds"), (BLUE, "takes away"))
-    shades = " ".join(f'<mark style="background:rgba{(*rgb(colour), STRONGEST)}">{what}</mark>' for colour, what in kinds)
+    shades = " ".join(
+        f'<mark style="background:rgba{(*rgb(colour), STRONGEST)}">{what}</mark>'
+        for colour, what in kinds
+    )
     legend = f"<p>{shades} deepest: {most:.2g}; underlined: more than two standard deviations from 0.</p>"
     style = "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}mark{color:inherit;padding:0 2px}"
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'

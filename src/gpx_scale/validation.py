@@ -26,17 +26,30 @@ class Validation(NamedTuple):
     def deviation(self) -> Accuracy:
         scales = [float(np.abs(column).max()) or 1.0 for column in self._columns()]
         return Accuracy(
-            *(scale * float(np.std(column / scale)) for scale, column in zip(scales, self._columns(), strict=True))
+            *(
+                scale * float(np.std(column / scale))
+                for scale, column in zip(scales, self._columns(), strict=True)
+            )
         )
 
     def _columns(self) -> list[np.ndarray]:
         """Each measure of the parts that have it."""
         columns = np.array([accuracy for _, accuracy in self.folds]).T
-        return [column[np.isfinite(column)] if np.isfinite(column).any() else column for column in columns]
+        return [
+            column[np.isfinite(column)] if np.isfinite(column).any() else column
+            for column in columns
+        ]
 
 
 def cross_validate(
-    model: Any, X: Any, y: Any, *, folds: int = 5, level: float = 0.95, seed: int = 0, explain: bool = False
+    model: Any,
+    X: Any,
+    y: Any,
+    *,
+    folds: int = 5,
+    level: float = 0.95,
+    seed: int = 0,
+    explain: bool = False,
 ) -> Validation:
     """Predict each of `folds` random parts of a table, X and y pandas objects, by a model of the others."""
     found, explained, order = [], [], []
@@ -49,4 +62,6 @@ def cross_validate(
         else:
             mean, std = fitted.predict(X.iloc[part], return_std=True)
         found.append((len(part), Accuracy.of(y.iloc[part].to_numpy(dtype=float), mean, std, level)))
-    return Validation(found, joined(explained)[np.argsort(np.concatenate(order))] if explain else None)
+    return Validation(
+        found, joined(explained)[np.argsort(np.concatenate(order))] if explain else None
+    )

@@ -33,13 +33,26 @@ class Suite:
     def __init__(self, folder):
         self.folder = folder
 
-    def run(self, file, cases, speed=1.0, end=1.0, copy=1.0, noise=0.01, work=None, random=None, rounds=9):
+    def run(
+        self,
+        file,
+        cases,
+        speed=1.0,
+        end=1.0,
+        copy=1.0,
+        noise=0.01,
+        work=None,
+        random=None,
+        rounds=9,
+    ):
         """`cases`: name -> seconds; `speed` of the machine, its change until the `end`, and `copy` of its bandwidth; rounds
         spread evenly, or at `random`."""
         written = []
         for name, median in cases.items():
             even = norm.ppf((np.arange(rounds) + 0.5) / rounds)
-            data = median * np.exp(noise * (even if random is None else random.standard_normal(rounds)))
+            data = median * np.exp(
+                noise * (even if random is None else random.standard_normal(rounds))
+            )
             low, middle, high = np.percentile(data, [25, 50, 75])
             stats = {"median": middle, "iqr": high - low, "rounds": rounds, "data": data.tolist()}
             extra = {"work": work or {"dgemm": 1e9}, "threads": 2, "memory": 1000}
@@ -52,7 +65,9 @@ class Suite:
     @staticmethod
     def _limits(speed, copy):
         rates = {**RATES, "copy": copy * RATES["copy"]}
-        return {n: {name: int(n) * speed * rate for name, rate in rates.items()} for n in ("1", "2")}
+        return {
+            n: {name: int(n) * speed * rate for name, rate in rates.items()} for n in ("1", "2")
+        }
 
 
 @pytest.fixture
@@ -77,20 +92,31 @@ def test_equal_runs_are_within_noise(bench, suite, capsys):
 @pytest.mark.parametrize("rounds", [5, 15])
 def test_few_of_many_noisy_cases_that_did_not_change_count_as_slower(bench, suite, rounds):
     random, many = np.random.RandomState(0), {f"case{k}": 1.0 for k in range(500)}
-    base, head = (suite.run(file, many, noise=0.2, random=random, rounds=rounds) for file in ("base.json", "head.json"))
+    base, head = (
+        suite.run(file, many, noise=0.2, random=random, rounds=rounds)
+        for file in ("base.json", "head.json")
+    )
     rows, _, _ = rows_of(bench, base, head)
-    assert sum(row.ratio > 1.1 for row in rows.values()) > 25  # there is noise to be told from a change
+    assert (
+        sum(row.ratio > 1.1 for row in rows.values()) > 25
+    )  # there is noise to be told from a change
     assert sum(row.verdict == "slower" for row in rows.values()) <= 5
 
 
 def test_one_round_says_nothing(bench, suite, capsys):
-    base, head = (suite.run(file, {"fit-cg-2t": took}, rounds=1) for file, took in (("base.json", 1.0), ("head.json", 3.0)))
+    base, head = (
+        suite.run(file, {"fit-cg-2t": took}, rounds=1)
+        for file, took in (("base.json", 1.0), ("head.json", 3.0))
+    )
     assert bench.main([base, head]) == 0
     assert "1 too few rounds" in capsys.readouterr().out
 
 
 def test_a_case_that_takes_twice_as_long_fails_and_is_named(bench, suite, capsys):
-    base, head = suite.run("base.json", TIMES), suite.run("head.json", {**TIMES, "product-cg-2t": 0.04})
+    base, head = (
+        suite.run("base.json", TIMES),
+        suite.run("head.json", {**TIMES, "product-cg-2t": 0.04}),
+    )
     assert bench.main([base, head]) == 1
     assert capsys.readouterr().out.endswith("slower by more than 1.25: product-cg-2t\n")
     assert bench.main([base, head, "--only", "^evidence"]) == 0
@@ -104,11 +130,19 @@ def test_a_case_that_takes_twice_as_long_fails_and_is_named(bench, suite, capsys
 def test_the_same_difference_is_noise_where_rounds_are_far_apart(bench, suite):
     slower = {name: 1.3 * median for name, median in TIMES.items()}
     assert bench.main([suite.run("base.json", TIMES), suite.run("head.json", slower)]) == 1
-    assert bench.main([suite.run("base.json", TIMES, noise=0.5), suite.run("head.json", slower, noise=0.5)]) == 0
+    assert (
+        bench.main(
+            [suite.run("base.json", TIMES, noise=0.5), suite.run("head.json", slower, noise=0.5)]
+        )
+        == 0
+    )
 
 
 def test_cases_of_one_run_alone_are_shown_and_do_not_fail(bench, suite, capsys):
-    base, head = suite.run("base.json", TIMES), suite.run("head.json", {"evidence-exact-2t": 1.0, "fit-grid-2t": 3.0})
+    base, head = (
+        suite.run("base.json", TIMES),
+        suite.run("head.json", {"evidence-exact-2t": 1.0, "fit-grid-2t": 3.0}),
+    )
     assert bench.main([base, head]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any("product-cg-2t" in line and "in the base alone" in line for line in lines)
@@ -124,22 +158,34 @@ def test_a_machine_half_as_fast_is_no_regression(bench, suite):
     slow_day = {name: 2 * median for name, median in TIMES.items()}
     assert bench.main([base, suite.run("head.json", slow_day, speed=0.5)]) == 0
     assert bench.main([base, suite.run("head.json", slow_day)]) == 1
-    assert bench.main([base, suite.run("head.json", TIMES, speed=2.0)]) == 1  # as slow on a machine twice as fast
+    assert (
+        bench.main([base, suite.run("head.json", TIMES, speed=2.0)]) == 1
+    )  # as slow on a machine twice as fast
 
 
 def test_limits_that_moved_within_a_run_widen_the_bounds(bench, suite):
-    base, slower = suite.run("base.json", TIMES), {name: 1.3 * median for name, median in TIMES.items()}
+    base, slower = (
+        suite.run("base.json", TIMES),
+        {name: 1.3 * median for name, median in TIMES.items()},
+    )
     assert bench.main([base, suite.run("head.json", slower, speed=1.5**0.5, end=1 / 1.5)]) == 1
     assert bench.main([base, suite.run("head.json", slower, speed=3**0.5, end=1 / 3)]) == 0
 
 
 def test_bandwidth_counts_where_it_is_what_limits(bench, suite):
     """2 GB at 40 GB/s beside 1 GFLOP at 80: a machine with half the bandwidth may take twice as long."""
-    work, slow_day = {"dgemm": 1e9, "bytes": 2e9}, {name: 2 * median for name, median in TIMES.items()}
+    work, slow_day = (
+        {"dgemm": 1e9, "bytes": 2e9},
+        {name: 2 * median for name, median in TIMES.items()},
+    )
     base = suite.run("base.json", TIMES, work=work)
     assert bench.main([base, suite.run("head.json", slow_day, work=work, copy=0.5)]) == 0
-    assert bench.main([base, suite.run("head.json", slow_day, work={"dgemm": 1e9}, copy=0.5)]) == 0  # the base's work counts
-    assert bench.main([suite.run("base.json", TIMES), suite.run("head.json", slow_day, copy=0.5)]) == 1
+    assert (
+        bench.main([base, suite.run("head.json", slow_day, work={"dgemm": 1e9}, copy=0.5)]) == 0
+    )  # the base's work counts
+    assert (
+        bench.main([suite.run("base.json", TIMES), suite.run("head.json", slow_day, copy=0.5)]) == 1
+    )
 
 
 def test_more_work_is_not_excused(bench, suite):
@@ -149,12 +195,17 @@ def test_more_work_is_not_excused(bench, suite):
 
 
 def test_runs_without_limits_are_compared_plainly(bench, suite):
-    base, head = suite.run("base.json", TIMES), suite.run("head.json", {**TIMES, "product-cg-2t": 0.06})
+    base, head = (
+        suite.run("base.json", TIMES),
+        suite.run("head.json", {**TIMES, "product-cg-2t": 0.06}),
+    )
     for path in (base, head):
         found = json.loads(Path(path).read_text())
         Path(path).write_text(json.dumps({**found, "limits": None}))
     rows, _, _ = rows_of(bench, base, head)
-    assert rows["product-cg-2t"].ratio == pytest.approx(rows["product-cg-2t"].head / rows["product-cg-2t"].base)
+    assert rows["product-cg-2t"].ratio == pytest.approx(
+        rows["product-cg-2t"].head / rows["product-cg-2t"].base
+    )
     assert bench.main([base, head]) == 1
 
 
@@ -166,10 +217,14 @@ def test_flops_are_those_of_the_operations_that_ran(modules):
     with modules["test_suite"].prepared(Case("evidence", "exact", n, threads=1)) as job:
         work = machine.counted(job.run)
     assert work["dpotrf"] == pytest.approx(n**3)  # potrf and potri
-    per_entry = 2 * (10 + 2) + 2 * 10 + machine.EXP["d"] + 2  # exponent, <z,z'>, epilogue: one tile, formed and contracted
+    per_entry = (
+        2 * (10 + 2) + 2 * 10 + machine.EXP["d"] + 2
+    )  # exponent, <z,z'>, epilogue: one tile, formed and contracted
     assert work["dgemm"] == pytest.approx(2 * n * n * per_entry + 2 * n * n)  # and a solve
     for solver, single in (("cg", True), ("cg_recomputed", False)):
-        with modules["test_suite"].prepared(Case("product", solver, n, threads=1, dtype="float32")) as job:
+        with modules["test_suite"].prepared(
+            Case("product", solver, n, threads=1, dtype="float32")
+        ) as job:
             job.run()  # forms what is stored
             work = machine.counted(job.run)
         product = 2 * n * n * 16
@@ -182,7 +237,10 @@ def test_counting_leaves_everything_as_it_was(modules):
     before = {key: vars(key[0])[key[1]] for key in machine.FORMULAS}
 
     def fails():
-        assert vars(machine.runtime.Executor)["matmul"] is not before[machine.runtime.Executor, "matmul"]
+        assert (
+            vars(machine.runtime.Executor)["matmul"]
+            is not before[machine.runtime.Executor, "matmul"]
+        )
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -195,7 +253,9 @@ def test_the_least_time_is_of_arithmetic_or_of_bandwidth(modules):
     known = {"1": RATES}
     assert least({"dgemm": 40e9, "sgemm": 80e9}, 1, known) == pytest.approx(2.0)
     assert least({"dgemm": 40e9, "bytes": 60e9}, 1, known) == pytest.approx(3.0)
-    assert least({"dgemm": 40e9}, 2, known) == pytest.approx(1.0)  # two threads asked for where one was measured
+    assert least({"dgemm": 40e9}, 2, known) == pytest.approx(
+        1.0
+    )  # two threads asked for where one was measured
 
 
 def test_every_case_has_a_name_of_its_own(modules):
@@ -216,10 +276,15 @@ def test_exponents_are_those_of_a_power_law(modules):
 
 
 def both_threads(copy=2.0):
-    return {"1": RATES, "2": {name: (copy if name == "copy" else 2.0) * rate for name, rate in RATES.items()}}
+    return {
+        "1": RATES,
+        "2": {name: (copy if name == "copy" else 2.0) * rate for name, rate in RATES.items()},
+    }
 
 
-@pytest.mark.parametrize(("two", "expected"), [(0.5, 16.0), (1.0, 1.0), (0.55, 1 / (0.1 + 0.9 / 16))])
+@pytest.mark.parametrize(
+    ("two", "expected"), [(0.5, 16.0), (1.0, 1.0), (0.55, 1 / (0.1 + 0.9 / 16))]
+)
 def test_projections_follow_amdahl(modules, two, expected):
     one = {"1": [1.0, 1.0], "2": [two, two], "work": {"dgemm": 1e9}}
     seen = modules["scaling"].project(one, both_threads())
@@ -245,11 +310,18 @@ def test_rounds_that_are_apart_give_a_range(modules):
 def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
     scaling, tables = modules["scaling"], modules["tables"]
     sizes = {
-        str(n): {"1": [1e-9 * n**2] * 3, "2": [6e-10 * n**2] * 3, "memory": 8 * n, "work": {"dgemm": n}}
+        str(n): {
+            "1": [1e-9 * n**2] * 3,
+            "2": [6e-10 * n**2] * 3,
+            "memory": 8 * n,
+            "work": {"dgemm": n},
+        }
         for n in (100, 200, 400)
     }
     limits = {"start": both_threads(), "end": both_threads(), "apart": 0.01}
-    found = {"cg_product": {"limits": limits, "machine": {"processor": "a made-up one"}, "sizes": sizes}}
+    found = {
+        "cg_product": {"limits": limits, "machine": {"processor": "a made-up one"}, "sizes": sizes}
+    }
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- scaling -->\nold\n<!-- end of scaling -->\nafter\n")
     for _ in range(2):

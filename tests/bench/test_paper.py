@@ -41,14 +41,21 @@ def test_scores_are_kept_and_gone_on_from(paper, tmp_path):
 def test_bold_is_the_best_and_what_a_paired_test_does_not_tell_from_it(paper, tmp_path):
     near = [0.11, 0.19, 0.32, 0.38, 0.52]
     base = [0.1, 0.2, 0.3, 0.4, 0.5]
-    scores = made(paper, tmp_path / "s.csv", GPX=base, ARD=near, Lasso=[v + 0.05 for v in base], GPR=[0.0] * 5)
+    scores = made(
+        paper, tmp_path / "s.csv", GPX=base, ARD=near, Lasso=[v + 0.05 for v in base], GPR=[0.0] * 5
+    )
     found = paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"])
-    assert found == {"GPX", "ARD"}  # Lasso is worse on each split; GPR does not explain and is not compared
+    assert found == {
+        "GPX",
+        "ARD",
+    }  # Lasso is worse on each split; GPR does not explain and is not compared
 
 
 def test_what_has_no_score_is_not_the_best(paper, tmp_path):
     scores = made(paper, tmp_path / "s.csv", GPX=[np.nan, 0.1], ARD=[0.2, 0.3])
-    assert paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"]) == {"ARD"}
+    assert paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"]) == {
+        "ARD"
+    }
 
 
 def test_scores_that_are_forgotten_are_measured_again(paper, tmp_path):
@@ -106,7 +113,10 @@ def test_the_published_numbers_are_all_there(paper):
     sources = list((BENCH.parents[2] / "shared" / "paper").glob("*.txt"))
     source = sources[0].read_text() if sources else None
     for (measure, _, _), cell in published.TABLE.items() if source else ():
-        assert isinstance(cell, str) or f"{cell[0]:.3f} $\\pm$ {cell[1]:.3f}" in source, (measure, cell)
+        assert isinstance(cell, str) or f"{cell[0]:.3f} $\\pm$ {cell[1]:.3f}" in source, (
+            measure,
+            cell,
+        )
     for measure, sets in (("mse", 8), ("faithfulness", 6), ("stability", 8)):
         methods = len(published.COLUMNS[measure])
         assert sum(key[0] == measure for key in published.TABLE) == sets * methods
@@ -124,7 +134,14 @@ def test_a_method_is_measured_by_all_that_the_tables_need(paper):
     protocol = paper["protocol"]
     methods = protocol.Methods(protocol.split_of("Diabetes", 0), lambda name: {}, 0)
     found = dict(protocol.measured(methods, "Network"))
-    assert {"mse", "faithfulness", "stability", "with_neighbour", "sufficiency_1", "sufficiency_10"} <= set(found)
+    assert {
+        "mse",
+        "faithfulness",
+        "stability",
+        "with_neighbour",
+        "sufficiency_1",
+        "sufficiency_10",
+    } <= set(found)
     assert found["sufficiency_10"] == pytest.approx(0.0, abs=1e-12)  # ten of ten features
     assert set(dict(protocol.measured(methods, "GPR"))) == {"mse"}
 
@@ -132,7 +149,9 @@ def test_a_method_is_measured_by_all_that_the_tables_need(paper):
 def test_texts_are_encoded_as_their_words(paper, shared_data):
     split = paper["protocol"].split_of("Paper", 0)
     assert split.Z.shape[0] == len(split.X) == 319
-    assert np.corrcoef(split.encode(split.Z_test[:20]).ravel(), split.X_test[:20].ravel())[0, 1] > 0.9
+    assert (
+        np.corrcoef(split.encode(split.Z_test[:20]).ravel(), split.X_test[:20].ravel())[0, 1] > 0.9
+    )
 
 
 @pytest.mark.skipif(not (COMMITTED / "index.md").is_file(), reason="no page yet: make paper")
@@ -146,7 +165,10 @@ def test_the_page_is_what_the_scores_give(paper):
     ("length", "ends"),
     [
         (None, (0.02349708687408238, 49.44672562569622, 0.02039058663006244, 0.6515979702587593)),
-        (np.log(2.0), (0.02931679812451369, 143.36875430372123, 0.00017613422013286297, 0.6609040806383065)),
+        (
+            np.log(2.0),
+            (0.02931679812451369, 143.36875430372123, 0.00017613422013286297, 0.6609040806383065),
+        ),
     ],
 )
 def test_the_package_search_ends_where_the_package_does(paper, length, ends):

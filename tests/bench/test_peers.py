@@ -27,9 +27,23 @@ def entry(seconds, error, ours=False, **more):
 
 
 def made(**entries):
-    task = {"title": "Digits, n = {n}: {m} images", "error": "MSE", "least": {}, "memory": None, "entries": entries}
+    task = {
+        "title": "Digits, n = {n}: {m} images",
+        "error": "MSE",
+        "least": {},
+        "memory": None,
+        "entries": entries,
+    }
     return {
-        "tasks": {"digits": task | {"threads": 2, "limit": 300.0, "versions": {"torch": "2.13.0"}, "measured": "2026-01-01"}}
+        "tasks": {
+            "digits": task
+            | {
+                "threads": 2,
+                "limit": 300.0,
+                "versions": {"torch": "2.13.0"},
+                "measured": "2026-01-01",
+            }
+        }
     }
 
 
@@ -44,8 +58,18 @@ BROKEN = {"ours": False, "status": "failed", "reason": "RuntimeError: a | b", "m
         (entry(1, 0.1005), entry(20, 0.1), "faster, no more error", True),
         (entry(1, 0.2), entry(20, 0.1), "faster, 2 times its error", True),
         (entry(2, 0.1), entry(1, 0.2), "slower, 0.5 times its error", True),
-        (entry(2, 0.1), entry(1, 0.1), "slower: 2 times its time at no less error; needs 50% of our time", False),
-        (entry(2, 0.1), entry(1, 0.1005), "slower: 2 times", False),  # less than 1% apart is equal: against us
+        (
+            entry(2, 0.1),
+            entry(1, 0.1),
+            "slower: 2 times its time at no less error; needs 50% of our time",
+            False,
+        ),
+        (
+            entry(2, 0.1),
+            entry(1, 0.1005),
+            "slower: 2 times",
+            False,
+        ),  # less than 1% apart is equal: against us
         (entry(2, 0.1), entry(1, 0.05), "slower: 2 times", False),
         (entry(2, 3e-8), entry(1, 4e-8), "slower: 2 times", False),  # rounding is equal
         (entry(1, 0.02), entry(20, 0.0), "faster, 2.0e-02 over its error", True),
@@ -78,7 +102,11 @@ def test_every_one_of_ours_stands_beside_every_peer(table):
 
 
 def test_markdown(table):
-    raw = made(exact=entry(1.26, 0.0809, True, compile=9.0), peer=entry(35.2, 0.0885, memory=5 * 2**30), other=BROKEN)
+    raw = made(
+        exact=entry(1.26, 0.0809, True, compile=9.0),
+        peer=entry(35.2, 0.0885, memory=5 * 2**30),
+        other=BROKEN,
+    )
     lines = table.markdown(raw).splitlines()
     assert lines[2] == (
         "| Digits, n = 1,437: 360 images | exact: 1.3 s (cold 10 s) | peer: 35 s | 27.9 | MSE 0.0809 / 0.0885 | 1.00 / 5.00 | "
@@ -96,7 +124,9 @@ def test_a_task_that_nobody_finished_has_its_row(table):
 
 
 def test_rows_of_the_measured_page(table):
-    raw = made(exact=entry(1, 0.1, True, evidence=-400.0), peer=entry(10, 0.2, evidence=-500.0), slow=OUT)
+    raw = made(
+        exact=entry(1, 0.1, True, evidence=-400.0), peer=entry(10, 0.2, evidence=-500.0), slow=OUT
+    )
     task = raw["tasks"]["digits"]
     task |= {"least": {"exact": 20}, "memory": 1e9}
     found = {row["what"].split(": ")[-1]: row for row in table.rows(raw)}

@@ -23,7 +23,8 @@ from gpx_scale.cli import column_roles as recipes
 from gpx_scale.cli import main, tables
 
 DIABETES = load_diabetes(as_frame=True, scaled=False).frame.assign(
-    sex=lambda frame: np.where(frame["sex"] > 1.5, "woman", "man"), target=lambda frame: frame["target"]
+    sex=lambda frame: np.where(frame["sex"] > 1.5, "woman", "man"),
+    target=lambda frame: frame["target"],
 )
 FEW = DIABETES[:120]
 NEW = DIABETES[120:150]
@@ -36,7 +37,12 @@ def folder(tmp_path_factory):
     FEW.to_csv(folder / "few.csv", index=False)
     NEW.drop(columns="target").to_csv(folder / "new.csv", index=False)
     NEW.to_csv(folder / "known.csv", index=False)
-    assert main(["fit", str(folder / "few.csv"), "--target", "target", "--out", str(folder / "few.gpx")]) == 0
+    assert (
+        main(
+            ["fit", str(folder / "few.csv"), "--target", "target", "--out", str(folder / "few.gpx")]
+        )
+        == 0
+    )
     return folder
 
 
@@ -77,9 +83,13 @@ def test_help_teaches(capsys):
 
 def test_wrong_usage_has_its_own_code(capsys, folder):
     assert "No such command" in refused(capsys, "fly", code=2)
-    assert "--target" in refused(capsys, "fit", folder / "few.csv", "--out", folder / "x.gpx", code=2)
+    assert "--target" in refused(
+        capsys, "fit", folder / "few.csv", "--out", folder / "x.gpx", code=2
+    )
     both = ("--text", "sex", "--z", "bmi")
-    usage = refused(capsys, "fit", folder / "few.csv", "-t", "target", "-o", folder / "x.gpx", *both, code=2)
+    usage = refused(
+        capsys, "fit", folder / "few.csv", "-t", "target", "-o", folder / "x.gpx", *both, code=2
+    )
     assert "--text takes the place" in usage
 
 
@@ -108,16 +118,29 @@ def test_the_model_of_a_table_is_the_one_of_python(folder):
 @pytest.mark.parametrize("out", ["p.csv", "p.tsv", "p.parquet", "p.json", "p.csv.gz", None])
 def test_predict(folder, tmp_path, capsys, out):
     where = [] if out is None else ["--out", str(tmp_path / out)]
-    assert main(["predict", str(folder / "few.gpx"), str(folder / "new.csv"), "--level", "0.9", *where]) == 0
+    assert (
+        main(
+            ["predict", str(folder / "few.gpx"), str(folder / "new.csv"), "--level", "0.9", *where]
+        )
+        == 0
+    )
     text, _ = said(capsys)
     if out is None:
         (tmp_path / "p.csv").write_text(text)
-    read = {"tsv": lambda path: pd.read_csv(path, sep="\t"), "parquet": pd.read_parquet, "json": pd.read_json}
+    read = {
+        "tsv": lambda path: pd.read_csv(path, sep="\t"),
+        "parquet": pd.read_parquet,
+        "json": pd.read_json,
+    }
     frame = read.get((out or "p.csv").split(".")[1], pd.read_csv)(tmp_path / (out or "p.csv"))
-    mean, std = gpx_scale.load(folder / "few.gpx").predict(NEW.drop(columns="target"), return_std=True)
+    mean, std = gpx_scale.load(folder / "few.gpx").predict(
+        NEW.drop(columns="target"), return_std=True
+    )
     assert list(frame) == ["row", "prediction", "prediction_std", "lower", "upper"]
     np.testing.assert_allclose(frame["prediction"], mean, rtol=1e-12)
-    np.testing.assert_allclose(frame["upper"] - frame["lower"], 2 * 1.6448536269514722 * std, rtol=1e-9)
+    np.testing.assert_allclose(
+        frame["upper"] - frame["lower"], 2 * 1.6448536269514722 * std, rtol=1e-9
+    )
 
 
 def test_explain(folder, tmp_path, capsys):
@@ -134,26 +157,70 @@ def test_explain(folder, tmp_path, capsys):
     assert top["feature"][:3].tolist() == [reason.feature for reason in expected.top(0, 3)]
     assert main(["explain", model, new, "--out", str(tmp_path / "w.csv"), "--wide"]) == 0
     wide = pd.read_csv(tmp_path / "w.csv")
-    np.testing.assert_allclose(wide[expected.feature_names].sum(axis=1) + wide["base_value"], wide["prediction"])
-    assert main(["explain", model, new, "--out", str(tmp_path / "e.json"), "--baseline", "zero"]) == 0
+    np.testing.assert_allclose(
+        wide[expected.feature_names].sum(axis=1) + wide["base_value"], wide["prediction"]
+    )
+    assert (
+        main(["explain", model, new, "--out", str(tmp_path / "e.json"), "--baseline", "zero"]) == 0
+    )
     sample = json.loads((tmp_path / "e.json").read_text())["samples"][0]
     total = sample["base_value"] + sum(reason["contribution"] for reason in sample["reasons"])
     assert total == pytest.approx(sample["prediction"], rel=1e-12)
     said(capsys)
-    assert "give a .csv" in refused(capsys, "explain", model, new, "--top", "2", "--out", tmp_path / "x.JSON")
-    assert "leave out --top" in refused(capsys, "explain", model, new, "--top", "2", "--wide", code=2)
+    assert "give a .csv" in refused(
+        capsys, "explain", model, new, "--top", "2", "--out", tmp_path / "x.JSON"
+    )
+    assert "leave out --top" in refused(
+        capsys, "explain", model, new, "--top", "2", "--wide", code=2
+    )
 
 
 def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
-    assert main(["report", str(folder / "few.gpx"), str(folder / "known.csv"), "--out", str(tmp_path / "r.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(folder / "few.gpx"),
+                str(folder / "known.csv"),
+                "--out",
+                str(tmp_path / "r.html"),
+            ]
+        )
+        == 0
+    )
     assert str(tmp_path / "r.html") in said(capsys)[0]
     page = (tmp_path / "r.html").read_text()
     assert "95% intervals hold" in page
     assert "30 of 30 rows of known.csv" in page
     assert "Of held-out samples" in page
-    assert main(["report", str(folder / "few.gpx"), str(folder / "few.csv"), "--out", str(tmp_path / "seen.html")]) == 0
-    assert "120 of 120 are samples that the model was fitted on" in (tmp_path / "seen.html").read_text()
-    assert main(["report", str(folder / "few.gpx"), str(folder / "new.csv"), "--out", str(tmp_path / "r.html")]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(folder / "few.gpx"),
+                str(folder / "few.csv"),
+                "--out",
+                str(tmp_path / "seen.html"),
+            ]
+        )
+        == 0
+    )
+    assert (
+        "120 of 120 are samples that the model was fitted on"
+        in (tmp_path / "seen.html").read_text()
+    )
+    assert (
+        main(
+            [
+                "report",
+                str(folder / "few.gpx"),
+                str(folder / "new.csv"),
+                "--out",
+                str(tmp_path / "r.html"),
+            ]
+        )
+        == 0
+    )
     assert "intervals hold" not in (tmp_path / "r.html").read_text()
 
 
@@ -176,8 +243,13 @@ def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys)
     """Between 90 and 99% of values that a model has not seen are within its 95% intervals, and the report says so."""
     data = load()
     kept = np.random.RandomState(0).permutation(len(data.y))[:rows]
-    pd.DataFrame(data.X[kept], columns=data.feature_names).assign(y=data.y[kept]).to_csv(tmp_path / "t.csv", index=False)
-    assert main(["evaluate", str(tmp_path / "t.csv"), "-t", "y", "--report", str(tmp_path / "r.html")]) == 0
+    pd.DataFrame(data.X[kept], columns=data.feature_names).assign(y=data.y[kept]).to_csv(
+        tmp_path / "t.csv", index=False
+    )
+    assert (
+        main(["evaluate", str(tmp_path / "t.csv"), "-t", "y", "--report", str(tmp_path / "r.html")])
+        == 0
+    )
     page = (tmp_path / "r.html").read_text()
     (share,) = re.findall(rf"95% intervals hold ([\d.]+)% of {rows:,} true values", page)
     assert 90 <= float(share) <= 99
@@ -193,7 +265,9 @@ def test_plan(folder, capsys):
         "expected: less than a second",
     ):
         assert words in out
-    assert main(["plan", str(folder / "few.csv"), "--solver", "inducing", "--n-inducing", "20"]) == 0
+    assert (
+        main(["plan", str(folder / "few.csv"), "--solver", "inducing", "--n-inducing", "20"]) == 0
+    )
     assert "20 inducing points" in said(capsys)[0]
 
 
@@ -212,14 +286,19 @@ def test_columns_as_asked(folder, tmp_path, capsys):
     said(capsys)
     assert "no column 'weight'" in refused(capsys, *fit, "--x", "weight")
     assert "cannot explain itself" in refused(capsys, *fit, "--z", "target,bmi")
-    assert "no columns to explain by" in refused(capsys, *fit, "--drop", ",".join(c for c in FEW if c != "target"))
+    assert "no columns to explain by" in refused(
+        capsys, *fit, "--drop", ",".join(c for c in FEW if c != "target")
+    )
 
 
 def test_texts(tmp_path, capsys):
     words = np.random.RandomState(0).choice(["good", "bad", "fine", "dull"], (60, 2))
     worth = {"good": 2.0, "bad": -2.0, "fine": 1.0, "dull": -1.0}
     frame = pd.DataFrame(
-        {"review": [f"A {a} and {b} film, shown in town" for a, b in words], "stars": [worth[a] + worth[b] for a, b in words]}
+        {
+            "review": [f"A {a} and {b} film, shown in town" for a, b in words],
+            "stars": [worth[a] + worth[b] for a, b in words],
+        }
     )
     frame.to_csv(tmp_path / "reviews.csv", index=False)
     table, model = str(tmp_path / "reviews.csv"), str(tmp_path / "m.gpx")
@@ -230,18 +309,38 @@ def test_texts(tmp_path, capsys):
     assert main(["report", model, table, "--out", str(tmp_path / "r.html")]) == 0
     assert "good" in (tmp_path / "r.html").read_text()
     page = tmp_path / "e.html"
-    assert main(["evaluate", table, "-t", "stars", "--text", "review", "--folds", "2", "--report", str(page)]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                table,
+                "-t",
+                "stars",
+                "--text",
+                "review",
+                "--folds",
+                "2",
+                "--report",
+                str(page),
+            ]
+        )
+        == 0
+    )
     assert '"and"' not in page.read_text()  # a stop word is no feature
     assert page.read_text().count('"town"') > 30  # every document, word by word
     assert main(["explain", model, table, "--wide", "--out", str(tmp_path / "w.parquet")]) == 0
     wide = pd.read_parquet(tmp_path / "w.parquet")
     np.testing.assert_allclose(
-        wide["base_value"] + wide[["bad", "good", "fine", "dull", "film", "shown", "town"]].sum(axis=1), wide["prediction"]
+        wide["base_value"]
+        + wide[["bad", "good", "fine", "dull", "film", "shown", "town"]].sum(axis=1),
+        wide["prediction"],
     )
     assert main(["plan", table, "-t", "stars", "--text", "review"]) == 0
     said(capsys)
     written(tmp_path, "a,y\n" + "\n".join(f"{k} .,{k}" for k in range(9)), "numbers.csv")
-    assert "no words" in refused(capsys, "fit", tmp_path / "numbers.csv", "-t", "y", "--text", "a", "-o", model)
+    assert "no words" in refused(
+        capsys, "fit", tmp_path / "numbers.csv", "-t", "y", "--text", "a", "-o", model
+    )
 
 
 @pytest.mark.parametrize("name", ["all", "diabetes", "text", "spatial"])
@@ -264,13 +363,17 @@ def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
 def test_every_kind_of_file_gives_the_same_model(folder, tmp_path, name, capsys):
     path = tmp_path / name
     if name.endswith("parquet"):
-        FEW.assign(sex=FEW["sex"].astype("category"), age=FEW["age"].astype("int32")).to_parquet(path)
+        FEW.assign(sex=FEW["sex"].astype("category"), age=FEW["age"].astype("int32")).to_parquet(
+            path
+        )
     else:
         FEW.to_csv(path, index=False, sep="\t" if "tsv" in name else ",")
     assert main(["fit", str(path), "-t", "target", "-o", str(tmp_path / "m.gpx")]) == 0
     asked = NEW.drop(columns="target")
     np.testing.assert_allclose(
-        gpx_scale.load(tmp_path / "m.gpx").predict(asked), gpx_scale.load(folder / "few.gpx").predict(asked), rtol=1e-10
+        gpx_scale.load(tmp_path / "m.gpx").predict(asked),
+        gpx_scale.load(folder / "few.gpx").predict(asked),
+        rtol=1e-10,
     )
 
 
@@ -290,7 +393,17 @@ ROWS = "\n".join(f"{k % 7},{'ab'[k % 2]},{k * k % 11}" for k in range(30))
         (f"size,kind,y\n{ROWS}".replace("a", "<script>").replace("b", "=1+1"), "utf-8", []),
         (f"prediction,sample,y\n{ROWS}", "utf-8", []),
     ],
-    ids=["bom", "windows", "quoted newlines", "semicolons", "tabs", "latin", "blank line", "markup", "our names"],
+    ids=[
+        "bom",
+        "windows",
+        "quoted newlines",
+        "semicolons",
+        "tabs",
+        "latin",
+        "blank line",
+        "markup",
+        "our names",
+    ],
 )
 def test_tables_that_work(text, encoding, options, tmp_path, capsys):
     path, model = written(tmp_path, text, encoding=encoding), str(tmp_path / "m.gpx")
@@ -318,8 +431,14 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
         ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
         ("a,b,y\n1,2,3\n4,inf,6\n", "row 2, column 'b' is inf"),
-        ("a,y\n1,1\n2,2\nthree,3\n4,4\n", "column 'a' is to hold numbers, or holds some, and row 3 is 'three'"),
-        ("a,y\n1,1\n2,two\n3,3\n", "column 'y' is to hold numbers, or holds some, and row 2 is 'two'"),
+        (
+            "a,y\n1,1\n2,2\nthree,3\n4,4\n",
+            "column 'a' is to hold numbers, or holds some, and row 3 is 'three'",
+        ),
+        (
+            "a,y\n1,1\n2,two\n3,3\n",
+            "column 'y' is to hold numbers, or holds some, and row 2 is 'two'",
+        ),
         ("a,y\n1,5\n2,5\n3,5\n", "the target 'y' is 5 in all 3 rows"),
         ("a,y\n1,5\n", "one row is not enough"),
         ("a,y\n", "no rows"),
@@ -328,10 +447,19 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,y\n1,2\n3,4\n", "row 1, column 'y' is missing"),
         ("a,b,y\n1,2,3,4\n3,4,5,6\n", "cannot be read as a table"),
         ('a,y\n"1,2\n3,4\n', "cannot be read as a table"),
-        ("a,y\n" + "".join(f"name{k},{k}\n" for k in range(80)), "80 different texts in 80 rows, which is no category"),
+        (
+            "a,y\n" + "".join(f"name{k},{k}\n" for k in range(80)),
+            "80 different texts in 80 rows, which is no category",
+        ),
         ("a,y\n1,2\n3,4\xff\n", "not UTF-8"),
-        ("c,c_u,y\nu,1,2\nv,2,3\n", "'c_u' would be the name of a column and of a category's value"),
-        ('a,y\n"1,200",2\n"3,400",3\n', "looks like numbers: write them plainly (it has '1,200', '3,400')"),
+        (
+            "c,c_u,y\nu,1,2\nv,2,3\n",
+            "'c_u' would be the name of a column and of a category's value",
+        ),
+        (
+            'a,y\n"1,200",2\n"3,400",3\n',
+            "looks like numbers: write them plainly (it has '1,200', '3,400')",
+        ),
         ("a,y\n2024-01-31,2\n2024-02-01,3\n", "looks like dates"),
         ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 is '1,701': write numbers plainly"),
         ("a,y\n1,NA\n2,3\n", "a word for that such as NA"),
@@ -346,31 +474,47 @@ def test_tables_that_are_refused(text, message, tmp_path, capsys):
 def test_files_that_are_no_tables(tmp_path, capsys, folder):
     out = tmp_path / "m.gpx"
     assert "there is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
-    assert "ends in .csv, .tsv" in refused(capsys, "fit", written(tmp_path, "", "t.xlsx"), "-t", "y", "-o", out)
-    assert "cannot be read" in refused(capsys, "fit", written(tmp_path, "a", "t.parquet"), "-t", "y", "-o", out)
-    assert "cannot be read" in refused(capsys, "fit", written(tmp_path, "a", "t.csv.gz"), "-t", "y", "-o", out)
+    assert "ends in .csv, .tsv" in refused(
+        capsys, "fit", written(tmp_path, "", "t.xlsx"), "-t", "y", "-o", out
+    )
+    assert "cannot be read" in refused(
+        capsys, "fit", written(tmp_path, "a", "t.parquet"), "-t", "y", "-o", out
+    )
+    assert "cannot be read" in refused(
+        capsys, "fit", written(tmp_path, "a", "t.csv.gz"), "-t", "y", "-o", out
+    )
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(FEW.to_csv(index=False).encode())[:-200])
     assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
-    assert "there is no model" in refused(capsys, "predict", tmp_path / "none.gpx", folder / "new.csv")
+    assert "there is no model" in refused(
+        capsys, "predict", tmp_path / "none.gpx", folder / "new.csv"
+    )
     assert "not a saved model" in refused(capsys, "predict", folder / "new.csv", folder / "new.csv")
     flipped = bytearray(gzip.compress(FEW.to_csv(index=False).encode()))
     flipped[200] ^= 0xFF
     cut.write_bytes(flipped)
     assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
     FEW.assign(k=[[1, 2]] * len(FEW)).to_parquet(tmp_path / "nested.parquet")
-    assert "holds a ndarray in each row" in refused(capsys, "fit", tmp_path / "nested.parquet", "-t", "target", "-o", out)
+    assert "holds a ndarray in each row" in refused(
+        capsys, "fit", tmp_path / "nested.parquet", "-t", "target", "-o", out
+    )
     FEW.assign(k=[datetime.date(2020, 1, 1)] * len(FEW)).to_parquet(tmp_path / "dates.parquet")
-    assert "'k' holds times" in refused(capsys, "fit", tmp_path / "dates.parquet", "-t", "target", "-o", out)
+    assert "'k' holds times" in refused(
+        capsys, "fit", tmp_path / "dates.parquet", "-t", "target", "-o", out
+    )
     frame = FEW.assign(day=pd.date_range("2020-01-01", periods=len(FEW)))
     frame.to_parquet(tmp_path / "times.parquet")
-    assert "'day' holds times" in refused(capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out)
+    assert "'day' holds times" in refused(
+        capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out
+    )
     assert not out.exists()
 
 
 def test_what_a_parquet_file_says_of_its_columns_counts(tmp_path, capsys):
     """Texts stay texts, and an index is no column."""
-    frame = pd.DataFrame({"code": ["01", "1"] * 15, "size": np.arange(30.0), "y": np.arange(30.0) % 7})
+    frame = pd.DataFrame(
+        {"code": ["01", "1"] * 15, "size": np.arange(30.0), "y": np.arange(30.0) % 7}
+    )
     frame.sample(frac=1, random_state=0).to_parquet(tmp_path / "t.parquet")
     assert main(["plan", str(tmp_path / "t.parquet"), "-t", "y"]) == 0
     out, _ = said(capsys)
@@ -380,7 +524,12 @@ def test_what_a_parquet_file_says_of_its_columns_counts(tmp_path, capsys):
 
 def test_an_empty_line_of_one_column_is_a_value_that_is_missing(tmp_path, capsys):
     y = "\n".join(f"{k},{k % 3}" for k in range(9))
-    assert main(["fit", str(written(tmp_path, f"a,y\n{y}\n")), "-t", "y", "-o", str(tmp_path / "m.gpx")]) == 0
+    assert (
+        main(
+            ["fit", str(written(tmp_path, f"a,y\n{y}\n")), "-t", "y", "-o", str(tmp_path / "m.gpx")]
+        )
+        == 0
+    )
     said(capsys)
     path = written(tmp_path, "a\n1.0\n\n2.0\n", "one.csv")
     assert "row 2, column 'a' is missing" in refused(capsys, "predict", tmp_path / "m.gpx", path)
@@ -388,11 +537,29 @@ def test_an_empty_line_of_one_column_is_a_value_that_is_missing(tmp_path, capsys
 
 def test_names_with_spaces_and_commas(tmp_path, capsys):
     path = written(tmp_path, ' a,"b,c",y \n' + "\n".join(f"{k},{k % 5},{k % 3}" for k in range(20)))
-    assert main(["fit", str(path), "-t", "y", "--x", "a", "--z", 'a, "b,c"', "-o", str(tmp_path / "m.gpx")]) == 0
+    assert (
+        main(
+            [
+                "fit",
+                str(path),
+                "-t",
+                "y",
+                "--x",
+                "a",
+                "--z",
+                'a, "b,c"',
+                "-o",
+                str(tmp_path / "m.gpx"),
+            ]
+        )
+        == 0
+    )
     model = gpx_scale.load(tmp_path / "m.gpx")
     assert model.target_name_ == "y"
     assert model.explain(pd.DataFrame({"a": [1.0], "b,c": [2.0]})).feature_names == ["a", "b,c"]
-    versions = written(tmp_path, "v,y\n" + "\n".join(f"1.2.{k % 3},{k % 5}" for k in range(20)), "versions.csv")
+    versions = written(
+        tmp_path, "v,y\n" + "\n".join(f"1.2.{k % 3},{k % 5}" for k in range(20)), "versions.csv"
+    )
     assert main(["plan", str(versions), "-t", "y"]) == 0  # no dates
 
 
@@ -406,7 +573,11 @@ def test_names_with_spaces_and_commas(tmp_path, capsys):
         (["--drop", "target"], 1, "both asked for and left out"),
         (["--solver", "quantum"], 1, "solver='quantum'"),
         (["--kernel", "quantum"], 1, "kernel"),
-        (["--memory-limit", "100KB"], 1, "100.0 KiB"),  # C alone has 112 KiB; what workers need depends on the cores.
+        (
+            ["--memory-limit", "100KB"],
+            1,
+            "100.0 KiB",
+        ),  # C alone has 112 KiB; what workers need depends on the cores.
         (["--n-jobs", "0"], 1, "n_jobs"),
     ],
 )
@@ -434,7 +605,9 @@ def test_numbers_keep_their_digits_in_json(tmp_path, capsys):
     for out in ("p.json", "p.csv"):
         assert main(["predict", model, str(path), "--out", str(tmp_path / out)]) == 0
     found = [record["prediction_std"] for record in json.loads((tmp_path / "p.json").read_text())]
-    assert found == [float(line.split(",")[2]) for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
+    assert found == [
+        float(line.split(",")[2]) for line in (tmp_path / "p.csv").read_text().splitlines()[1:]
+    ]
 
 
 FORMULAS = ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\tx", "\rx", "\nx"]
@@ -445,7 +618,14 @@ HARMLESS = ["-5", "+.5e-3", "a=1", "'=1", "", "-1.5"]
 def test_formulas_are_written_as_text(name, tmp_path):
     """Names of columns and cells; categories, missing cells and columns of one name too. Numbers stay numbers."""
     texts = FORMULAS + HARMLESS
-    frame = pd.DataFrame({"=n": -np.arange(1.0, len(texts) + 1), "text": texts, "-3": pd.Categorical(texts), "@": texts})
+    frame = pd.DataFrame(
+        {
+            "=n": -np.arange(1.0, len(texts) + 1),
+            "text": texts,
+            "-3": pd.Categorical(texts),
+            "@": texts,
+        }
+    )
     frame["mixed"] = pd.Series([-1, None, *texts[:-2]], dtype=object)
     frame.columns = ["=n", "text", "-3", "@", "text"]
     before = frame.copy()
@@ -466,13 +646,19 @@ def test_formulas_are_written_as_text(name, tmp_path):
 
 
 def test_a_feature_named_as_a_formula(tmp_path, capsys):
-    path, model = written(tmp_path, "=1+1,@x,y\n" + "\n".join(f"{k},{k % 7},{k % 5}" for k in range(30))), tmp_path / "m.gpx"
+    path, model = (
+        written(tmp_path, "=1+1,@x,y\n" + "\n".join(f"{k},{k % 7},{k % 5}" for k in range(30))),
+        tmp_path / "m.gpx",
+    )
     assert main(["fit", str(path), "-t", "y", "-o", str(model)]) == 0
     said(capsys)
     for options in ([], ["--wide"]):
         assert main(["explain", str(model), str(path), *options]) == 0
         shown = said(capsys)[0]
-        assert main(["explain", str(model), str(path), *options, "--out", str(tmp_path / "e.csv")]) == 0
+        assert (
+            main(["explain", str(model), str(path), *options, "--out", str(tmp_path / "e.csv")])
+            == 0
+        )
         said(capsys)
         assert (tmp_path / "e.csv").read_text() == shown
         assert ",'=1+1," in shown
@@ -496,13 +682,19 @@ def test_a_fold_whose_target_does_not_vary(tmp_path, capsys):
 
 def test_models_made_in_python(folder, tmp_path, capsys):
     """With transformers of other kinds than the command's own."""
-    columns = make_column_transformer((OneHotEncoder(sparse_output=False), ["sex"]), (StandardScaler(), ["bmi", "s5"]))
+    columns = make_column_transformer(
+        (OneHotEncoder(sparse_output=False), ["sex"]), (StandardScaler(), ["bmi", "s5"])
+    )
     A = FEW[["sex", "bmi", "s5"]]
-    model = gpx_scale.GPXRegressor(x_transformer=["bmi"], z_transformer=columns).fit(A, FEW["target"])
+    model = gpx_scale.GPXRegressor(x_transformer=["bmi"], z_transformer=columns).fit(
+        A, FEW["target"]
+    )
     model.save(tmp_path / "m.gpx")
     assert main(["predict", str(tmp_path / "m.gpx"), str(folder / "new.csv")]) == 0
     lines = said(capsys)[0].splitlines()
-    assert float(lines[1].split(",")[1]) == pytest.approx(model.predict(NEW[["sex", "bmi", "s5"]])[0], rel=1e-9)
+    assert float(lines[1].split(",")[1]) == pytest.approx(
+        model.predict(NEW[["sex", "bmi", "s5"]])[0], rel=1e-9
+    )
 
 
 def test_an_unforeseen_error_is_one_line(folder, capsys, monkeypatch):
@@ -510,7 +702,9 @@ def test_an_unforeseen_error_is_one_line(folder, capsys, monkeypatch):
         raise RuntimeError("of a kind\nnot thought of")
 
     monkeypatch.setattr(gpx_scale.GPXRegressor, "predict", broken)
-    assert "RuntimeError: of a kind not thought of" in refused(capsys, "predict", folder / "few.gpx", folder / "new.csv")
+    assert "RuntimeError: of a kind not thought of" in refused(
+        capsys, "predict", folder / "few.gpx", folder / "new.csv"
+    )
     monkeypatch.setenv("GPX_SCALE_DEBUG", "1")
     with pytest.raises(RuntimeError):
         main(["predict", str(folder / "few.gpx"), str(folder / "new.csv")])
@@ -522,8 +716,9 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     difference = refused(capsys, "predict", model, tmp_path / "t.csv")
     assert "missing 'bmi', 's6'; not of the model: 'BMI'" in difference
     new.assign(sex="child").to_csv(tmp_path / "t.csv", index=False)
-    assert "column 'sex' has 'child', which the model has not seen; it knows 'man', 'woman'" in refused(
-        capsys, "explain", model, tmp_path / "t.csv"
+    assert (
+        "column 'sex' has 'child', which the model has not seen; it knows 'man', 'woman'"
+        in refused(capsys, "explain", model, tmp_path / "t.csv")
     )
     new.assign(bmi="high").to_csv(tmp_path / "t.csv", index=False)
     assert "'bmi'" in refused(capsys, "predict", model, tmp_path / "t.csv")
@@ -531,10 +726,14 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     assert "row 1, column 'bp' is missing, one of 30" in refused(
         capsys, "report", model, tmp_path / "t.csv", "--out", tmp_path / "report.html"
     )
-    new[::-1][list(new)[::-1]].assign(other=1).to_csv(tmp_path / "t.csv", index=False)  # more columns, in another order
+    new[::-1][list(new)[::-1]].assign(other=1).to_csv(
+        tmp_path / "t.csv", index=False
+    )  # more columns, in another order
     assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
     lines = said(capsys)[0].splitlines()
-    assert float(lines[-1].split(",")[1]) == pytest.approx(gpx_scale.load(model).predict(new)[0], rel=1e-9)
+    assert float(lines[-1].split(",")[1]) == pytest.approx(
+        gpx_scale.load(model).predict(new)[0], rel=1e-9
+    )
     new[:1].to_csv(tmp_path / "t.csv", index=False)
     assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
 
@@ -542,23 +741,35 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
 def test_models_that_a_file_cannot_feed(folder, tmp_path, capsys):
     A = FEW.drop(columns=["target", "sex"])
     gpx_scale.GPXRegressor(optimizer=None).fit(A.to_numpy(), FEW["target"]).save(tmp_path / "m.gpx")
-    assert "without names of columns" in refused(capsys, "predict", tmp_path / "m.gpx", folder / "new.csv")
-    gpx_scale.GPXRegressor(optimizer=None).fit(A, FEW["target"], A[["bmi"]]).save(tmp_path / "m.gpx")
+    assert "without names of columns" in refused(
+        capsys, "predict", tmp_path / "m.gpx", folder / "new.csv"
+    )
+    gpx_scale.GPXRegressor(optimizer=None).fit(A, FEW["target"], A[["bmi"]]).save(
+        tmp_path / "m.gpx"
+    )
     assert "separate Z" in refused(capsys, "predict", tmp_path / "m.gpx", folder / "new.csv")
     gpx_scale.GPXRegressor(optimizer=None).fit(A, FEW["target"]).save(tmp_path / "m.gpx")
     assert main(["predict", str(tmp_path / "m.gpx"), str(folder / "new.csv")]) == 0
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "explain", "report"])
-def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(command, folder, tmp_path, capsys, monkeypatch):
-    given = [folder / "few.csv", "-t", "target"] if command == "fit" else [folder / "few.gpx", folder / "new.csv"]
+def test_outputs_that_cannot_be_written_are_named_before_anything_is_done(
+    command, folder, tmp_path, capsys, monkeypatch
+):
+    given = (
+        [folder / "few.csv", "-t", "target"]
+        if command == "fit"
+        else [folder / "few.gpx", folder / "new.csv"]
+    )
     assert "no folder" in refused(capsys, command, *given, "--out", tmp_path / "none" / "out.csv")
     assert "is a folder" in refused(capsys, command, *given, "--out", tmp_path)
     if command in ("predict", "explain"):
         assert "ends in .csv" in refused(capsys, command, *given, "--out", tmp_path / "out.doc")
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
-    assert "no permission to write" in refused(capsys, command, *given, "--out", tmp_path / "out.csv")
+    assert "no permission to write" in refused(
+        capsys, command, *given, "--out", tmp_path / "out.csv"
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -600,7 +811,9 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pd.DataFrame, "to_csv", full)
-    assert "No space left" in refused(capsys, "predict", folder / "few.gpx", folder / "new.csv", "--out", old)
+    assert "No space left" in refused(
+        capsys, "predict", folder / "few.gpx", folder / "new.csv", "--out", old
+    )
     assert old.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
@@ -619,14 +832,32 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     assert fitted.target_name_ == "target"
     assert fitted.fit_report_.n_samples == len(FEW)
     known = NEW.drop(columns="target")
-    assert np.corrcoef(fitted.predict(known), gpx_scale.load(folder / "few.gpx").predict(known))[0, 1] > 0.95
+    assert (
+        np.corrcoef(fitted.predict(known), gpx_scale.load(folder / "few.gpx").predict(known))[0, 1]
+        > 0.95
+    )
     for command in ("predict", "explain"):
         said(capsys)
-        assert main([command, model, str(folder / "few.csv"), "--out", str(tmp_path / "out.csv")]) == 0
+        assert (
+            main([command, model, str(folder / "few.csv"), "--out", str(tmp_path / "out.csv")]) == 0
+        )
         rows = pd.read_csv(tmp_path / "out.csv")["row"]
         assert rows.min() == 1
         assert rows.max() == len(FEW)
-    assert main(["report", model, str(folder / "few.csv"), "--out", str(tmp_path / "r.html"), "--samples", "40"]) == 0
+    assert (
+        main(
+            [
+                "report",
+                model,
+                str(folder / "few.csv"),
+                "--out",
+                str(tmp_path / "r.html"),
+                "--samples",
+                "40",
+            ]
+        )
+        == 0
+    )
     assert "40 of 120 rows" in (tmp_path / "r.html").read_text()
     assert main(["plan", str(folder / "few.csv"), "-t", "target"]) == 0
     assert "rows come in chunks" in said(capsys)[0]
@@ -654,11 +885,15 @@ def test_a_million_rows(tmp_path, capsys):
     random = np.random.RandomState(0)
     A = random.normal(size=(1_000_000, 5)).round(4)
     frame = pd.DataFrame(A, columns=list("abcde")).assign(
-        kind=random.choice(["u", "v"], len(A)), y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=len(A))
+        kind=random.choice(["u", "v"], len(A)),
+        y=A[:, 0] * np.sin(A[:, 1]) + A[:, 2] + 0.1 * random.normal(size=len(A)),
     )
     frame.to_csv(tmp_path / "million.csv", index=False)
     model = str(tmp_path / "m.gpx")
-    assert main(["fit", str(tmp_path / "million.csv"), "-t", "y", "-o", model, "--n-inducing", "200"]) == 0
+    assert (
+        main(["fit", str(tmp_path / "million.csv"), "-t", "y", "-o", model, "--n-inducing", "200"])
+        == 0
+    )
     fitted = gpx_scale.load(model)
     assert fitted.solver_ == "inducing"
     assert fitted.score(frame[:2000][[*"abcde", "kind"]], frame["y"][:2000]) > 0.9
@@ -687,19 +922,31 @@ def run_on_a_terminal(arguments):
 
 
 def test_progress_on_a_terminal_and_quiet_in_a_pipe(folder, tmp_path):
-    command = [sys.executable, "-m", "gpx_scale.cli", "fit", str(folder / "few.csv"), "-t", "target"]
+    command = [
+        sys.executable,
+        "-m",
+        "gpx_scale.cli",
+        "fit",
+        str(folder / "few.csv"),
+        "-t",
+        "target",
+    ]
     code, shown = run_on_a_terminal([*command, "-o", str(tmp_path / "m.gpx")])
     assert code == 0
     assert "[gpx_scale]" in shown
     assert "evidence" in shown
-    quiet = subprocess.run([*command, "-o", str(tmp_path / "m.gpx")], capture_output=True, text=True, check=True)
+    quiet = subprocess.run(
+        [*command, "-o", str(tmp_path / "m.gpx")], capture_output=True, text=True, check=True
+    )
     assert quiet.stderr == ""
     assert quiet.stdout == f"model: {tmp_path / 'm.gpx'}\n"
 
 
 def test_without_the_extra_the_command_says_so(tmp_path):
     code = "import sys; sys.modules['typer'] = None; import gpx_scale.cli"
-    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert failed.returncode == 1
     assert "gpx-scale[cli]" in failed.stderr
 
@@ -707,12 +954,35 @@ def test_without_the_extra_the_command_says_so(tmp_path):
 def test_words_of_a_long_table_come_from_all_of_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tables, "HELD_ROWS", 100)
     monkeypatch.setattr(tables, "CHUNK", 50)
-    early, late = ["a dull start"] * 60 + ["a bright start"] * 60, ["the grand finale"] * 60 + ["the weak finale"] * 60
-    frame = pd.DataFrame({"t": early + late, "y": [0.0] * 60 + [1.0] * 60 + [5.0] * 60 + [3.0] * 60})
+    early, late = (
+        ["a dull start"] * 60 + ["a bright start"] * 60,
+        ["the grand finale"] * 60 + ["the weak finale"] * 60,
+    )
+    frame = pd.DataFrame(
+        {"t": early + late, "y": [0.0] * 60 + [1.0] * 60 + [5.0] * 60 + [3.0] * 60}
+    )
     frame.to_csv(tmp_path / "t.csv", index=False)
     model = str(tmp_path / "m.gpx")
-    assert main(["fit", str(tmp_path / "t.csv"), "-t", "y", "--text", "t", "-o", model, "--n-inducing", "20"]) == 0
-    assert {"dull", "bright", "grand", "weak", "finale"} <= set(gpx_scale.load(model).explain(frame[["t"]][:1]).feature_names)
+    assert (
+        main(
+            [
+                "fit",
+                str(tmp_path / "t.csv"),
+                "-t",
+                "y",
+                "--text",
+                "t",
+                "-o",
+                model,
+                "--n-inducing",
+                "20",
+            ]
+        )
+        == 0
+    )
+    assert {"dull", "bright", "grand", "weak", "finale"} <= set(
+        gpx_scale.load(model).explain(frame[["t"]][:1]).feature_names
+    )
 
 
 def test_many_columns_are_read_in_a_moment(tmp_path):
@@ -734,10 +1004,16 @@ def test_too_many_columns_are_refused_before_a_row_is_read(tmp_path, capsys, mon
         assert "table.csv has 200,000 columns to learn from, and 20,000 are the most" in message
         assert "--drop" in message
     some = ",".join(names[:20_001])
-    assert "has 20,001 columns to learn from" in refused(capsys, "plan", path, "-t", "y", "--x", some, "--z", some)
+    assert "has 20,001 columns to learn from" in refused(
+        capsys, "plan", path, "-t", "y", "--x", some, "--z", some
+    )
     monkeypatch.setattr(recipes, "MOST_COLUMNS", 3)
     monkeypatch.setattr(recipes, "read_table", read)
-    few = written(tmp_path, "a,b,c,d,y\n" + "\n".join(f"{k},{k % 3},{k % 5},{k % 7},{k % 4}" for k in range(30)), "few.csv")
+    few = written(
+        tmp_path,
+        "a,b,c,d,y\n" + "\n".join(f"{k},{k % 3},{k % 5},{k % 7},{k % 4}" for k in range(30)),
+        "few.csv",
+    )
     assert "has 4 columns" in refused(capsys, "plan", few, "-t", "y")
     for options in (["--drop", "b"], ["--x", "a,b", "--z", "b,c"], ["--x", "a", "--z", "a"]):
         assert main(["plan", str(few), "-t", "y", *options]) == 0
@@ -745,11 +1021,17 @@ def test_too_many_columns_are_refused_before_a_row_is_read(tmp_path, capsys, mon
 
 def test_what_is_learned_from_many_columns_is_known_in_a_moment(tmp_path, monkeypatch):
     """The columns asked for are gathered once, and not once for every column."""
-    frame = pd.DataFrame(np.arange(8000.0).reshape(2, 4000), columns=[f"c{k}" for k in range(4000)]).assign(y=[0.0, 1.0])
+    frame = pd.DataFrame(
+        np.arange(8000.0).reshape(2, 4000), columns=[f"c{k}" for k in range(4000)]
+    ).assign(y=[0.0, 1.0])
     frame.to_csv(tmp_path / "t.csv", index=False)
     gather, calls = recipes.ColumnRoles.wanted.fget, []
-    monkeypatch.setattr(recipes.ColumnRoles, "wanted", property(lambda wish: calls.append(1) or gather(wish)))
-    assert len(recipes.TabularData.of(tmp_path / "t.csv", recipes.ColumnRoles("y")).features) == 4000
+    monkeypatch.setattr(
+        recipes.ColumnRoles, "wanted", property(lambda wish: calls.append(1) or gather(wish))
+    )
+    assert (
+        len(recipes.TabularData.of(tmp_path / "t.csv", recipes.ColumnRoles("y")).features) == 4000
+    )
     assert len(calls) < 10
 
 

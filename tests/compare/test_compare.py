@@ -18,8 +18,12 @@ from gpx_scale.compare.network_lasso import Fusion, fused_weights, weber_points
 from gpx_scale.errors import NotConverged
 
 foreign = pytest.mark.filterwarnings("ignore")  # of shap and lime, about other packages
-needs_lime = pytest.mark.skipif(importlib.util.find_spec("lime") is None, reason="lime is not installed (extra [bench])")
-needs_shap = pytest.mark.skipif(importlib.util.find_spec("shap") is None, reason="shap is not installed (extra [bench])")
+needs_lime = pytest.mark.skipif(
+    importlib.util.find_spec("lime") is None, reason="lime is not installed (extra [bench])"
+)
+needs_shap = pytest.mark.skipif(
+    importlib.util.find_spec("shap") is None, reason="shap is not installed (extra [bench])"
+)
 
 
 @pytest.fixture
@@ -70,15 +74,22 @@ def test_a_parabola_touches_the_objective_and_lies_above_it():
     assert np.linalg.eigvalsh(dense)[0] > 0
 
     def above(V):
-        return float(V.ravel() @ dense @ V.ravel()) - 2 * float((problem.Z * problem.y[:, None] * V).sum())
+        return float(V.ravel() @ dense @ V.ravel()) - 2 * float(
+            (problem.Z * problem.y[:, None] * V).sum()
+        )
 
     for seed in range(20):
         V = W + np.random.RandomState(seed).normal(size=(9, 3))
         assert problem.value(V, s) - problem.value(W, s) <= above(V) - above(W) + 1e-9
     step = 1e-5 * np.random.RandomState(3).normal(size=(9, 3))
-    slopes = problem.value(W + step, s) - problem.value(W - step, s), above(W + step) - above(W - step)
+    slopes = (
+        problem.value(W + step, s) - problem.value(W - step, s),
+        above(W + step) - above(W - step),
+    )
     assert slopes[0] == pytest.approx(slopes[1], rel=1e-5)
-    precondition = np.column_stack([system.precondition(e.reshape(9, 3)).ravel() for e in np.eye(27)])
+    precondition = np.column_stack(
+        [system.precondition(e.reshape(9, 3)).ravel() for e in np.eye(27)]
+    )
     assert np.allclose(precondition, precondition.T)
     assert np.linalg.eigvalsh(precondition)[0] > 0
 
@@ -88,14 +99,20 @@ def test_the_least_objective_is_found(lambda2, d):
     problem, _ = small(lambda2=lambda2, d=d)
     W = fused_weights(problem, 1e-2, 1e-9, 5000)
     other = minimize(
-        lambda w: problem.value(w.reshape(9, d), 1e-2), np.zeros(9 * d), method="L-BFGS-B", options={"maxfun": 10**6}
+        lambda w: problem.value(w.reshape(9, d), 1e-2),
+        np.zeros(9 * d),
+        method="L-BFGS-B",
+        options={"maxfun": 10**6},
     )
     assert problem.value(W, 1e-2) <= other.fun * (1 + 1e-6)
 
 
 def test_localized_without_the_exclusive_penalty_is_network(halves):
     X, y = halves
-    ours, theirs = compare.LocalizedLasso(lambda1=1.0, lambda2=0.0).fit(X, y), compare.NetworkLasso(lambda1=1.0).fit(X, y)
+    ours, theirs = (
+        compare.LocalizedLasso(lambda1=1.0, lambda2=0.0).fit(X, y),
+        compare.NetworkLasso(lambda1=1.0).fit(X, y),
+    )
     assert np.array_equal(ours.W_, theirs.W_)
     assert np.array_equal(ours.predict(X[:7]), theirs.predict(X[:7]))
 
@@ -118,12 +135,17 @@ def test_network_finds_two_models_where_there_are_two(halves):
     X, y = halves
     found = compare.NetworkLasso(lambda1=1.0, n_neighbors=3).fit(X[:100], y[:100])
     one = Ridge(alpha=1.0).fit(X[:100], y[:100])
-    assert np.mean((found.predict(X[100:]) - y[100:]) ** 2) < 0.5 * np.mean((one.predict(X[100:]) - y[100:]) ** 2)
+    assert np.mean((found.predict(X[100:]) - y[100:]) ** 2) < 0.5 * np.mean(
+        (one.predict(X[100:]) - y[100:]) ** 2
+    )
 
 
 def test_the_exclusive_penalty_makes_weights_sparse(halves):
     X, y = halves
-    few = [np.mean(np.abs(compare.LocalizedLasso(0.3, penalty).fit(X, y).W_) < 1e-2) for penalty in (0.001, 1.0)]
+    few = [
+        np.mean(np.abs(compare.LocalizedLasso(0.3, penalty).fit(X, y).W_) < 1e-2)
+        for penalty in (0.001, 1.0)
+    ]
     assert few[1] > few[0] + 0.1
 
 
@@ -135,7 +157,11 @@ def test_weber_points():
     assert np.allclose(points, [corners.mean(axis=0), [1.0, 0.0], [0.0, 0.0]], atol=1e-4)
     random = np.random.RandomState(0).normal(size=(4, 6, 3))
     for some, found in zip(random, weber_points(random, tol=1e-9), strict=True):
-        best = minimize(lambda w, some=some: np.linalg.norm(some - w, axis=1).sum(), some.mean(axis=0), method="Nelder-Mead")
+        best = minimize(
+            lambda w, some=some: np.linalg.norm(some - w, axis=1).sum(),
+            some.mean(axis=0),
+            method="Nelder-Mead",
+        )
         assert np.linalg.norm(some - found, axis=1).sum() <= best.fun * (1 + 1e-5)
 
 
@@ -149,9 +175,13 @@ def test_queries_in_chunks_are_the_same(halves, monkeypatch):
 
 
 def test_one_row_and_duplicates_are_fitted():
-    assert compare.NetworkLasso().fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]) == pytest.approx([3.0], rel=1e-3)
+    assert compare.NetworkLasso().fit([[1.0, 2.0]], [3.0]).predict([[1.0, 2.0]]) == pytest.approx(
+        [3.0], rel=1e-3
+    )
     twice = np.repeat(np.random.RandomState(0).normal(size=(10, 3)), 2, axis=0)
-    assert np.isfinite(compare.LocalizedLasso().fit(twice, twice[:, 0]).predict(np.zeros((2, 3)))).all()
+    assert np.isfinite(
+        compare.LocalizedLasso().fit(twice, twice[:, 0]).predict(np.zeros((2, 3)))
+    ).all()
 
 
 def test_a_fit_that_does_not_settle_is_an_error(halves):
@@ -167,21 +197,26 @@ def test_a_system_that_cannot_be_solved_is_an_error(halves, lambda1):
 
 def test_smoothing_counts_above_its_start_too(halves):
     assert not np.allclose(
-        compare.NetworkLasso(smoothing=1.0).fit(*halves).W_, compare.NetworkLasso(smoothing=9.0).fit(*halves).W_
+        compare.NetworkLasso(smoothing=1.0).fit(*halves).W_,
+        compare.NetworkLasso(smoothing=9.0).fit(*halves).W_,
     )
 
 
 def test_whole_numbers_and_sparse_inputs_are_numbers(halves):
     X, y = halves
     Z = np.random.RandomState(0).randint(0, 200, size=X.shape).astype("uint8")
-    ours, theirs = (compare.NetworkLasso().fit(X, y, A).W_ for A in (sp.csr_array(Z), Z.astype(float)))
+    ours, theirs = (
+        compare.NetworkLasso().fit(X, y, A).W_ for A in (sp.csr_array(Z), Z.astype(float))
+    )
     assert np.array_equal(ours, theirs)
     assert compare.Ridge().fit(sp.csr_array(X), y).predict(sp.csr_array(X)).shape == y.shape
 
 
 def test_methods_are_searched_as_estimators_are(halves):
     X, y = halves
-    found = GridSearchCV(compare.LocalizedLasso(), {"lambda1": [0.1, 1.0], "n_neighbors": [3, 5]}, cv=3).fit(X, y)
+    found = GridSearchCV(
+        compare.LocalizedLasso(), {"lambda1": [0.1, 1.0], "n_neighbors": [3, 5]}, cv=3
+    ).fit(X, y)
     assert found.best_score_ > 0.5
     assert compare.NetworkLasso(3.0).get_params()["lambda1"] == 3.0
 
@@ -192,7 +227,10 @@ def test_methods_are_searched_as_estimators_are(halves):
 def test_gpr_escapes_short_length_scales():
     """From the paper's start alone the search ends 70-80 nats low on Diabetes."""
     data = datasets.load_diabetes()
-    X, y = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0), (data.y - data.y.mean()) / data.y.std()
+    X, y = (
+        (data.X - data.X.mean(axis=0)) / data.X.std(axis=0),
+        (data.y - data.y.mean()) / data.y.std(),
+    )
     model = compare.GPR(random_state=0).fit(X[:350], y[:350])
     assert np.mean((model.predict(X[350:]) - y[350:]) ** 2) < 0.55
     assert model.model_.hyperparameters_["sigma_y"] > 0.5
@@ -201,7 +239,9 @@ def test_gpr_escapes_short_length_scales():
 
 def test_gpr_of_a_model_is_that_model():
     X = np.random.RandomState(0).normal(size=(30, 2))
-    model = GPXRegressor(standardize=False, sigma_w=0.0, optimizer=None).fit(X, X[:, 0], np.ones((30, 1)))
+    model = GPXRegressor(standardize=False, sigma_w=0.0, optimizer=None).fit(
+        X, X[:, 0], np.ones((30, 1))
+    )
     gpr = compare.GPR.of(model)
     np.testing.assert_array_equal(gpr.predict(X), model.predict(X, np.ones((30, 1))))
 
@@ -220,7 +260,9 @@ def test_ard_and_kl_find_the_relevant_feature():
     assert relevance.shape == (4, 3)
     assert (relevance == relevance[0]).all()
     assert relevance[0].argmax() == 0
-    assert np.array_equal(compare.KL(ard).fit(X, X[:, 0]).weights(X).mean(axis=0).argsort()[::-1][:1], [0])
+    assert np.array_equal(
+        compare.KL(ard).fit(X, X[:, 0]).weights(X).mean(axis=0).argsort()[::-1][:1], [0]
+    )
 
 
 def test_kl_is_what_its_formula_says():
@@ -235,8 +277,12 @@ def test_kl_is_what_its_formula_says():
                 moved = rows[i].copy()
                 moved[k] += side
                 (m, n), (s, t) = ard.predict(np.array([rows[i], moved]), return_std=True)
-                expected[i, k] += 0.5 * np.sqrt(np.log(t / s) + (s**2 + (m - n) ** 2) / (2 * t**2) - 0.5) / delta
-    assert np.allclose(compare.KL(ard, delta=delta).fit(X, X[:, 0]).weights(rows), expected, rtol=1e-5)
+                expected[i, k] += (
+                    0.5 * np.sqrt(np.log(t / s) + (s**2 + (m - n) ** 2) / (2 * t**2) - 0.5) / delta
+                )
+    assert np.allclose(
+        compare.KL(ard, delta=delta).fit(X, X[:, 0]).weights(rows), expected, rtol=1e-5
+    )
 
 
 # linear, agnostic
@@ -269,7 +315,9 @@ def test_shap_of_a_linear_model_is_weight_times_distance(halves):
 def test_lime_finds_which_feature_matters_and_repeats_itself(halves):
     X, _ = halves
     box = Linear([3.0, 0.0, 0.0, 0.0])
-    first, second = (compare.LIME(box, random_state=0).fit(X, X[:, 0]).weights(X[:3]) for _ in range(2))
+    first, second = (
+        compare.LIME(box, random_state=0).fit(X, X[:, 0]).weights(X[:3]) for _ in range(2)
+    )
     assert np.array_equal(first, second)
     assert (np.abs(first).argmax(axis=1) == 0).all()
 
@@ -304,7 +352,10 @@ def test_shap_takes_absent_features_from_given_rows(halves):
 def test_words_are_taken_away_from_texts():
     """A linear model of words: Shapley values are its slopes where the word is, 0 elsewhere; LIME's go the same way."""
     Z = sp.csr_array(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
-    box, options = Linear([1.0, -2.0, 3.0, 4.0]), {"encode": lambda Z: Z.toarray(), "random_state": 0}
+    box, options = (
+        Linear([1.0, -2.0, 3.0, 4.0]),
+        {"encode": lambda Z: Z.toarray(), "random_state": 0},
+    )
     for kind, near in ((compare.SHAP, 1e-8), (compare.LIME, 0.5)):
         found = kind(box, **options).fit(Z.toarray(), [0.0, 0.0, 0.0], Z).weights(Z.toarray(), Z)
         assert np.allclose(found, Z.toarray() * box.slopes, atol=near)
@@ -314,8 +365,12 @@ def test_words_are_taken_away_from_texts():
 @foreign
 def test_lime_takes_words_as_often_as_they_are():
     Z = np.array([[2.0, 3.0]])
-    method = compare.LIME(Linear([1.0, -2.0]), lambda Z: Z.toarray(), random_state=0).fit(Z, [0.0], Z)
-    assert np.allclose(method.weights(Z, Z), [[2.0, -6.0]], atol=1.5)  # its ridge draws them together
+    method = compare.LIME(Linear([1.0, -2.0]), lambda Z: Z.toarray(), random_state=0).fit(
+        Z, [0.0], Z
+    )
+    assert np.allclose(
+        method.weights(Z, Z), [[2.0, -6.0]], atol=1.5
+    )  # its ridge draws them together
 
 
 @needs_lime

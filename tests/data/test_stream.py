@@ -38,7 +38,10 @@ def test_a_stream_gives_what_its_rows_in_memory_give(size):
 
 
 def test_so_does_the_search():
-    memory, stream = GPXRegressor(**ARGUMENTS).fit(X, y), GPXRegressor(**ARGUMENTS).fit(chunks_of(X, y))
+    memory, stream = (
+        GPXRegressor(**ARGUMENTS).fit(X, y),
+        GPXRegressor(**ARGUMENTS).fit(chunks_of(X, y)),
+    )
     assert_array_equal(stream.theta_, memory.theta_)
     assert_array_equal(stream.explain(X[:9]).weights_std, memory.explain(X[:9]).weights_std)
     value, gradient = stream.log_marginal_likelihood(stream.theta_ + 0.1, eval_gradient=True)
@@ -51,7 +54,9 @@ def test_a_z_of_its_own_may_be_sparse():
     Z = sp.csr_array(problem.Z)
     memory = GPXRegressor(**ARGUMENTS).fit(problem.X, problem.y, Z)
     stream = GPXRegressor(**ARGUMENTS).fit(chunks_of(problem.X, problem.y, Z, size=70))
-    paired = GPXRegressor(**ARGUMENTS).fit(lambda: ((XZ(problem.X[r], Z[r]), problem.y[r]) for r in slices(300, 50)))
+    paired = GPXRegressor(**ARGUMENTS).fit(
+        lambda: ((XZ(problem.X[r], Z[r]), problem.y[r]) for r in slices(300, 50))
+    )
     for model in (stream, paired):
         assert_array_equal(model.predict(problem.X, Z), memory.predict(problem.X, Z))
 
@@ -68,7 +73,10 @@ def test_combined_kernels_and_columns_by_name():
 
 
 def test_text_through_transformers_that_are_fitted():
-    texts = [f"good {word} film" if k % 2 else f"bad {word} plot" for k, word in enumerate(["old", "new", "long"] * 40)]
+    texts = [
+        f"good {word} film" if k % 2 else f"bad {word} plot"
+        for k, word in enumerate(["old", "new", "long"] * 40)
+    ]
     marks = np.array([1.0, -1.0] * 60)
     words = HashingVectorizer(n_features=64, alternate_sign=False)
     lsa = TruncatedSVD(2, random_state=0)
@@ -101,7 +109,9 @@ def test_a_folder_of_files(tmp_path):
         target = None if kind == "npz" else "target"
         model = GPXRegressor(**ARGUMENTS, optimizer=None).fit(tmp_path / kind, target)
         assert_allclose(model.predict(frame[NAMES] if target else X), memory, rtol=1e-9, atol=1e-10)
-        one = GPXRegressor(**ARGUMENTS, optimizer=None).fit(str(tmp_path / kind / f"part0.{kind}"), target)
+        one = GPXRegressor(**ARGUMENTS, optimizer=None).fit(
+            str(tmp_path / kind / f"part0.{kind}"), target
+        )
         assert one.fit_report_.n_samples == 300
     with pytest.raises(InputError, match="name of the target"):
         GPXRegressor().fit(tmp_path / "csv")
@@ -113,7 +123,12 @@ def test_a_folder_of_files(tmp_path):
         GPXRegressor().fit(tmp_path, "y")
     (tmp_path / "csv" / ".part0.csv").write_text("not,data")
     (tmp_path / "csv" / "folder.csv").mkdir()
-    assert GPXRegressor(**ARGUMENTS, optimizer=None).fit(tmp_path / "csv", "target").fit_report_.n_samples == 700
+    assert (
+        GPXRegressor(**ARGUMENTS, optimizer=None)
+        .fit(tmp_path / "csv", "target")
+        .fit_report_.n_samples
+        == 700
+    )
     (tmp_path / "csv" / "part9.csv").write_text("")
     with pytest.raises(InputError, match=r"part9.csv cannot be read"):
         GPXRegressor().fit(tmp_path / "csv", "target")
@@ -150,13 +165,23 @@ WRITERS = {
     "t.Csv.GZ": lambda frame, path: frame.to_csv(path, index=False, compression="gzip"),
     "t.tsv.gz": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
     "t.TSV": lambda frame, path: frame.to_csv(path, index=False, sep="\t"),
-    "bom.csv": lambda frame, path: frame[frame.columns[::-1]].to_csv(path, index=False, encoding="utf-8-sig"),
-    "blanks.csv": lambda frame, path: frame.rename(columns=lambda name: f" {name} ").to_csv(path, index=False),
+    "bom.csv": lambda frame, path: frame[frame.columns[::-1]].to_csv(
+        path, index=False, encoding="utf-8-sig"
+    ),
+    "blanks.csv": lambda frame, path: frame.rename(columns=lambda name: f" {name} ").to_csv(
+        path, index=False
+    ),
     "t.PARQUET": lambda frame, path: frame.to_parquet(path),
     "index.parquet": lambda frame, path: named_index(frame).to_parquet(path),
-    "range.parquet": lambda frame, path: frame.set_index(pd.RangeIndex(5, 5 + len(frame), name="id")).to_parquet(path),
-    "labels.parquet": lambda frame, path: frame.set_index(frame.index.to_numpy()[::-1] ** 2).to_parquet(path),
-    "levels.parquet": lambda frame, path: frame.set_index([frame.index % 2, frame.index]).to_parquet(path),
+    "range.parquet": lambda frame, path: frame.set_index(
+        pd.RangeIndex(5, 5 + len(frame), name="id")
+    ).to_parquet(path),
+    "labels.parquet": lambda frame, path: frame.set_index(
+        frame.index.to_numpy()[::-1] ** 2
+    ).to_parquet(path),
+    "levels.parquet": lambda frame, path: frame.set_index(
+        [frame.index % 2, frame.index]
+    ).to_parquet(path),
 }
 
 
@@ -180,8 +205,14 @@ LINES = "".join(f"{k},{k % 7},{k % 5}\n" for k in range(50))
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b,target\n" + LINES.replace("\n", ",8\n"), "bad.csv cannot be read as a table: rows are longer than the header"),
-        ("a,b,target\n" + LINES + "1,2,3,4\n", "bad.csv cannot be read as a table: .*Expected 3 fields in line 52, saw 4"),
+        (
+            "a,b,target\n" + LINES.replace("\n", ",8\n"),
+            "bad.csv cannot be read as a table: rows are longer than the header",
+        ),
+        (
+            "a,b,target\n" + LINES + "1,2,3,4\n",
+            "bad.csv cannot be read as a table: .*Expected 3 fields in line 52, saw 4",
+        ),
         ("a,a,target\n" + LINES, "bad.csv has more than one column named 'a'"),
         (",a,target\n" + LINES, "bad.csv: column 1 of 3 has no name.*index=False"),
         (("a,b,target\n" + LINES).replace(",", ";"), "separated by ';'.*a function that yields"),
@@ -202,7 +233,10 @@ def test_tables_that_a_stream_refuses(tmp_path, text, words):
 def test_files_of_a_folder_that_do_not_go_together(tmp_path):
     FRAME[:300].to_csv(tmp_path / "a.csv", index=False)
     FRAME[300:].rename(columns={"x3": "other"}).to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(InputError, match=r"b.csv does not have the columns of a.csv: it lacks 'x3', and only it has 'other'"):
+    with pytest.raises(
+        InputError,
+        match=r"b.csv does not have the columns of a.csv: it lacks 'x3', and only it has 'other'",
+    ):
         fit_folder(tmp_path)
     (tmp_path / "b.csv").unlink()
     np.savez(tmp_path / "b.NPZ.npz", X=X, y=y)
@@ -216,7 +250,9 @@ def test_files_of_a_folder_that_do_not_go_together(tmp_path):
 
 def test_the_index_of_a_parquet_file_is_no_target(tmp_path):
     named_index(FRAME).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"no column 'id', only x0.*'id' is its index: .*reset_index"):
+    with pytest.raises(
+        InputError, match=r"no column 'id', only x0.*'id' is its index: .*reset_index"
+    ):
         fit_folder(tmp_path, "id")
 
 
@@ -228,12 +264,16 @@ def test_files_that_are_skipped_are_named(tmp_path):
     assert fit_folder(tmp_path).fit_report_.n_samples == 700
     for name in ("b.xlsx", "c.csv.zip"):
         (tmp_path / name).write_text("")
-    with pytest.warns(GPXWarning, match=r"not read: 'b.xlsx', 'c.csv.zip'\. Write their rows to .npz, .csv"):
+    with pytest.warns(
+        GPXWarning, match=r"not read: 'b.xlsx', 'c.csv.zip'\. Write their rows to .npz, .csv"
+    ):
         assert fit_folder(tmp_path).fit_report_.n_samples == 700
     (tmp_path / "a.csv").unlink()
     with pytest.raises(InputError, match=r"holds no .npz.*only 'b.xlsx', 'c.csv.zip'"):
         fit_folder(tmp_path)
-    with pytest.raises(InputError, match=r"b.xlsx' is not a file that fit reads: give one that ends in .npz"):
+    with pytest.raises(
+        InputError, match=r"b.xlsx' is not a file that fit reads: give one that ends in .npz"
+    ):
         fit_folder(tmp_path / "b.xlsx")
     with pytest.raises(InputError, match=r"X=.*is not the path of a file"):
         fit_folder("x" * 5000)
@@ -250,9 +290,12 @@ def test_a_memory_map(tmp_path, dtype):
     auto = GPXRegressor(optimizer=None).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y)
     assert auto.solver_ == "exact"
     Z = sp.csr_array(X)
-    with_z = GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:, None], Z)
+    with_z = GPXRegressor(**ARGUMENTS, optimizer=None).fit(
+        np.load(tmp_path / "X.npy", mmap_mode="r"), y[:, None], Z
+    )
     assert_array_equal(
-        with_z.predict(X, Z), GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.array(mapped), y, Z).predict(X, Z)
+        with_z.predict(X, Z),
+        GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.array(mapped), y, Z).predict(X, Z),
     )
     with pytest.raises(InputError, match="700 rows needs y"):
         GPXRegressor(**ARGUMENTS).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1])
@@ -267,7 +310,9 @@ def fit(factory, **more):
 
 def test_empty_chunks_are_passed_over_and_empty_streams_are_not():
     model = fit(lambda: [(X[:0], y[:0]), (X[:400], y[:400]), (X[:0], y[:0]), (X[400:], y[400:])])
-    assert_array_equal(model.predict(X), GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y).predict(X))
+    assert_array_equal(
+        model.predict(X), GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y).predict(X)
+    )
     for factory in (lambda: [], lambda: [(X[:0], y[:0])]):
         with pytest.raises(InputError, match="no rows"):
             fit(factory)
@@ -285,10 +330,19 @@ def test_a_number_that_is_missing_is_found():
 @pytest.mark.parametrize(
     ("factory", "words"),
     [
-        (lambda: [(X[:300], y[:300]), (X[300:, :4], y[300:])], "chunk 2: X has 4 columns here and 10"),
+        (
+            lambda: [(X[:300], y[:300]), (X[300:, :4], y[300:])],
+            "chunk 2: X has 4 columns here and 10",
+        ),
         (lambda: [(X[:300], y[:300]), (X[300:], y[300:500])], "chunk 2.*400 rows of X, 200 of y"),
-        (lambda: [(X[:300], y[:300]), (X[300:], y[300:], X[300:])], "chunk 2: some chunks bring a Z"),
-        (lambda: [(X[:300], y[:300]), (sp.csr_array(X[300:]), y[300:])], "chunk 2: X is sparse here"),
+        (
+            lambda: [(X[:300], y[:300]), (X[300:], y[300:], X[300:])],
+            "chunk 2: some chunks bring a Z",
+        ),
+        (
+            lambda: [(X[:300], y[:300]), (sp.csr_array(X[300:]), y[300:])],
+            "chunk 2: X is sparse here",
+        ),
         (lambda: [(X[:300], y[:300]), (X[300:], y[:0])], "chunk 2: .*y"),
         (lambda: [(X[:300], y[:300]), (X[:0], y[300:])], "chunk 2"),
         (lambda: [X], "chunk 1 is not"),
@@ -317,7 +371,9 @@ def test_forms_of_sparse_chunks_and_a_nan_in_a_wide_one():
     Z = sp.csr_array(np.where(np.abs(X) > 4, X, 0.0))
     whole = GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y, Z)
     for form in (sp.coo_array, sp.csc_array, sp.coo_matrix):
-        assert_array_equal(fit(lambda form=form: [(X, y, form(Z))]).predict(X, Z), whole.predict(X, Z))
+        assert_array_equal(
+            fit(lambda form=form: [(X, y, form(Z))]).predict(X, Z), whole.predict(X, Z)
+        )
     wide = sp.csr_array((np.r_[1.0, np.nan], ([0, 5], [3, 40_000_000])), shape=(700, 50_000_000))
     with pytest.raises(InputError, match=r"chunk 1, its row 6 \(row 6 of all\)"):
         fit(lambda: [(X, y, wide)])
@@ -388,7 +444,9 @@ def test_partial_fit_takes_streams_too():
 
 
 def test_progress_over_chunks_is_told(capsys, monkeypatch):
-    monkeypatch.setattr(Bar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}"))
+    monkeypatch.setattr(
+        Bar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}")
+    )
     GPXRegressor(**ARGUMENTS, optimizer=None, verbose=1).fit(chunks_of(X, y))
     told = capsys.readouterr().err
     assert "survey of the rows 0.00 150 rows" in told
@@ -410,7 +468,9 @@ def test_blocks_do_not_depend_on_chunks():
 
 def test_samples_do_not_depend_on_chunks_and_are_even():
     whole = keys(0, 100_000, 5)
-    assert_array_equal(np.concatenate([keys(s.start, s.stop - s.start, 5) for s in slices(100_000, 999)]), whole)
+    assert_array_equal(
+        np.concatenate([keys(s.start, s.stop - s.start, 5) for s in slices(100_000, 999)]), whole
+    )
     sample = least(whole, 10_000)
     assert sample.size == 10_000
     counts, _ = np.histogram(sample, bins=10, range=(0, 100_000))

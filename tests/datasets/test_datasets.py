@@ -12,7 +12,11 @@ from gpx_scale.datasets.csv_table import content_digest, read_table, write_table
 
 
 def test_bundled_and_generated_sets():
-    digits, diabetes, synth = datasets.load_digits(), datasets.load_diabetes(), datasets.synth10(500)
+    digits, diabetes, synth = (
+        datasets.load_digits(),
+        datasets.load_diabetes(),
+        datasets.synth10(500),
+    )
     assert digits.X.shape == (1797, 64)
     assert set(digits.y) == {-1.0, 1.0}
     assert diabetes.X.shape == (442, 10)
@@ -43,13 +47,17 @@ def test_sets_of_the_data_folder(name, shape, shared_data):
 
 def test_a_set_of_a_folder_only_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path / "none"))
-    with pytest.raises(datasets.DataUnavailable, match=r"kin40k\.csv\.gz.*GPX_SCALE_DATA.*none', no folder"):
+    with pytest.raises(
+        datasets.DataUnavailable, match=r"kin40k\.csv\.gz.*GPX_SCALE_DATA.*none', no folder"
+    ):
         datasets.load_kin40k()
 
 
 def test_the_users_own_file_is_taken_as_it_is(monkeypatch, tmp_path):
     monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path))
-    (tmp_path / "abalone.csv").write_text("\ufeffsex,length,rings\nM,0.5,7\n\nI,0.25,4\n", encoding="utf-8")
+    (tmp_path / "abalone.csv").write_text(
+        "\ufeffsex,length,rings\nM,0.5,7\n\nI,0.25,4\n", encoding="utf-8"
+    )
     data = datasets.load_abalone()
     assert data.feature_names == ["sex=I", "sex=M", "length"]
     assert data.X.tolist() == [[0.0, 1.0, 0.5], [1.0, 0.0, 0.25]]
@@ -78,7 +86,11 @@ def test_california_comes_from_scikit_learn_where_the_folder_has_it_not(monkeypa
     bunch = Bunch(data=np.ones((3, 2)), target=np.arange(3.0), feature_names=["a", "b"])
     monkeypatch.setattr(tabular, "fetch_california_housing", lambda: bunch)
     data = datasets.load_california()
-    assert (data.X.shape, data.y.tolist(), data.feature_names) == ((3, 2), [0.0, 1.0, 2.0], ["a", "b"])
+    assert (data.X.shape, data.y.tolist(), data.feature_names) == (
+        (3, 2),
+        [0.0, 1.0, 2.0],
+        ["a", "b"],
+    )
 
 
 def test_california_without_a_connection(monkeypatch, tmp_path):
@@ -89,7 +101,13 @@ def test_california_without_a_connection(monkeypatch, tmp_path):
     monkeypatch.setattr(tabular, "fetch_california_housing", refused)
     with pytest.raises(datasets.DataUnavailable) as caught:
         datasets.load_california()
-    for part in ("California", "Connection refused", "california_housing.csv.gz", repr(str(tmp_path)), "GPX_SCALE_DATA"):
+    for part in (
+        "California",
+        "Connection refused",
+        "california_housing.csv.gz",
+        repr(str(tmp_path)),
+        "GPX_SCALE_DATA",
+    ):
         assert part in str(caught.value)
 
 
@@ -103,7 +121,9 @@ def test_a_table_comes_back_from_its_file(name, tmp_path):
 def test_a_digest_is_of_the_content_and_not_of_its_spelling():
     table = {"n": ("4.09", "0", "1e3"), "text": ("a  b", "", "c")}
     digest = content_digest(table, ["n", "text"])
-    assert digest == content_digest({"text": ("a\nb ", "", "c"), "n": (" 4.0900", "-0.0", "1000.00000000001")}, ["n", "text"])
+    assert digest == content_digest(
+        {"text": ("a\nb ", "", "c"), "n": (" 4.0900", "-0.0", "1000.00000000001")}, ["n", "text"]
+    )
     for other in (
         {**table, "n": ("4.0900001", "0", "1e3")},
         {**table, "text": ("ab", "", "c")},
@@ -149,7 +169,10 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 
 def test_tables_that_hold_no_data_set_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path))
-    for text, said in (("MEDV,RM,RM\n1,2,3\n", "more than one column 'RM'"), ("MEDV\n1\n", "nothing to predict it by")):
+    for text, said in (
+        ("MEDV,RM,RM\n1,2,3\n", "more than one column 'RM'"),
+        ("MEDV\n1\n", "nothing to predict it by"),
+    ):
         (tmp_path / "boston_housing.csv").write_text(text)
         with pytest.raises(InputError, match=said):
             datasets.load_boston()

@@ -92,7 +92,11 @@ def cache(server, tmp_path):
 def toy(monkeypatch, server):
     """A source of two rows, which is served."""
     source = Source(
-        "Toy", f"https://publisher.invalid{TOY_PATH}", formats.fish, formats.FISH, content_digest(TOY, formats.FISH)
+        "Toy",
+        f"https://publisher.invalid{TOY_PATH}",
+        formats.fish,
+        formats.FISH,
+        content_digest(TOY, formats.FISH),
     )
     monkeypatch.setitem(sources.SOURCES, "toy.csv", source)
     server.answers[TOY_PATH] = [(200, {}, fish_zip(TOY))]
@@ -150,7 +154,13 @@ def test_other_content_is_refused_and_nothing_is_kept(toy, server, cache):
     server.answers[TOY_PATH] = [(200, {}, fish_zip(other))]
     with pytest.raises(DataUnavailable) as caught:
         load_table("toy.csv")
-    for part in (server.url + TOY_PATH, toy.sha256, content_digest(other, formats.FISH), "toy.zip", "GPX_SCALE_DATA"):
+    for part in (
+        server.url + TOY_PATH,
+        toy.sha256,
+        content_digest(other, formats.FISH),
+        "toy.zip",
+        "GPX_SCALE_DATA",
+    ):
         assert part in str(caught.value)
     assert os.listdir(cache) == []
 
@@ -249,7 +259,15 @@ def test_refused(toy, server, cache, monkeypatch):
         load_table("toy.csv")
     assert time.perf_counter() - began < 5
     message = str(caught.value)
-    for part in ("Toy", server.url + TOY_PATH, "refused", "toy.csv", "toy.zip", "GPX_SCALE_DATA", "not set"):
+    for part in (
+        "Toy",
+        server.url + TOY_PATH,
+        "refused",
+        "toy.csv",
+        "toy.zip",
+        "GPX_SCALE_DATA",
+        "not set",
+    ):
         assert part in message
     assert isinstance(caught.value, InputError)
     monkeypatch.setenv("GPX_SCALE_DATA", str(cache.parent))
@@ -267,7 +285,12 @@ def test_a_name_that_is_not_known(toy, monkeypatch):
 def test_redirections(toy, server, tmp_path):
     (tmp_path / "secret").write_bytes(fish_zip(TOY))
     server.answers["/moved"] = [(200, {}, fish_zip(TOY))]
-    for aim in (f"file://{tmp_path}/secret", "ftp://127.0.0.1/secret", "data:,secret", "/static/toy.zip"):
+    for aim in (
+        f"file://{tmp_path}/secret",
+        "ftp://127.0.0.1/secret",
+        "data:,secret",
+        "/static/toy.zip",
+    ):
         server.answers[TOY_PATH] = [(302, {"Location": aim}, b"")]
         with pytest.raises(DataUnavailable, match=r"HTTP 302|unknown url type"):
             load_table("toy.csv")
@@ -355,7 +378,10 @@ def test_processes_at_once(toy, server, cache):
         return 200, {}, fish_zip(TOY)
 
     server.answers[TOY_PATH] = [together]
-    running = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     assert [one.communicate(timeout=120)[0] for one in running] == ["2\n", "2\n"]
     assert [one.returncode for one in running] == [0, 0]
     assert len(server.requests) == 2

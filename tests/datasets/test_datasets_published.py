@@ -16,21 +16,29 @@ from gpx_scale.datasets.sources import DataUnavailable
 
 
 def abalone_zip(table):
-    return zipped(**{"Index": "of abalone", "abalone.data": lines_of(table, ","), "abalone.names": "..."})
+    return zipped(
+        **{"Index": "of abalone", "abalone.data": lines_of(table, ","), "abalone.names": "..."}
+    )
 
 
 def wine_zip(table):
     color = table.pop("color")
     members = {}
     for one in ("white", "red"):
-        some = {name: [c for c, k in zip(cells, color, strict=True) if k == one] for name, cells in table.items()}
+        some = {
+            name: [c for c, k in zip(cells, color, strict=True) if k == one]
+            for name, cells in table.items()
+        }
         header = [name.replace("_", " ") for name in table]
         members[f"winequality-{one}.csv"] = lines_of(some, ";", header, csv.QUOTE_ALL)
     return zipped(**members)
 
 
 def boston_text(table):
-    rows = [[f"{float(cell):9.5f}" if k in (0, 7) else cell for k, cell in enumerate(row)] for row in rows_of(table)]
+    rows = [
+        [f"{float(cell):9.5f}" if k in (0, 7) else cell for k, cell in enumerate(row)]
+        for row in rows_of(table)
+    ]
     text = "".join(f" {'  '.join(row[:11])}\n  {' '.join(row[11:])}\n" for row in rows)
     return ("about the data\n" * 22 + text).encode()
 
@@ -39,10 +47,21 @@ def paper_zip(table):
     papers = {}
     for row in rows_of(table):
         of = dict(zip(table, row, strict=True))
-        at, number, decision = of.pop("paper_idx"), of.pop("paper_id"), of.pop("preliminary_decision")
-        one = papers.setdefault(int(at), {"id": int(number), "preliminary_decision": decision, "review": []})
-        one["review"].append({"id": int(of.pop("review_id")), **of, "confidence": of["confidence"] or None})
-    every = [papers.get(k, {"id": -k, "preliminary_decision": "accept", "review": []}) for k in range(max(papers) + 1)]
+        at, number, decision = (
+            of.pop("paper_idx"),
+            of.pop("paper_id"),
+            of.pop("preliminary_decision"),
+        )
+        one = papers.setdefault(
+            int(at), {"id": int(number), "preliminary_decision": decision, "review": []}
+        )
+        one["review"].append(
+            {"id": int(of.pop("review_id")), **of, "confidence": of["confidence"] or None}
+        )
+    every = [
+        papers.get(k, {"id": -k, "preliminary_decision": "accept", "review": []})
+        for k in range(max(papers) + 1)
+    ]
     return zipped(**{"data/reviews.json": json.dumps({"paper": every}, ensure_ascii=False)})
 
 
@@ -56,7 +75,11 @@ PUBLISHED = {
     "abalone": ("abalone.csv", abalone_zip, "/static/public/1/abalone.zip"),
     "boston": ("boston_housing.csv", boston_text, "/datasets/boston"),
     "fish": ("qsar_fish_toxicity.csv", fish_zip, "/static/public/504/qsar+fish+toxicity.zip"),
-    "king_county": ("kc_house_data.csv.gz", king_county_arff, "/data/v1/download/21578898/house_sales.arff"),
+    "king_county": (
+        "kc_house_data.csv.gz",
+        king_county_arff,
+        "/data/v1/download/21578898/house_sales.arff",
+    ),
     "paper": ("paper_reviews.csv", paper_zip, "/static/public/410/paper+reviews.zip"),
     "wine": ("wine_quality.csv", wine_zip, "/static/public/186/wine+quality.zip"),
 }
@@ -77,7 +100,9 @@ def test_what_a_publisher_sends_is_what_the_folder_holds(name, shared_data, monk
         server.answers[path] = [(200, {}, body)]
         assert_same(load(), known)
         assert os.listdir(tmp_path / "cache") == [file]
-        assert content_digest(read_table(tmp_path / "cache" / file), [*table]) == content_digest(table, [*table])
+        assert content_digest(read_table(tmp_path / "cache" / file), [*table]) == content_digest(
+            table, [*table]
+        )
         assert_same(load(), known)  # from the cache
         (tmp_path / "cache" / file).unlink()
         (tmp_path / sources.SOURCES[file].archive).write_bytes(body)
@@ -111,11 +136,27 @@ def test_two_rows_of_each_format(publish, read, names):
 
 
 def test_three_papers_and_two_reviews():
-    review = {"confidence": None, "evaluation": "-1", "id": 1, "lan": "es", "orientation": "0", "remarks": "", "text": "No."}
+    review = {
+        "confidence": None,
+        "evaluation": "-1",
+        "id": 1,
+        "lan": "es",
+        "orientation": "0",
+        "remarks": "",
+        "text": "No.",
+    }
     papers = [
-        {"id": 7, "preliminary_decision": "accept", "review": [{**review, "timespan": "2010-07-05"}]},
+        {
+            "id": 7,
+            "preliminary_decision": "accept",
+            "review": [{**review, "timespan": "2010-07-05"}],
+        },
         {"id": 8, "preliminary_decision": "reject", "review": []},
-        {"id": 9, "preliminary_decision": "reject", "review": [{**review, "evaluation": 2, "text": "Sí."}]},
+        {
+            "id": 9,
+            "preliminary_decision": "reject",
+            "review": [{**review, "evaluation": 2, "text": "Sí."}],
+        },
     ]
     table = formats.paper(io.BytesIO(zipped(**{"reviews.json": json.dumps({"paper": papers})})))
     assert table["paper_idx"] == ("0", "2")
@@ -127,13 +168,17 @@ def test_three_papers_and_two_reviews():
 
 
 def test_the_names_of_an_arff_file():
-    text = (
-        "@relation r\n@attribute 'living area' NUMERIC\n@Attribute\tdate string\n@attribute \"c\" {a,b}\n@data\n1, 'x, y', a\n"
-    )
-    assert formats.arff(io.BytesIO(text.encode())) == {"living area": ("1",), "date": ("x, y",), "c": ("a",)}
+    text = "@relation r\n@attribute 'living area' NUMERIC\n@Attribute\tdate string\n@attribute \"c\" {a,b}\n@data\n1, 'x, y', a\n"
+    assert formats.arff(io.BytesIO(text.encode())) == {
+        "living area": ("1",),
+        "date": ("x, y",),
+        "c": ("a",),
+    }
 
 
-@pytest.mark.parametrize("text", ["[]", '{"paper": 3}', '{"paper": [{"id": 1}]}', "{", '{"paper": []}'])
+@pytest.mark.parametrize(
+    "text", ["[]", '{"paper": 3}', '{"paper": [{"id": 1}]}', "{", '{"paper": []}']
+)
 def test_reviews_of_another_layout(text, monkeypatch, tmp_path):
     with serving(monkeypatch, tmp_path) as server:
         server.answers[PUBLISHED["paper"][2]] = [(200, {}, zipped(**{"reviews.json": text}))]
@@ -142,6 +187,8 @@ def test_reviews_of_another_layout(text, monkeypatch, tmp_path):
 
 
 def test_wines_of_other_columns():
-    body = zipped(**{"winequality-red.csv": "pH;quality\n3;5\n", "winequality-white.csv": "pH;alcohol\n3;9\n"})
+    body = zipped(
+        **{"winequality-red.csv": "pH;quality\n3;5\n", "winequality-white.csv": "pH;alcohol\n3;9\n"}
+    )
     with pytest.raises(ValueError, match=r"red wines have .*white ones"):
         formats.wine(io.BytesIO(body))

@@ -54,13 +54,23 @@ def test_columns_of_drug_are_joined(drug_folder):
     data = datasets.load_drug(drug_folder, columns=["benefitsReview", "commentsReview"])
     assert data.texts == ['slowed the "progress" two\r\nlines, one tab', "worked", "took it daily"]
     assert data.y.tolist() == [4.0, 1.0, 9.0]
-    assert datasets.load_drug(drug_folder, columns="sideEffectsReview").texts == ["cough", "nausea", "some pain"]
+    assert datasets.load_drug(drug_folder, columns="sideEffectsReview").texts == [
+        "cough",
+        "nausea",
+        "some pain",
+    ]
 
 
 def test_drug_says_where_to_get_it_and_where_to_put_it(drug_folder, tmp_path):
     with pytest.raises(datasets.DataUnavailable) as caught:
         datasets.load_drug()
-    for part in ("drugLibTrain_raw.tsv", "drugLibTest_raw.tsv", "archive.ics.uci.edu/dataset/461", "GPX_SCALE_DATA", "path="):
+    for part in (
+        "drugLibTrain_raw.tsv",
+        "drugLibTest_raw.tsv",
+        "archive.ics.uci.edu/dataset/461",
+        "GPX_SCALE_DATA",
+        "path=",
+    ):
         assert part in str(caught.value)
     (drug_folder / "drugLibTest_raw.tsv").unlink()
     with pytest.raises(datasets.DataUnavailable, match=r"has no drugLibTest_raw\.tsv\."):
@@ -112,7 +122,9 @@ def test_a_cut_off_is_a_number_of_documents(count):
 
 def test_lsa_is_tfidf_and_a_truncated_svd():
     ours = datasets.sentence_vectors("lsa", n_components=3)
-    known = make_pipeline(TfidfVectorizer(sublinear_tf=True), TruncatedSVD(3, random_state=0), Normalizer())
+    known = make_pipeline(
+        TfidfVectorizer(sublinear_tf=True), TruncatedSVD(3, random_state=0), Normalizer()
+    )
     assert ours.encoder == "lsa"
     X, X_known = ours.fit_transform(TEXTS), known.fit_transform(TEXTS)
     assert np.allclose(X @ X.T, X_known @ X_known.T)  # whose axes have no sign
@@ -122,7 +134,12 @@ def test_lsa_is_tfidf_and_a_truncated_svd():
 
 @pytest.mark.parametrize(
     ("texts", "k"),
-    [(TEXTS, 6), (["warm", "warm", "warm warm"], 1), (["one text alone"], 1), (["two words", "words two"], 2)],
+    [
+        (TEXTS, 6),
+        (["warm", "warm", "warm warm"], 1),
+        (["one text alone"], 1),
+        (["two words", "words two"], 2),
+    ],
 )
 def test_components_are_capped_by_the_texts(texts, k):
     X = datasets.sentence_vectors("lsa").fit_transform(texts)
@@ -143,12 +160,15 @@ def test_lsa_is_an_estimator():
 
 def test_texts_go_through_a_model():
     model = GPXRegressor(
-        x_transformer=datasets.sentence_vectors("lsa", n_components=4), z_transformer=datasets.bag_of_words(2)
+        x_transformer=datasets.sentence_vectors("lsa", n_components=4),
+        z_transformer=datasets.bag_of_words(2),
     )
     texts = [f"{text} {k % 3}" for k, text in enumerate(TEXTS * 5)]
     model.fit(texts, np.array([text.count("warm") for text in texts], float))
     assert model.predict(["a warm film", "a cold film"]).shape == (2,)
-    assert model.explain(["a warm film"]).weights.shape[1] == len(datasets.bag_of_words(2).fit(texts).vocabulary_)
+    assert model.explain(["a warm film"]).weights.shape[1] == len(
+        datasets.bag_of_words(2).fit(texts).vocabulary_
+    )
 
 
 @pytest.fixture

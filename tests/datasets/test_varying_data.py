@@ -9,7 +9,12 @@ import pytest
 from gpx_scale import datasets
 from gpx_scale.errors import InputError
 
-SHAPES = {"georgia": (159, 2, 4), "berlin": (2203, 2, 4), "king_county": (21613, 2, 8), "bike": (17379, 1, 18)}
+SHAPES = {
+    "georgia": (159, 2, 4),
+    "berlin": (2203, 2, 4),
+    "king_county": (21613, 2, 8),
+    "bike": (17379, 1, 18),
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -39,13 +44,19 @@ def test_king_county_is_in_kilometres(shared_data):
     lat, long = _places(shared_data / "kc_house_data.csv.gz")
     i, j = long.argmin(), long.argmax()
     half = np.sin(np.radians(np.array([lat[j] - lat[i], long[j] - long[i]])) / 2) ** 2
-    around = 2 * 6371 * np.arcsin(np.sqrt(half[0] + half[1] * np.prod(np.cos(np.radians(lat[[i, j]])))))
-    assert np.linalg.norm(data.X[j] - data.X[i]) == pytest.approx(around, rel=0.01)  # of the farthest pair, on the sphere
+    around = (
+        2 * 6371 * np.arcsin(np.sqrt(half[0] + half[1] * np.prod(np.cos(np.radians(lat[[i, j]])))))
+    )
+    assert np.linalg.norm(data.X[j] - data.X[i]) == pytest.approx(
+        around, rel=0.01
+    )  # of the farthest pair, on the sphere
 
 
 def _places(path):
     with gzip.open(path, "rt") as lines:
-        return np.array([[float(row["lat"]), float(row["long"])] for row in csv.DictReader(lines)]).T
+        return np.array(
+            [[float(row["lat"]), float(row["long"])] for row in csv.DictReader(lines)]
+        ).T
 
 
 def test_bike_is_in_days_and_its_hours_are_waves(shared_data):
@@ -58,7 +69,9 @@ def test_bike_is_in_days_and_its_hours_are_waves(shared_data):
     assert np.allclose(np.hypot(*waves.T), 1.0)
     assert np.allclose(waves[:, 0], np.sin(2 * np.pi * days), atol=1e-9)
     on_work = data.Z[:, data.feature_names.index("working day")]
-    assert np.allclose(data.Z[:, data.feature_names.index("cos 12 h, working day")][on_work == 0], 0.0)
+    assert np.allclose(
+        data.Z[:, data.feature_names.index("cos 12 h, working day")][on_work == 0], 0.0
+    )
     temperature = data.Z[:, data.feature_names.index("temperature")]
     assert -8 < temperature.min() < 0
     assert 35 < temperature.max() <= 39

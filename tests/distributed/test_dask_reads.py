@@ -29,7 +29,9 @@ import gpx_scale.distributed  # noqa: E402
 from gpx_scale.distributed import DaskGPXRegressor, partition_tasks  # noqa: E402
 from gpx_scale.distributed.regressor import DaskRows, partitions_of, result_of  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("default")]  # Dask warns of files and sockets that it closes later.
+pytestmark = [
+    pytest.mark.filterwarnings("default")
+]  # Dask warns of files and sockets that it closes later.
 PARTITIONS, ROWS = 4, 300
 X, y, NAMES = synth10(PARTITIONS * ROWS)
 X = 3.0 + 2.0 * X
@@ -41,8 +43,16 @@ HOW = SurveyOptions(keep=100, seed=5, standardize=True, fit_intercept=True)
 @pytest.fixture(scope="module")
 def client():
     """Two workers that are threads of this process, so that tests can replace what they run."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": ":0",
+    }
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 
@@ -54,7 +64,9 @@ def local():
 @pytest.fixture
 def room(monkeypatch):
     """Decide for which partitions the workers have room, which otherwise depends on the machine."""
-    return lambda decide: monkeypatch.setattr(gpx_scale.distributed.regressor, "has_room", decide, raising=False)
+    return lambda decide: monkeypatch.setattr(
+        gpx_scale.distributed.regressor, "has_room", decide, raising=False
+    )
 
 
 @pytest.fixture
@@ -65,7 +77,11 @@ def forget(monkeypatch):
     def survey_and_wait(client, *arguments):
         found, parts = survey(client, *arguments)
         keys = {str(part.key) for part in parts if dask.is_dask_collection(part)}
-        assert wait_until(lambda: keys.isdisjoint(str(key) for key, workers in client.who_has().items() if workers))
+        assert wait_until(
+            lambda: keys.isdisjoint(
+                str(key) for key, workers in client.who_has().items() if workers
+            )
+        )
         return found, parts
 
     monkeypatch.setattr(gpx_scale.distributed.regressor, "surveyed", survey_and_wait)
@@ -110,7 +126,10 @@ def must_agree(model, local):
 
 
 def array_of(source, rows=ROWS):
-    blocks = [da.from_delayed(dask.delayed(source.table)(k), (rows, len(NAMES) + 1), float) for k in range(PARTITIONS)]
+    blocks = [
+        da.from_delayed(dask.delayed(source.table)(k), (rows, len(NAMES) + 1), float)
+        for k in range(PARTITIONS)
+    ]
     return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
@@ -130,7 +149,9 @@ def chunks_cut_otherwise(source):
 
 
 def dataframe(source):
-    return dd.from_delayed([dask.delayed(source.frame)(k) for k in range(PARTITIONS)], meta=FRAME[:0]), "target"
+    return dd.from_delayed(
+        [dask.delayed(source.frame)(k) for k in range(PARTITIONS)], meta=FRAME[:0]
+    ), "target"
 
 
 def mapped_dataframe(source):
@@ -161,7 +182,9 @@ COLLECTIONS = [
 @pytest.mark.parametrize("collection", COLLECTIONS)
 def test_x_and_y_of_one_source_share_what_is_read(client, tmp_path, collection):
     source = Source(tmp_path)
-    X_part, y_part, Z_part = client.gather(client.compute(partitions_of(*collection(source), None)))[1]
+    X_part, y_part, Z_part = client.gather(
+        client.compute(partitions_of(*collection(source), None))
+    )[1]
     assert source.reads() == [1] * PARTITIONS
     assert len(X_part) == len(y_part)
     assert_array_equal(np.asarray(X_part), X[len(y_part) : 2 * len(y_part)])
@@ -198,7 +221,9 @@ def test_futures_are_computed_once(client, local, room, tmp_path, has_room):
 
 
 @pytest.mark.parametrize("collection", COLLECTIONS)
-def test_partitions_that_workers_have_no_room_for_are_read_twice(client, local, room, forget, tmp_path, collection):
+def test_partitions_that_workers_have_no_room_for_are_read_twice(
+    client, local, room, forget, tmp_path, collection
+):
     room(lambda parts: False)
     source = Source(tmp_path)
     model = DaskGPXRegressor(client, **ARGUMENTS).fit(*collection(source))
@@ -222,20 +247,31 @@ class LastWaits:
 
     @classmethod
     def table(cls, k, seconds):
-        table = np.column_stack([X, y])[k * ROWS : (k + 1) * ROWS].copy()  # the owner of its memory, to which slices refer
+        table = np.column_stack([X, y])[
+            k * ROWS : (k + 1) * ROWS
+        ].copy()  # the owner of its memory, to which slices refer
         cls.tables.append(weakref.ref(table))
         if len(cls.tables) == PARTITIONS:
-            cls.seen_free = wait_until(lambda: any(other() is None for other in cls.tables), seconds)
+            cls.seen_free = wait_until(
+                lambda: any(other() is None for other in cls.tables), seconds
+            )
         return table
 
 
 @pytest.mark.parametrize(("has_room", "seconds"), [(True, 0.5), (False, 20.0)])
-def test_partitions_without_room_leave_the_memory_before_all_are_read(client, room, monkeypatch, has_room, seconds):
+def test_partitions_without_room_leave_the_memory_before_all_are_read(
+    client, room, monkeypatch, has_room, seconds
+):
     room(lambda parts: has_room)
     monkeypatch.setattr(LastWaits, "tables", [])
     monkeypatch.setattr(LastWaits, "seen_free", False)
     shape = ROWS, len(NAMES) + 1
-    A = da.concatenate([da.from_delayed(dask.delayed(LastWaits.table)(k, seconds), shape, float) for k in range(PARTITIONS)])
+    A = da.concatenate(
+        [
+            da.from_delayed(dask.delayed(LastWaits.table)(k, seconds), shape, float)
+            for k in range(PARTITIONS)
+        ]
+    )
     DaskGPXRegressor(client, **ARGUMENTS).fit(A[:, :-1], A[:, -1])
     assert LastWaits.seen_free is not has_room
 
@@ -245,8 +281,18 @@ def test_partitions_are_not_held_beside_their_scaled_rows(client, room, monkeypa
     room(lambda parts: True)
     monkeypatch.setattr(LastWaits, "tables", [])
     shape = ROWS, len(NAMES) + 1
-    A = da.concatenate([da.from_delayed(dask.delayed(LastWaits.table)(k, 0.0), shape, float) for k in range(PARTITIONS)])
-    rows = DaskRows.open(client, partitions_of(A[:, :-1], A[:, -1], None), InputTransforms("vectors", None, None), HOW)
+    A = da.concatenate(
+        [
+            da.from_delayed(dask.delayed(LastWaits.table)(k, 0.0), shape, float)
+            for k in range(PARTITIONS)
+        ]
+    )
+    rows = DaskRows.open(
+        client,
+        partitions_of(A[:, :-1], A[:, -1], None),
+        InputTransforms("vectors", None, None),
+        HOW,
+    )
     assert len(LastWaits.tables) == PARTITIONS
     assert wait_until(lambda: all(table() is None for table in LastWaits.tables))
     assert len(rows) == len(y)
@@ -259,13 +305,19 @@ def test_partitions_are_not_held_beside_their_scaled_rows(client, room, monkeypa
         (1000, 501, 4000, False),
         (1000, 100, 499, False),  # Other processes have taken the memory.
         (None, 100, 2000, True),
-        (None, 100, 1999, False),  # The limit is that of the machine, and more than half of it is in use.
+        (
+            None,
+            100,
+            1999,
+            False,
+        ),  # The limit is that of the machine, and more than half of it is in use.
         (0, 3000, 1999, False),
     ],
 )
 def test_the_memory_that_a_worker_has_left(monkeypatch, limit, used, free_on_machine, expected):
     worker = SimpleNamespace(
-        memory_manager=SimpleNamespace(memory_limit=limit), monitor=SimpleNamespace(get_process_memory=lambda: used)
+        memory_manager=SimpleNamespace(memory_limit=limit),
+        monitor=SimpleNamespace(get_process_memory=lambda: used),
     )
     monkeypatch.setattr(distributed, "get_worker", lambda: worker)
     monkeypatch.setattr(distributed.system, "MEMORY_LIMIT", 4000)
@@ -277,8 +329,17 @@ def test_the_memory_that_a_worker_has_left(monkeypatch, limit, used, free_on_mac
 def test_a_fit_does_not_need_memory_that_is_not_there(local, tmp_path, limit):
     """A worker that may use a megabyte has none left, and one without a limit has that of the machine."""
     source = Source(tmp_path)
-    never = {f"distributed.worker.memory.{what}": False for what in ("target", "spill", "pause", "terminate")}
-    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0", "memory_limit": limit}
+    never = {
+        f"distributed.worker.memory.{what}": False
+        for what in ("target", "spill", "pause", "terminate")
+    }
+    options = {
+        "n_workers": 1,
+        "threads_per_worker": 1,
+        "processes": False,
+        "dashboard_address": ":0",
+        "memory_limit": limit,
+    }
     with (
         dask.config.set(never),
         distributed.LocalCluster(**options) as cluster,
@@ -291,8 +352,16 @@ def test_a_fit_does_not_need_memory_that_is_not_there(local, tmp_path, limit):
 
 @pytest.fixture(scope="module")
 def processes():
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+    options = {
+        "n_workers": 2,
+        "threads_per_worker": 1,
+        "processes": True,
+        "dashboard_address": ":0",
+    }
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 
@@ -303,7 +372,9 @@ def test_worker_processes_hold_what_they_read(processes, local, tmp_path):
     must_agree(model, local)
 
 
-def test_partitions_that_are_lost_while_they_are_held_are_read_again(processes, local, monkeypatch, tmp_path):
+def test_partitions_that_are_lost_while_they_are_held_are_read_again(
+    processes, local, monkeypatch, tmp_path
+):
     source = Source(tmp_path)
     survey = gpx_scale.distributed.regressor.surveyed
 
@@ -332,13 +403,17 @@ def test_the_sample_is_that_of_the_same_rows_in_a_stream(client, sparse):
         assert_array_equal(there.y, here.y)
         for one, other in zip(here.Z.arrays, there.Z.arrays, strict=True):
             assert_array_equal(one, other)
-        for one, other in zip(getattr(here.x, "arrays", [here.x]), getattr(there.x, "arrays", [there.x]), strict=True):
+        for one, other in zip(
+            getattr(here.x, "arrays", [here.x]), getattr(there.x, "arrays", [there.x]), strict=True
+        ):
             assert_array_equal(one, other)
     assert rows.fingerprint(None) == stream.fingerprint(None)
 
 
 @pytest.mark.parametrize("has_room", [True, False])
-def test_a_bad_row_is_named_though_rows_before_it_are_not_counted_first(client, local, room, has_room):
+def test_a_bad_row_is_named_though_rows_before_it_are_not_counted_first(
+    client, local, room, has_room
+):
     room(lambda parts: has_room)
     bad = FRAME.copy()
     bad.loc[[950, 1100], "x2"] = np.nan
@@ -346,7 +421,9 @@ def test_a_bad_row_is_named_though_rows_before_it_are_not_counted_first(client, 
     with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)") as raised:
         DaskGPXRegressor(client, **ARGUMENTS).fit(frame, "target")
     assert raised.value.__suppress_context__
-    model = DaskGPXRegressor(client, **ARGUMENTS).fit(dd.from_pandas(FRAME, npartitions=PARTITIONS), "target")
+    model = DaskGPXRegressor(client, **ARGUMENTS).fit(
+        dd.from_pandas(FRAME, npartitions=PARTITIONS), "target"
+    )
     with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)"):
         model.partial_fit(frame, "target")
     assert model.fit_report_.n_samples == len(y)
@@ -367,7 +444,9 @@ def changing_array():
     def made():
         return np.random.RandomState(int.from_bytes(os.urandom(4), "little")).randn(100, 3)
 
-    return da.concatenate([da.from_delayed(dask.delayed(made, pure=False)(), (100, 3), float) for _ in range(3)])
+    return da.concatenate(
+        [da.from_delayed(dask.delayed(made, pure=False)(), (100, 3), float) for _ in range(3)]
+    )
 
 
 def test_partitions_that_change_between_passes_are_seen(client, room, forget):
@@ -390,12 +469,20 @@ def test_a_partition_that_comes_back_without_rows_is_seen():
     survey = partition_tasks.survey_partition(parts, transforms, "partition 1")
     preprocessor = survey.preprocessor(transforms, HOW)
     nothing = (X[:0], y[:0], None)
-    with pytest.raises(InputError, match=r"partition 1 differs from the first pass \(0 rows, 1200 before\)"):
-        partition_tasks.scale_partition(nothing, preprocessor, "partition 1", 0, True, survey.prints[0])
+    with pytest.raises(
+        InputError, match=r"partition 1 differs from the first pass \(0 rows, 1200 before\)"
+    ):
+        partition_tasks.scale_partition(
+            nothing, preprocessor, "partition 1", 0, True, survey.prints[0]
+        )
     with pytest.raises(InputError, match=r"differs from the first pass \(1200 rows, 0 before\)"):
-        partition_tasks.scale_partition(parts, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
+        partition_tasks.scale_partition(
+            parts, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1")
+        )
     assert (
-        partition_tasks.scale_partition(nothing, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1"))
+        partition_tasks.scale_partition(
+            nothing, preprocessor, "partition 1", 0, True, ChunkChecksum.of_nothing("partition 1")
+        )
         is None
     )
 

@@ -21,7 +21,9 @@ distributed = pytest.importorskip("distributed")
 from gpx_scale.distributed import DaskGPXRegressor  # noqa: E402
 from gpx_scale.distributed.regressor import result_of, workers_of  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("default")]  # Dask's own, of files and sockets that close later
+pytestmark = [
+    pytest.mark.filterwarnings("default")
+]  # Dask's own, of files and sockets that close later
 ARGUMENTS = {"n_inducing": 25, "random_state": 0}
 X, y, NAMES = synth10(1200)
 X = 3.0 + 2.0 * X
@@ -30,7 +32,9 @@ X = 3.0 + 2.0 * X
 @pytest.fixture(scope="module")
 def client():
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client
@@ -49,7 +53,9 @@ def test_two_workers_find_what_threads_find(client, local):
     model = DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())
     assert_allclose(model.theta_, local.theta_, atol=1e-10)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
-    assert_allclose(model.log_marginal_likelihood_value_, local.log_marginal_likelihood_value_, rtol=1e-10)
+    assert_allclose(
+        model.log_marginal_likelihood_value_, local.log_marginal_likelihood_value_, rtol=1e-10
+    )
     assert_allclose(model.predict(arrays(500)[0]).compute(), local.predict(X), atol=1e-10)
     assert len(set(model._rows.homes)) == 2
 
@@ -62,7 +68,9 @@ def test_a_basis_is_added_up_where_the_partitions_are(client):
     model = DaskGPXRegressor(client, **arguments).fit(*parts)
     assert model.solver_ == "basis"
     assert_allclose(model.theta_, local.theta_, atol=1e-6)
-    assert_allclose(model.predict(data.X, data.Z[:, :2]), local.predict(data.X, data.Z[:, :2]), atol=1e-6)
+    assert_allclose(
+        model.predict(data.X, data.Z[:, :2]), local.predict(data.X, data.Z[:, :2]), atol=1e-6
+    )
     model.partial_fit(*parts)
     assert model.fit_report_.n_samples == 3000
 
@@ -96,7 +104,9 @@ def test_frames_names_and_futures(client, local):
 def test_a_z_of_its_own_in_arrays_and_futures(client):
     Z = np.abs(X[:, :4])
     here = GPXRegressor(solver="inducing", **ARGUMENTS, optimizer=None).fit(X, y, Z)
-    halves = client.scatter([(A[:600], b[:600], C[:600]) for A, b, C in ((X, y, Z), (X[600:], y[600:], Z[600:]))])
+    halves = client.scatter(
+        [(A[:600], b[:600], C[:600]) for A, b, C in ((X, y, Z), (X[600:], y[600:], Z[600:]))]
+    )
     arrays_of_three = [da.from_array(A, chunks=500) for A in (X, y, Z)]
     for model in (
         DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(*arrays_of_three),
@@ -151,11 +161,19 @@ def test_it_is_an_estimator(client):
     assert model.get_params()["n_inducing"] == 7
     assert clone(model.set_params(sigma_w=0.3)).sigma_w == 0.3
     assert clone(DaskGPXRegressor(client)).client is client
-    assert DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"  # arrays too
+    assert (
+        DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"
+    )  # arrays too
 
 
 def test_rows_are_added_where_they_are(client):
-    fixed = {"n_inducing": 25, "random_state": 0, "optimizer": None, "inducing_points": X[:20], "theta2": 80.0}
+    fixed = {
+        "n_inducing": 25,
+        "random_state": 0,
+        "optimizer": None,
+        "inducing_points": X[:20],
+        "theta2": 80.0,
+    }
     whole = GPXRegressor(solver="inducing", standardize=False, **fixed).fit(X, y)
     parts = DaskGPXRegressor(client, standardize=False, **fixed).fit(
         da.from_array(X[:700], chunks=(200, -1)), da.from_array(y[:700])
@@ -164,7 +182,9 @@ def test_rows_are_added_where_they_are(client):
     assert_allclose(parts.predict(X), whole.predict(X), atol=1e-8)
     assert parts.fit_report_.n_samples == 1200
     frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
-    named = DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(frame, dd.from_pandas(pd.Series(y), npartitions=3))
+    named = DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(
+        frame, dd.from_pandas(pd.Series(y), npartitions=3)
+    )
     with pytest.raises(ValueError, match="feature names"):
         named.partial_fit(frame[NAMES[::-1]], dd.from_pandas(pd.Series(y), npartitions=3))
     with pytest.raises(InputError, match=r"predict\(\) alone"):
@@ -182,8 +202,13 @@ def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
 
 
 def test_a_copy_of_the_scheduler_that_lists_no_workers_is_not_asked(client, monkeypatch):
-    monkeypatch.setattr(client, "scheduler_info", lambda *_, **__: {"workers": {}})  # so it is for moments, by a timer
-    assert DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(*arrays()).fit_report_.n_samples == 1200
+    monkeypatch.setattr(
+        client, "scheduler_info", lambda *_, **__: {"workers": {}}
+    )  # so it is for moments, by a timer
+    assert (
+        DaskGPXRegressor(client, **ARGUMENTS, optimizer=None).fit(*arrays()).fit_report_.n_samples
+        == 1200
+    )
 
 
 def test_workers_that_have_all_gone_are_waited_for(monkeypatch):

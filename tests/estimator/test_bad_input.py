@@ -88,7 +88,9 @@ def test_what_lapack_cannot_count_says_so():
 
 def test_too_little_memory_is_said_before_it_is_taken():
     with pytest.raises(MemoryLimitError, match=r"GiB.*solver='cg'"):
-        GPXRegressor(solver="exact", memory_limit="1GiB", dtype="float64").fit(np.zeros((15_000, 1)), np.zeros(15_000))
+        GPXRegressor(solver="exact", memory_limit="1GiB", dtype="float64").fit(
+            np.zeros((15_000, 1)), np.zeros(15_000)
+        )
     with pytest.raises(MemoryLimitError, match=r"one strip of tiles.*fewer rows"):
         GPXRegressor(solver="cg", memory_limit="1MiB").fit(np.zeros((3_000, 1)), np.zeros(3_000))
     with pytest.raises(MemoryLimitError, match="smaller preconditioner_rank"):
@@ -134,7 +136,9 @@ def test_constant_columns_and_constant_y():
     model = GPXRegressor(optimizer=None).fit(wide, y)
     explanation = model.explain(wide)
     assert_allclose(explanation.contributions[:, 3:], 0.0, atol=1e-12)  # at their baseline
-    assert_allclose(explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction)
+    assert_allclose(
+        explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction
+    )
     moved = wide.copy()
     moved[:, 3] = 6.0
     assert np.abs(model.explain(moved).contributions[:, 3]).max() > 0
@@ -153,7 +157,9 @@ def test_duplicate_rows_get_jitter_and_one_warning():
     # with noise to explain them, duplicates are nothing special
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        noisy = GPXRegressor(random_state=0).fit(doubled, values + 0.1 * np.random.RandomState(0).randn(40))
+        noisy = GPXRegressor(random_state=0).fit(
+            doubled, values + 0.1 * np.random.RandomState(0).randn(40)
+        )
     assert noisy.fit_report_.jitter == 0
 
 
@@ -163,7 +169,12 @@ def test_rows_of_very_different_size_need_no_jitter():
     for dtype in ("float64", "float32"):
         model = make_problem().model(dtype=dtype, sigma_y=0.1).fit(X, y, Z)
         assert model.fit_report_.jitter == 0
-    assert_allclose(model.predict(X, Z), make_problem().model(sigma_y=0.1).fit(X, y, Z).predict(X, Z), rtol=1e-6, atol=1e-6)
+    assert_allclose(
+        model.predict(X, Z),
+        make_problem().model(sigma_y=0.1).fit(X, y, Z).predict(X, Z),
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 def test_float32_states_the_noise_it_needs_and_keeps_to_it():
@@ -177,7 +188,9 @@ def test_float32_states_the_noise_it_needs_and_keeps_to_it():
     noise = np.sqrt(1e-6 + single.fit_report_.jitter * (1.3 + 1e-6))
     same = make_problem().model(**arguments, sigma_y=noise).fit(wide, target, one)
     assert_allclose(single.predict(wide, one), same.predict(wide, one), atol=1e-6)
-    assert single.log_marginal_likelihood() == pytest.approx(same.log_marginal_likelihood(), abs=2.0)
+    assert single.log_marginal_likelihood() == pytest.approx(
+        same.log_marginal_likelihood(), abs=2.0
+    )
 
 
 def test_rows_of_zero_z_predict_the_prior():
@@ -205,7 +218,11 @@ def test_unscaled_data_of_any_size():
     assert np.isfinite(tiny.predict(1e-12 * X)).all()
     metres = GPXRegressor(standardize=False, optimizer=None).fit(X + 1e8, y, np.ones((20, 1)))
     near = GPXRegressor(standardize=False, optimizer=None).fit((X + 1e8) - 1e8, y, np.ones((20, 1)))
-    assert_allclose(metres.predict(X + 1e8, np.ones((20, 1))), near.predict((X + 1e8) - 1e8, np.ones((20, 1))), rtol=1e-6)
+    assert_allclose(
+        metres.predict(X + 1e8, np.ones((20, 1))),
+        near.predict((X + 1e8) - 1e8, np.ones((20, 1))),
+        rtol=1e-6,
+    )
     with pytest.raises(InputError, match="standardize=True"):
         GPXRegressor(standardize=False).fit(1e200 * X, y)
 
@@ -214,12 +231,23 @@ def test_dtypes_orders_and_read_only_arrays():
     expected = GPXRegressor(optimizer=None).fit(X, y).predict(X)
     frozen = X.copy()
     frozen.flags.writeable = False
-    for table in (np.asfortranarray(X), frozen, X[::-1][::-1], X.tolist(), pd.DataFrame(X), X.astype(np.longdouble)):
-        assert_allclose(GPXRegressor(optimizer=None).fit(table, y).predict(table), expected, rtol=1e-10)
+    for table in (
+        np.asfortranarray(X),
+        frozen,
+        X[::-1][::-1],
+        X.tolist(),
+        pd.DataFrame(X),
+        X.astype(np.longdouble),
+    ):
+        assert_allclose(
+            GPXRegressor(optimizer=None).fit(table, y).predict(table), expected, rtol=1e-10
+        )
     whole = np.round(3 * X).astype(np.int8)
     assert_allclose(
         GPXRegressor(optimizer=None).fit(whole, y > 0).predict(whole),
-        GPXRegressor(optimizer=None).fit(whole.astype(float), (y > 0).astype(float)).predict(whole.astype(float)),
+        GPXRegressor(optimizer=None)
+        .fit(whole.astype(float), (y > 0).astype(float))
+        .predict(whole.astype(float)),
     )
     assert (frozen == X).all()
 
@@ -253,7 +281,8 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
     for stop, error in ((fail, RuntimeError), (None, KeyboardInterrupt)):
         if stop is None:  # Ctrl-C before the first evaluation is done, or twice
             monkeypatch.setattr(
-                "gpx_scale.solvers.exact.solver.ExactSolver.evaluate", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+                "gpx_scale.solvers.exact.solver.ExactSolver.evaluate",
+                lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt),
             )
         model.set_params(callbacks=stop)
         with pytest.raises(error):
@@ -298,10 +327,20 @@ def test_clusters_far_apart_keep_their_digits(kernel):
     one, target = np.ones((60, 1)), np.sin(3 * near[:, 0]) + (np.arange(60) >= 30)
     arguments = {"optimizer": None, "standardize": False, "theta2": 2.0, "sigma_w": 0.0}
     value = GPXRegressor(kernel, **arguments).fit(far, target, one).log_marginal_likelihood()
-    if kernel in ("rbf", "matern12", "matern32", "matern52"):  # then the two clusters do not see each other at all
-        halves = [GPXRegressor(kernel, **arguments).fit(near[i], target[i], one[i]) for i in (slice(30), slice(30, 60))]
+    if kernel in (
+        "rbf",
+        "matern12",
+        "matern32",
+        "matern52",
+    ):  # then the two clusters do not see each other at all
+        halves = [
+            GPXRegressor(kernel, **arguments).fit(near[i], target[i], one[i])
+            for i in (slice(30), slice(30, 60))
+        ]
         # an entry of 1e6 has an ulp of 1e-10
-        assert value == pytest.approx(sum(half.log_marginal_likelihood() for half in halves), abs=1e-5)
+        assert value == pytest.approx(
+            sum(half.log_marginal_likelihood() for half in halves), abs=1e-5
+        )
     outlier = near.copy()
     outlier[0] = 1e9
     assert np.isfinite(GPXRegressor(kernel).fit(outlier, target, one).predict(outlier, one)).all()
@@ -310,9 +349,14 @@ def test_clusters_far_apart_keep_their_digits(kernel):
 def test_gram_matrices_under_cross_validation_as_a_pair():
     K, one = make_problem(n=20).k(X, X), np.ones((20, 1))
     model = GPXRegressor("precomputed", optimizer=None, standardize=False, sigma_w=0.2, sigma_y=0.3)
-    vectors = GPXRegressor(optimizer=None, standardize=False, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3)
+    vectors = GPXRegressor(
+        optimizer=None, standardize=False, theta1=1.3, theta2=2.5, sigma_w=0.2, sigma_y=0.3
+    )
     assert_allclose(
-        cross_val_predict(model, XZ(K, one), y, cv=4), cross_val_predict(vectors, XZ(X, one), y, cv=4), rtol=1e-9, atol=1e-12
+        cross_val_predict(model, XZ(K, one), y, cv=4),
+        cross_val_predict(vectors, XZ(X, one), y, cv=4),
+        rtol=1e-9,
+        atol=1e-12,
     )
     fitted = model.fit(K, y, one)
     before = fitted.training_explanation().weights
@@ -344,9 +388,14 @@ def test_objects_of_any_kind_and_frames_of_them():
 
 
 def test_names_where_transformers_have_few():
-    assert GPXRegressor(optimizer=None, z_transformer=[1, 2]).fit(X, y).explain(X).feature_names == ["x1", "x2"]
+    assert GPXRegressor(optimizer=None, z_transformer=[1, 2]).fit(X, y).explain(
+        X
+    ).feature_names == ["x1", "x2"]
     texts = ["a b", "b c", "c a", "a"]
-    nameless = make_pipeline(CountVectorizer(token_pattern="."), FunctionTransformer(sp.csr_array.toarray, accept_sparse=True))
+    nameless = make_pipeline(
+        CountVectorizer(token_pattern="."),
+        FunctionTransformer(sp.csr_array.toarray, accept_sparse=True),
+    )
     model = GPXRegressor(shared_items, z_transformer=nameless).fit(texts, y[:4])
     assert model.explain(texts).feature_names[0] == "x0"
 
@@ -365,7 +414,9 @@ def test_more_broken_input_is_named():
         mean, _ = huge.predict(X, return_cov=True)
     assert np.isfinite(mean).all()
     called = []
-    GPXRegressor(callbacks=lambda state: called.append(state) or np.bool_(len(called) == 2)).fit(X, y)
+    GPXRegressor(callbacks=lambda state: called.append(state) or np.bool_(len(called) == 2)).fit(
+        X, y
+    )
     assert len(called) == 2
     given = X.copy()
     explanation = model.explain(given, given)
@@ -375,7 +426,9 @@ def test_more_broken_input_is_named():
 
 def test_a_frame_with_texts_names_the_column():
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "city": ["Nara", "Kyoto", "Nara"]})
-    with pytest.raises(InputError, match=r"column 'city' of X holds text \('Nara'\).*OneHotEncoder"):
+    with pytest.raises(
+        InputError, match=r"column 'city' of X holds text \('Nara'\).*OneHotEncoder"
+    ):
         GPXRegressor().fit(frame, [1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="column 'city' of Z holds text"):
         GPXRegressor().fit(frame[["size"]], [1.0, 2.0, 3.0], frame)
@@ -384,7 +437,9 @@ def test_a_frame_with_texts_names_the_column():
 def test_transformers_that_drop_rows_are_refused():
     """Both drop the same row, so x and z fit together, and the answers would be of other rows than those asked for."""
     X, y = np.random.RandomState(0).randn(20, 2), np.arange(20.0)
-    model = GPXRegressor(x_transformer=drop_outliers, z_transformer=drop_outliers, optimizer=None).fit(X, y)
+    model = GPXRegressor(
+        x_transformer=drop_outliers, z_transformer=drop_outliers, optimizer=None
+    ).fit(X, y)
     assert model.predict(X[:10]).shape == (10,)
     queries = X[:10].copy()
     queries[3] = 1e6
@@ -392,7 +447,9 @@ def test_transformers_that_drop_rows_are_refused():
         with pytest.raises(InputError, match="x_transformer made 9 rows of 10"):
             call(queries)
     with pytest.raises(InputError, match="x_transformer made 19 rows of 20"):
-        GPXRegressor(x_transformer=drop_outliers, z_transformer=drop_outliers).fit(np.vstack([queries, X[:10]]), y)
+        GPXRegressor(x_transformer=drop_outliers, z_transformer=drop_outliers).fit(
+            np.vstack([queries, X[:10]]), y
+        )
     with pytest.raises(InputError, match="z_transformer made 9 rows of 10"):
         GPXRegressor(z_transformer=drop_outliers).fit(queries, y[:10])
 
@@ -461,7 +518,9 @@ def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkey
         str(error.value).split(": ", 2)[2],
         {"frame": frame[frame["when"].map(type).map(lambda kind: kind is not int)], "pandas": pd},
     )
-    assert np.isfinite(numbers.dropna().to_numpy(dtype=float)).all()  # the remedy is a line that runs
+    assert np.isfinite(
+        numbers.dropna().to_numpy(dtype=float)
+    ).all()  # the remedy is a line that runs
 
 
 def test_dates_are_named_wherever_they_come_in():
@@ -476,8 +535,14 @@ def test_dates_are_named_wherever_they_come_in():
         (lambda: paired.predict(numbers, dates), "^column 'when' of Z holds dates"),
         (lambda: paired.explain(numbers, dates), "^column 'when' of Z holds dates"),
         (lambda: few.partial_fit(dates, y), "^column 'when' of X holds dates"),
-        (lambda: few.fit(lambda: [(numbers, y), (dates, y)]), "^chunk 2: column 'when' of X holds dates"),
-        (lambda: few.fit(lambda: [(numbers, y, dates)]), "^chunk 1: column 'when' of Z holds dates"),
+        (
+            lambda: few.fit(lambda: [(numbers, y), (dates, y)]),
+            "^chunk 2: column 'when' of X holds dates",
+        ),
+        (
+            lambda: few.fit(lambda: [(numbers, y, dates)]),
+            "^chunk 1: column 'when' of Z holds dates",
+        ),
         (lambda: few.fit(lambda: [(numbers, DAYS.to_numpy())]), "^chunk 1: y holds dates"),
         (lambda: model.fit(numbers, y, dates), "^column 'when' of Z holds dates"),
         (lambda: model.fit(dates.to_numpy(), y), "^X holds dates"),
@@ -495,7 +560,12 @@ def test_arrays_of_dates_are_no_numbers(unit):
     """Their numbers would depend on the unit that they are stored in, and NaT would be -9e18."""
     days = DAYS.to_numpy().astype(f"datetime64[{unit}]")[:, None]
     for A, what in ((days, "dates"), (days - days[0], "durations")):
-        for arguments, name in (((A, y), "X"), ((X, y, A), "Z"), ((X, A[:, 0]), "y"), ((XZ(X, A), y), "Z")):
+        for arguments, name in (
+            ((A, y), "X"),
+            ((X, y, A), "Z"),
+            ((X, A[:, 0]), "y"),
+            ((XZ(X, A), y), "Z"),
+        ):
             with pytest.raises(InputError, match=f"^{name} holds {what}: ") as error:
                 GPXRegressor().fit(*arguments)
             numbers = eval(str(error.value).split(": ", 2)[2], {name: A, "numpy": np})

@@ -59,10 +59,15 @@ def test_pipeline_grid_search_and_cross_validation(diabetes):
     X, y = diabetes[0][:120], diabetes[1][:120]
     pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), GPXRegressor(max_iter=5))
     search = GridSearchCV(
-        pipe, {"gpxregressor__kernel": ["rbf", "matern32"], "gpxregressor__ard": [False]}, cv=2, scoring="r2"
+        pipe,
+        {"gpxregressor__kernel": ["rbf", "matern32"], "gpxregressor__ard": [False]},
+        cv=2,
+        scoring="r2",
     ).fit(X, y)
     assert search.best_score_ > 0.1
-    assert search.best_estimator_[-1].explain(pipe[0].fit(X).transform(X)).feature_names == list(X.columns)
+    assert search.best_estimator_[-1].explain(pipe[0].fit(X).transform(X)).feature_names == list(
+        X.columns
+    )
     assert cross_val_predict(GPXRegressor(optimizer=None), X, y, cv=3).shape == y.shape
     assert cross_val_score(GPXRegressor(optimizer=None), X, y, cv=2, n_jobs=2).shape == (2,)
 
@@ -102,7 +107,9 @@ def test_score_is_r2_and_unfitted_says_so(fitted, diabetes):
     assert 0.3 < fitted.score(X[300:], y[300:]) < 0.7
     counts = np.arange(len(X[300:])) % 3  # a row that counts twice is one that is there twice
     again = np.repeat(np.arange(300, len(X)), counts)
-    assert fitted.score(X[300:], y[300:], sample_weight=counts) == pytest.approx(fitted.score(X.iloc[again], y.iloc[again]))
+    assert fitted.score(X[300:], y[300:], sample_weight=counts) == pytest.approx(
+        fitted.score(X.iloc[again], y.iloc[again])
+    )
     with pytest.raises(NotFittedError):
         GPXRegressor().predict(X)
 
@@ -115,13 +122,27 @@ def test_contributions_add_up_in_the_user_s_units(fitted, diabetes):
     query, prediction = X[300:], fitted.predict(X[300:])
     for baseline in ("mean", "zero", np.linspace(-1, 1, 10)):
         explanation = fitted.explain(query, baseline=baseline)
-        assert_allclose(explanation.base_values + explanation.contributions.sum(axis=1), prediction, rtol=1e-11)
-        b = {"mean": X[:300].mean().to_numpy(), "zero": np.zeros(10)}.get(baseline) if isinstance(baseline, str) else baseline
-        assert_allclose(explanation.contributions, explanation.weights * (query.to_numpy() - b), rtol=1e-9, atol=1e-9)
+        assert_allclose(
+            explanation.base_values + explanation.contributions.sum(axis=1), prediction, rtol=1e-11
+        )
+        b = (
+            {"mean": X[:300].mean().to_numpy(), "zero": np.zeros(10)}.get(baseline)
+            if isinstance(baseline, str)
+            else baseline
+        )
+        assert_allclose(
+            explanation.contributions,
+            explanation.weights * (query.to_numpy() - b),
+            rtol=1e-9,
+            atol=1e-9,
+        )
     mean = fitted.explain(query)
     assert_allclose(mean.base_values, np.mean(diabetes[1][:300]), rtol=1e-12)
     assert_allclose(mean.base_values_std, 0.0)
-    assert_allclose(mean.contributions_std, mean.weights_std * np.abs(query.to_numpy() - X[:300].mean().to_numpy()))
+    assert_allclose(
+        mean.contributions_std,
+        mean.weights_std * np.abs(query.to_numpy() - X[:300].mean().to_numpy()),
+    )
     assert (fitted.explain(query, baseline="zero").base_values_std > 0).all()
 
 
@@ -136,7 +157,9 @@ def test_explanation_slices_and_names_its_top(fitted, diabetes):
     reasons = explanation.top(0, k=10)
     sizes = [abs(reason.contribution) for reason in reasons]
     assert sizes == sorted(sizes, reverse=True)
-    assert sum(r.contribution for r in reasons) + explanation.base_values[0] == pytest.approx(explanation.prediction[0])
+    assert sum(r.contribution for r in reasons) + explanation.base_values[0] == pytest.approx(
+        explanation.prediction[0]
+    )
     with pytest.raises(IndexError):
         explanation[142]
     bare = fitted.explain(diabetes[0][300:], std=False)
@@ -169,7 +192,9 @@ def test_weights_do_not_depend_on_units_of_z(diabetes):
 def test_standardised_evidence_is_in_the_user_s_units(problem):
     model = GPXRegressor(optimizer=None).fit(problem.X, problem.y, problem.Z)
     scale = problem.y.std()
-    standard = GPXRegressor(optimizer=None, standardize=False, theta2=model.hyperparameters_["theta2"])
+    standard = GPXRegressor(
+        optimizer=None, standardize=False, theta2=model.hyperparameters_["theta2"]
+    )
     standard.fit(
         (problem.X - problem.X.mean(0)) / problem.X.std(0),
         (problem.y - problem.y.mean()) / scale,
@@ -190,10 +215,20 @@ def test_theta_is_the_logs_and_the_gradient_is_by_them(problem):
         theta = model.theta_ + 0.1
         _, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
         for k, h in enumerate(1e-5 * np.eye(theta.size)):
-            up, down = model.log_marginal_likelihood(theta + h), model.log_marginal_likelihood(theta - h)
+            up, down = (
+                model.log_marginal_likelihood(theta + h),
+                model.log_marginal_likelihood(theta - h),
+            )
             assert gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-4)
-        assert model.log_marginal_likelihood(model.theta_) == pytest.approx(model.log_marginal_likelihood_value_)
-    assert list(GPXRegressor().fit(problem.X, problem.y).hyperparameters_) == ["theta1", "theta2", "sigma_w", "sigma_y"]
+        assert model.log_marginal_likelihood(model.theta_) == pytest.approx(
+            model.log_marginal_likelihood_value_
+        )
+    assert list(GPXRegressor().fit(problem.X, problem.y).hyperparameters_) == [
+        "theta1",
+        "theta2",
+        "sigma_w",
+        "sigma_y",
+    ]
 
 
 def test_the_optimum_is_one(problem):
@@ -228,7 +263,16 @@ def test_sigma_w_zero_is_held(problem):
 
 def test_report_reads_and_counts(fitted):
     report, text = fitted.fit_report_, str(fitted.fit_report_)
-    for word in ("why", "evidence", "evaluations", "seconds", "at a bound", "jitter", "memory", "leave-one-out"):
+    for word in (
+        "why",
+        "evidence",
+        "evaluations",
+        "seconds",
+        "at a bound",
+        "jitter",
+        "memory",
+        "leave-one-out",
+    ):
         assert word in text
     assert fitted.n_iter_ == sum(report.evaluations.values())
     assert report.memory_peak > 0
@@ -238,7 +282,9 @@ def test_report_reads_and_counts(fitted):
 
 def test_warm_start_restarts_callbacks_and_verbose(problem, capsys):
     seen = []
-    model = GPXRegressor(warm_start=True, callbacks=[seen.append], n_restarts=1, verbose=1, random_state=0)
+    model = GPXRegressor(
+        warm_start=True, callbacks=[seen.append], n_restarts=1, verbose=1, random_state=0
+    )
     model.fit(problem.X, problem.y, problem.Z)
     first = len(seen)
     assert first == model.n_iter_
@@ -246,18 +292,27 @@ def test_warm_start_restarts_callbacks_and_verbose(problem, capsys):
     assert "nats" in capsys.readouterr().err
     model.set_params(n_restarts=0).fit(problem.X, problem.y, problem.Z)
     assert len(seen) - first < first / 2
-    stopped = GPXRegressor(callbacks=[lambda state: state["evaluation"] == 3]).fit(problem.X, problem.y, problem.Z)
+    stopped = GPXRegressor(callbacks=[lambda state: state["evaluation"] == 3]).fit(
+        problem.X, problem.y, problem.Z
+    )
     assert stopped.fit_report_.evaluations == {"all rows": 3}
     assert stopped.fit_report_.message == "stopped by a callback"
     # warm starts keep a sigma_w that is held at 0, and free one that no longer is
     held = model.set_params(sigma_w=0.0).fit(problem.X, problem.y, problem.Z)
     assert held.hyperparameters_["sigma_w"] == 0.0
-    assert model.set_params(sigma_w=0.1).fit(problem.X, problem.y, problem.Z).hyperparameters_["sigma_w"] > 1e-3
+    assert (
+        model.set_params(sigma_w=0.1)
+        .fit(problem.X, problem.y, problem.Z)
+        .hyperparameters_["sigma_w"]
+        > 1e-3
+    )
 
 
 def test_a_callback_ends_restarts_and_later_stages():
     X, y = make_regression(700, 3, noise=10.0, random_state=0)
-    model = GPXRegressor(n_restarts=2, callbacks=[lambda state: state["evaluation"] == 4], random_state=0).fit(X, y)
+    model = GPXRegressor(
+        n_restarts=2, callbacks=[lambda state: state["evaluation"] == 4], random_state=0
+    ).fit(X, y)
     assert model.fit_report_.evaluations == {"a quarter of the rows": 4}
     assert np.isnan(model.fit_report_.leave_one_out_rmse)
     assert "NOT converged: stopped by a callback" in str(model.fit_report_)
@@ -278,18 +333,26 @@ def test_parameters_at_a_bound_are_named():
 def test_z_of_one_is_gaussian_process_regression(diabetes):
     X, y = diabetes[0][:100].to_numpy(), diabetes[1][:100].to_numpy()
     Xs, ys = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
-    kernel = ConstantKernel(1.7, "fixed") * RBF(np.sqrt(7.0 / 2), "fixed") + WhiteKernel(0.4**2, "fixed")
+    kernel = ConstantKernel(1.7, "fixed") * RBF(np.sqrt(7.0 / 2), "fixed") + WhiteKernel(
+        0.4**2, "fixed"
+    )
     theirs = GaussianProcessRegressor(kernel, alpha=0.0, optimizer=None).fit(Xs[:80], ys[:80])
-    ours = GPXRegressor(optimizer=None, theta1=1.7, theta2=7.0, sigma_w=0.0, sigma_y=0.4, standardize=False)
+    ours = GPXRegressor(
+        optimizer=None, theta1=1.7, theta2=7.0, sigma_w=0.0, sigma_y=0.4, standardize=False
+    )
     one = np.ones((100, 1))
     ours.fit(Xs[:80], ys[:80], one[:80])
     mean, std = theirs.predict(Xs[80:], return_std=True)
     our_mean, our_std = ours.predict(Xs[80:], one[80:], return_std=True)
     assert_allclose(our_mean, mean, rtol=1e-9, atol=1e-11)
     assert_allclose(our_std, std, rtol=1e-9)
-    assert ours.log_marginal_likelihood() == pytest.approx(theirs.log_marginal_likelihood(theirs.kernel_.theta), rel=1e-10)
+    assert ours.log_marginal_likelihood() == pytest.approx(
+        theirs.log_marginal_likelihood(theirs.kernel_.theta), rel=1e-10
+    )
     # sigma_w^2 adds to sigma_y^2 where z = 1
-    split = ours.set_params(sigma_w=0.4 * np.sqrt(0.3), sigma_y=0.4 * np.sqrt(0.7)).fit(Xs[:80], ys[:80], one[:80])
+    split = ours.set_params(sigma_w=0.4 * np.sqrt(0.3), sigma_y=0.4 * np.sqrt(0.7)).fit(
+        Xs[:80], ys[:80], one[:80]
+    )
     assert_allclose(split.predict(Xs[80:], one[80:]), mean, rtol=1e-9, atol=1e-11)
 
 
@@ -310,9 +373,13 @@ def test_xz_travels_through_cross_validation(problem):
     train, test = np.arange(10, 40), np.arange(10)
     model.fit(problem.X[train], problem.y[train], problem.Z[train])
     assert_allclose(found[test], model.predict(problem.X[test], problem.Z[test]), rtol=1e-10)
-    search = GridSearchCV(model, {"sigma_y": [0.1, 0.3]}, cv=2, scoring="neg_mean_squared_error").fit(pair, problem.y)
+    search = GridSearchCV(
+        model, {"sigma_y": [0.1, 0.3]}, cv=2, scoring="neg_mean_squared_error"
+    ).fit(pair, problem.y)
     assert_allclose(search.predict(pair), search.best_estimator_.predict(problem.X, problem.Z))
-    frame = XZ(pd.DataFrame(problem.X, columns=list("abc")), pd.DataFrame(problem.Z, columns=list("pqrs")))
+    frame = XZ(
+        pd.DataFrame(problem.X, columns=list("abc")), pd.DataFrame(problem.Z, columns=list("pqrs"))
+    )
     assert problem.model().fit(frame, problem.y).explain(frame[:3]).feature_names == list("pqrs")
     with pytest.raises(InputError, match="as many rows"):
         XZ(problem.X, problem.Z[:3])
@@ -322,22 +389,44 @@ def test_xz_travels_through_cross_validation(problem):
 
 def test_transformers_make_x_and_z_of_a_frame(diabetes):
     X, y = diabetes[0][:150], diabetes[1][:150]
-    columns = GPXRegressor(optimizer=None, x_transformer=["age", "sex"], z_transformer=["bmi", "bp", "s5"]).fit(X, y)
+    columns = GPXRegressor(
+        optimizer=None, x_transformer=["age", "sex"], z_transformer=["bmi", "bp", "s5"]
+    ).fit(X, y)
     direct = GPXRegressor(optimizer=None).fit(X[["age", "sex"]], y, X[["bmi", "bp", "s5"]])
-    assert_allclose(columns.predict(X), direct.predict(X[["age", "sex"]], X[["bmi", "bp", "s5"]]), rtol=1e-10)
+    assert_allclose(
+        columns.predict(X), direct.predict(X[["age", "sex"]], X[["bmi", "bp", "s5"]]), rtol=1e-10
+    )
     assert columns.explain(X[:3]).feature_names == ["bmi", "bp", "s5"]
-    by_number = GPXRegressor(optimizer=None, x_transformer=[0, 1], z_transformer=[2, 3, 8]).fit(X.to_numpy(), y)
+    by_number = GPXRegressor(optimizer=None, x_transformer=[0, 1], z_transformer=[2, 3, 8]).fit(
+        X.to_numpy(), y
+    )
     assert_allclose(by_number.predict(X.to_numpy()), columns.predict(X), rtol=1e-10)
     reduced = GPXRegressor(optimizer=None, x_transformer=PCA(2, random_state=0)).fit(X, y)
     assert reduced.explain(X[:3]).feature_names == list(X.columns)
     scaler = FunctionTransformer(np.sqrt)
-    assert GPXRegressor(optimizer=None, z_transformer=scaler).fit(X, y)._preprocessor.transforms.z_transformer is not scaler
+    assert (
+        GPXRegressor(optimizer=None, z_transformer=scaler)
+        .fit(X, y)
+        ._preprocessor.transforms.z_transformer
+        is not scaler
+    )
 
 
 def test_documents_are_explained_by_words():
-    texts = ["good film", "bad film", "good plot", "bad plot", "good", "bad", "film plot", "very good film"] * 3
+    texts = [
+        "good film",
+        "bad film",
+        "good plot",
+        "bad plot",
+        "good",
+        "bad",
+        "film plot",
+        "very good film",
+    ] * 3
     y = np.array([("good" in t) * 1.0 - ("bad" in t) for t in texts])
-    words = make_pipeline(CountVectorizer(binary=True), FunctionTransformer(dense, feature_names_out="one-to-one"))
+    words = make_pipeline(
+        CountVectorizer(binary=True), FunctionTransformer(dense, feature_names_out="one-to-one")
+    )
     model = GPXRegressor(x_transformer=words, z_transformer=words, random_state=0).fit(texts, y)
     explanation = model.explain(["good film", "bad film"])
     assert explanation.top(0, 1)[0].feature == "good"
@@ -361,11 +450,15 @@ def test_callable_kernel_on_any_objects():
     assert_allclose(precomputed.predict(with_diagonal, Z[:2], return_std=True)[1], std, rtol=1e-10)
     whole = np.hstack([cross, same_words(new, new)])
     assert_allclose(
-        precomputed.predict(whole, Z[:2], return_cov=True)[1], model.predict(new, Z[:2], return_cov=True)[1], rtol=1e-9
+        precomputed.predict(whole, Z[:2], return_cov=True)[1],
+        model.predict(new, Z[:2], return_cov=True)[1],
+        rtol=1e-9,
     )
     with pytest.raises(InputError, match="variance needs"):
         precomputed.predict(cross, Z[:2], return_std=True)
-    three = np.column_stack([same_words([*new, "c"], texts), np.diag(same_words([*new, "c"], [*new, "c"]))])
+    three = np.column_stack(
+        [same_words([*new, "c"], texts), np.diag(same_words([*new, "c"], [*new, "c"]))]
+    )
     with pytest.raises(InputError, match="joint results need"):
         precomputed.predict(three, Z[:3], return_cov=True)
     with pytest.raises(InputError, match="training rows"):
@@ -375,12 +468,16 @@ def test_callable_kernel_on_any_objects():
     assert model.training_explanation().weights.shape == (8, 2)
     assert precomputed.training_explanation().weights.shape == (8, 2)
     assert model.sample_weights(new, Z[:2]).shape == (2, 2, 1)
-    assert GPXRegressor(same_words).fit(texts, y, Z).explain(new, Z[:2], std="certified").weights_std.shape == (2, 2)
+    assert GPXRegressor(same_words).fit(texts, y, Z).explain(
+        new, Z[:2], std="certified"
+    ).weights_std.shape == (2, 2)
 
 
 def test_precomputed_is_pairwise_under_cross_validation(problem):
     gram = problem.k(problem.X, problem.X)
-    model = GPXRegressor("precomputed", theta1=1.0, optimizer=None, standardize=False, sigma_w=0.2, sigma_y=0.3)
+    model = GPXRegressor(
+        "precomputed", theta1=1.0, optimizer=None, standardize=False, sigma_w=0.2, sigma_y=0.3
+    )
     found = cross_val_predict(PairwiseOnes(model), gram, problem.y, cv=4)
     one = np.ones((len(gram), 1))
     vectors = problem.model().fit(problem.X[10:], problem.y[10:], one[10:])
@@ -407,12 +504,16 @@ class PairwiseOnes(GPXRegressor):
 
 
 def test_intercept_goes_to_the_base_value(problem):
-    model = GPXRegressor(optimizer=None, fit_intercept=True).fit(problem.X, problem.y + 7.0, problem.Z)
+    model = GPXRegressor(optimizer=None, fit_intercept=True).fit(
+        problem.X, problem.y + 7.0, problem.Z
+    )
     explanation = model.explain(problem.X_query, problem.Z_query)
     assert explanation.weights.shape == problem.Z_query.shape
     assert (explanation.base_values_std > 0).all()
     assert np.ptp(explanation.base_values) > 0
-    assert_allclose(explanation.prediction, model.predict(problem.X_query, problem.Z_query), rtol=1e-11)
+    assert_allclose(
+        explanation.prediction, model.predict(problem.X_query, problem.Z_query), rtol=1e-11
+    )
     by_hand = GPXRegressor(optimizer=None).fit(
         problem.X, problem.y + 7.0, np.column_stack([problem.Z, np.full(len(problem.Z), 3.0)])
     )
@@ -423,16 +524,25 @@ def test_intercept_goes_to_the_base_value(problem):
 
 
 def test_kernel_objects_and_ard(problem):
-    for kernel in (kernels.RBF(0.5, 3.0), kernels.RBF() + kernels.Matern12(0.1), kernels.RBF() * kernels.Matern52()):
+    for kernel in (
+        kernels.RBF(0.5, 3.0),
+        kernels.RBF() + kernels.Matern12(0.1),
+        kernels.RBF() * kernels.Matern52(),
+    ):
         model = GPXRegressor(kernel, random_state=0).fit(problem.X, problem.y, problem.Z)
         assert kernel.as_dict().keys() <= model.hyperparameters_.keys()
         assert model.log_marginal_likelihood() > -60
     ard = GPXRegressor(ard=True).fit(problem.X, problem.y, problem.Z)
     assert ard.hyperparameters_["theta2"].shape == (3,)
-    assert ard.log_marginal_likelihood() > GPXRegressor().fit(problem.X, problem.y, problem.Z).log_marginal_likelihood() - 0.5
+    assert (
+        ard.log_marginal_likelihood()
+        > GPXRegressor().fit(problem.X, problem.y, problem.Z).log_marginal_likelihood() - 0.5
+    )
 
 
 def test_ard_finds_the_dimension_that_matters():
     problem = make_problem(n=150, p=3, d=1, seed=5)
-    model = GPXRegressor(ard=True).fit(problem.X, 3 * np.sin(2 * problem.X[:, 1]), np.ones((150, 1)))
+    model = GPXRegressor(ard=True).fit(
+        problem.X, 3 * np.sin(2 * problem.X[:, 1]), np.ones((150, 1))
+    )
     assert model.hyperparameters_["theta2"].argmin() == 1

@@ -29,7 +29,9 @@ def made(kind):
     if kind == "dense":
         return problem.fitted().explain(problem.X_query, problem.Z_query)
     Z, Z_query = (np.where(np.abs(A) > 0.5, A, 0.0) for A in (problem.Z, problem.Z_query))
-    model = problem.model(fit_intercept=kind == "intercept").fit(problem.X, problem.y, sp.csr_array(Z))
+    model = problem.model(fit_intercept=kind == "intercept").fit(
+        problem.X, problem.y, sp.csr_array(Z)
+    )
     return model.explain(problem.X_query, sp.csr_array(Z_query), dense=kind == "all weights")
 
 
@@ -54,8 +56,12 @@ def test_a_baseline_moves_contributions_and_base_values_alike(baseline, diabetes
     zero = {"mean": model._preprocessor.scaling.z_baseline, "zero": np.zeros(10)}.get(
         baseline if isinstance(baseline, str) else "", baseline
     )
-    np.testing.assert_allclose(explanation.contributions, explanation.weights * (X.to_numpy() - zero), rtol=1e-12)
-    np.testing.assert_array_equal(explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction)
+    np.testing.assert_allclose(
+        explanation.contributions, explanation.weights * (X.to_numpy() - zero), rtol=1e-12
+    )
+    np.testing.assert_array_equal(
+        explanation.base_values + explanation.contributions.sum(axis=1), explanation.prediction
+    )
     np.testing.assert_allclose(explanation.prediction, model.predict(X), rtol=1e-12)
 
 
@@ -63,9 +69,15 @@ def test_a_baseline_moves_contributions_and_base_values_alike(baseline, diabetes
 def test_base_values_are_predictions_at_the_baseline(baseline, problem):
     """Those of z: x stays where it is."""
     model = GPXRegressor(optimizer=None).fit(problem.X, problem.y, problem.Z + 5.0)
-    zero = {"mean": model.baseline_, "zero": np.zeros(4)}[baseline] if isinstance(baseline, str) else baseline
+    zero = (
+        {"mean": model.baseline_, "zero": np.zeros(4)}[baseline]
+        if isinstance(baseline, str)
+        else baseline
+    )
     explanation = model.explain(problem.X_query, problem.Z_query, baseline=baseline)
-    mean, std = model.predict(problem.X_query, np.tile(zero, (len(problem.X_query), 1)), return_std=True)
+    mean, std = model.predict(
+        problem.X_query, np.tile(zero, (len(problem.X_query), 1)), return_std=True
+    )
     np.testing.assert_allclose(explanation.base_values, mean, rtol=1e-12, atol=1e-14)
     noise = model._preprocessor.scaling.y_scale * model.hyperparameters_["sigma_y"]
     np.testing.assert_allclose(explanation.base_values_std**2, std**2 - noise**2, rtol=1e-9)
@@ -78,7 +90,11 @@ def test_intervals_are_the_gaussians(kind, level):
     for mean, std, interval in (
         (explanation.contributions, explanation.contributions_std, explanation.interval(level)),
         (explanation.weights, explanation.weights_std, explanation.weights_interval(level)),
-        (explanation.prediction, explanation.prediction_std, explanation.prediction_interval(level)),
+        (
+            explanation.prediction,
+            explanation.prediction_std,
+            explanation.prediction_interval(level),
+        ),
     ):
         assert sp.issparse(interval.lower) == sp.issparse(mean)
         known = dense(std) > 0
@@ -91,7 +107,12 @@ def test_intervals_are_the_gaussians(kind, level):
 def test_probability_of_the_sign(kind):
     explanation = made(kind)
     found, mean, std = (
-        dense(A) for A in (explanation.probability_positive(), explanation.contributions, explanation.contributions_std)
+        dense(A)
+        for A in (
+            explanation.probability_positive(),
+            explanation.contributions,
+            explanation.contributions_std,
+        )
     )
     known = std > 0
     np.testing.assert_allclose(found[known], norm.sf(0.0, mean[known], std[known]), atol=1e-14)
@@ -101,7 +122,11 @@ def test_probability_of_the_sign(kind):
 def test_without_deviations_intervals_are_refused():
     problem = make_problem()
     explanation = problem.fitted().explain(problem.X_query, problem.Z_query, std=False)
-    for ask in (explanation.interval, explanation.probability_positive, explanation.prediction_interval):
+    for ask in (
+        explanation.interval,
+        explanation.probability_positive,
+        explanation.prediction_interval,
+    ):
         with pytest.raises(InputError, match="std=True"):
             ask()
     for level in (0.0, 1.0, 95):
@@ -120,7 +145,9 @@ def test_slices_of_all_forms(seed, kind):
     assert part.feature_names == explanation.feature_names
     np.testing.assert_array_equal(dense(part.weights_std), dense(explanation.weights_std)[rows])
     np.testing.assert_array_equal(part.prediction, explanation.prediction[rows])
-    np.testing.assert_array_equal(part.importance(), np.abs(dense(explanation.contributions)[rows]).mean(axis=0))
+    np.testing.assert_array_equal(
+        part.importance(), np.abs(dense(explanation.contributions)[rows]).mean(axis=0)
+    )
     assert part.fit_report is explanation.fit_report
     mask = np.zeros(len(explanation), bool)
     mask[rows] = True
@@ -133,20 +160,30 @@ def test_slices_of_all_forms(seed, kind):
 def test_frames_and_json_say_the_same(kind, tmp_path):
     explanation = made(kind)
     long, wide = explanation.to_frame(level=0.9), explanation.to_frame(wide=True, level=0.9)
-    entries = explanation.weights.nnz if sp.issparse(explanation.weights) else explanation.weights.size
+    entries = (
+        explanation.weights.nnz if sp.issparse(explanation.weights) else explanation.weights.size
+    )
     assert len(long) == entries
     assert list(wide)[:5] == ["base_value", "prediction", "prediction_std", "lower", "upper"]
-    np.testing.assert_array_equal(dense(explanation.contributions), wide[explanation.feature_names].to_numpy())
+    np.testing.assert_array_equal(
+        dense(explanation.contributions), wide[explanation.feature_names].to_numpy()
+    )
     lower, upper = explanation.interval(0.9)
     at = long["sample"], long["feature"].map(explanation.feature_names.index)
     np.testing.assert_array_equal(long["lower"], dense(lower)[at])
     np.testing.assert_array_equal(long["upper"], dense(upper)[at])
-    np.testing.assert_array_equal(long["probability_positive"], dense(explanation.probability_positive())[at])
+    np.testing.assert_array_equal(
+        long["probability_positive"], dense(explanation.probability_positive())[at]
+    )
     text = explanation.to_json(tmp_path / "e.json", level=0.9)
     assert (tmp_path / "e.json").read_text(encoding="utf-8") == text
     document = json.loads(text)
     assert document["level"] == 0.9
-    reasons = [{"sample": i} | reason for i, sample in enumerate(document["samples"]) for reason in sample["reasons"]]
+    reasons = [
+        {"sample": i} | reason
+        for i, sample in enumerate(document["samples"])
+        for reason in sample["reasons"]
+    ]
     for column in long:
         assert [reason[column] for reason in reasons] == long[column].tolist()  # every digit
     for i, sample in enumerate(document["samples"]):
@@ -215,7 +252,9 @@ def test_a_baseline_far_away_is_refused(diabetes):
 def test_explanations_are_joined(kind):
     explanation = made(kind)
     again = joined([explanation[:2], explanation[2:3], explanation[3:]])
-    np.testing.assert_array_equal(dense(again.contributions_std), dense(explanation.contributions_std))
+    np.testing.assert_array_equal(
+        dense(again.contributions_std), dense(explanation.contributions_std)
+    )
     np.testing.assert_array_equal(again.prediction, explanation.prediction)
     assert again.weights_cov is None
     other = replace(explanation, feature_names=["other", *explanation.feature_names[1:]])

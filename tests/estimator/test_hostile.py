@@ -35,7 +35,9 @@ def test_denormal_columns_are_constant(standardize):
     column = np.zeros((6, 1))
     column[2] = 5e-324
     model = GPXRegressor(standardize=standardize, **given).fit(column, y[:6], np.ones((6, 1)))
-    assert_allclose(model.predict(column, np.ones((6, 1))), np.full(6, model.predict(column[:1], [[1.0]])[0]))
+    assert_allclose(
+        model.predict(column, np.ones((6, 1))), np.full(6, model.predict(column[:1], [[1.0]])[0])
+    )
 
 
 def test_a_grid_over_denormals_has_steps():
@@ -47,7 +49,9 @@ def test_weights_that_leave_float64_are_refused():
     with pytest.raises(InputError, match="units of y over those of Z"):
         GPXRegressor(**given).fit(X, y, np.full((12, 1), 5e-324))
     with pytest.raises(InputError, match="units of y over those of Z"):
-        GPXRegressor(**given).fit(X, 1e-200 * y, 1e200 * X)  # weights of 0, whose contributions are not
+        GPXRegressor(**given).fit(
+            X, 1e-200 * y, 1e200 * X
+        )  # weights of 0, whose contributions are not
     model = GPXRegressor(sigma_y=1e30, **given).fit(X, 1e285 * y)
     for ask in (model.explain, lambda X: model.predict(X, return_std=True)):
         with pytest.raises(InputError, match="leave float64"):
@@ -73,25 +77,35 @@ def test_a_target_of_denormals_asks_conjugate_gradients_for_nothing():
 
 def test_rows_without_z_and_much_noise():
     zero = np.zeros((8, 1))
-    model = GPXRegressor(solver="grid", n_basis=4, standardize=False, sigma_y=1e6, sigma_w=1e6, **given).fit(
-        zero, np.full(8, 3.0)
-    )
+    model = GPXRegressor(
+        solver="grid", n_basis=4, standardize=False, sigma_y=1e6, sigma_w=1e6, **given
+    ).fit(zero, np.full(8, 3.0))
     assert_allclose(model.predict(zero), 0.0)
 
 
 def test_a_search_that_has_nowhere_to_go_ends():
     extreme = {"sigma_w": 1e6, "sigma_y": 1e-8, "theta1": 1e-8, "theta2": 1e8}
-    model = GPXRegressor(solver="inducing", max_iter=2, n_inducing=5, **extreme).fit(sp.csr_array([[1.0]]), [-0.05612039])
+    model = GPXRegressor(solver="inducing", max_iter=2, n_inducing=5, **extreme).fit(
+        sp.csr_array([[1.0]]), [-0.05612039]
+    )
     assert np.isfinite(model.log_marginal_likelihood_value_)
 
 
 @pytest.mark.parametrize(
-    ("solver", "error"), [("inducing", NotPositiveDefinite), ("cg", NotConverged), ("grid", NotConverged)]
+    ("solver", "error"),
+    [("inducing", NotPositiveDefinite), ("cg", NotConverged), ("grid", NotConverged)],
 )
 def test_noise_that_rounding_hides_is_refused(solver, error):
     """theta1 |z|^2 is 1e24 times the noise: a bound, or an evidence by probes, would be off by millions of nats or NaN."""
     model = GPXRegressor(
-        solver=solver, sigma_w=1e-8, sigma_y=1e-8, theta1=1e8, theta2=1e8, n_basis=5, fit_intercept=True, **given
+        solver=solver,
+        sigma_w=1e-8,
+        sigma_y=1e-8,
+        theta1=1e8,
+        theta2=1e8,
+        n_basis=5,
+        fit_intercept=True,
+        **given,
     )
     with pytest.raises(error, match=r"raise sigma_y, or use solver='exact'"):
         model.fit([[1e9]], [-1.0], [[1e9] * 3])
@@ -180,7 +194,11 @@ def test_arguments_of_any_kind_are_refused_by_name(arguments):
         ("explain", {"std": [True]}, "std="),
         ("explain", {"cov": None}, "cov"),
         ("explain", {"baseline": np.array([1j, 2j])}, "baseline"),
-        ("explain", {"baseline": pd.DataFrame([[70000.0, 1.0]], dtype=np.float32).astype(object)}, "baseline"),
+        (
+            "explain",
+            {"baseline": pd.DataFrame([[70000.0, 1.0]], dtype=np.float32).astype(object)},
+            "baseline",
+        ),
         ("sample_y", {"n_samples": 10**30}, "n_samples"),
     ],
 )
@@ -195,7 +213,9 @@ def test_logarithms_of_no_number_are_refused(theta):
         GPXRegressor(**given).fit(X, y).log_marginal_likelihood(theta)
     for known in (None, np.zeros(4)):
         with pytest.raises(InputError, match="eval_gradient"):
-            GPXRegressor(**given).fit(X, y).log_marginal_likelihood(known, eval_gradient=np.array([1.0, 2.0]))
+            GPXRegressor(**given).fit(X, y).log_marginal_likelihood(
+                known, eval_gradient=np.array([1.0, 2.0])
+            )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +239,9 @@ def test_plans_of_nothing_are_refused(sizes, arguments, words):
         make_plan(*sizes, **arguments)
 
 
-@pytest.mark.parametrize("arguments", [{"solver": "grid"}, {"solver": "basis"}, {"solver": "basis", "n_basis": 200}])
+@pytest.mark.parametrize(
+    "arguments", [{"solver": "grid"}, {"solver": "basis"}, {"solver": "basis", "n_basis": 200}]
+)
 def test_plans_of_few_columns_stay_within_memory(arguments):
     with pytest.raises(MemoryLimitError, match="memory_limit is"):
         make_plan(10**5, 3, 20, memory_limit="16MiB", **arguments)
@@ -239,7 +261,9 @@ def test_kernels_look_at_tables_of_numbers_only():
 # containers and parts
 
 
-@pytest.mark.parametrize("pair", [(None, X), (X, np.array(3.0)), (X, [[1.0], [1.0, 2.0]]), (3.0, 3.0), (X, None)])
+@pytest.mark.parametrize(
+    "pair", [(None, X), (X, np.array(3.0)), (X, [[1.0], [1.0, 2.0]]), (3.0, 3.0), (X, None)]
+)
 def test_pairs_of_no_rows_are_refused(pair):
     with pytest.raises(InputError):
         XZ(*pair)
@@ -277,7 +301,9 @@ def test_block_matrices_without_features():
 
 def test_what_functions_of_objects_give_is_checked():
     names = list("abc")
-    sparse = GPXRegressor(lambda a, b: sp.eye_array(len(a), len(b), format="csr"), **given).fit(names, y[:3], X[:3])
+    sparse = GPXRegressor(lambda a, b: sp.eye_array(len(a), len(b), format="csr"), **given).fit(
+        names, y[:3], X[:3]
+    )
     dense = GPXRegressor(lambda a, b: np.eye(len(a), len(b)), **given).fit(names, y[:3], X[:3])
     assert_allclose(sparse.predict(names, X[:3]), dense.predict(names, X[:3]))
     for wrong in (object(), np.eye(3) + 0j, np.eye(2), None, np.full((3, 3), np.nan)):
@@ -291,7 +317,9 @@ def test_similarities_whose_squares_overflow_are_refused(solver):
     with pytest.raises(InputError, match="Gram matrix has entries beyond"):
         GPXRegressor("precomputed", solver=solver, **given).fit(1e300 * K, y, X)
     with pytest.raises(InputError, match="kernel function gave has entries beyond"):
-        GPXRegressor(lambda a, b: np.full((len(a), len(b)), 1e300), solver=solver, **given).fit(list(range(12)), y, X)
+        GPXRegressor(lambda a, b: np.full((len(a), len(b)), 1e300), solver=solver, **given).fit(
+            list(range(12)), y, X
+        )
     model = GPXRegressor("precomputed", solver=solver, **given).fit(K, y, X)
     with pytest.raises(InputError, match="Gram matrix has entries beyond"):
         model.predict(1e300 * K, X)

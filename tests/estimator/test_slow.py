@@ -14,7 +14,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("digits", 0.093), ("diabetes", 0.53), ("boston", 0.13), ("fish", 0.38), ("abalone", 0.45), ("wine", 0.60)],
+    [
+        ("digits", 0.093),
+        ("diabetes", 0.53),
+        ("boston", 0.13),
+        ("fish", 0.38),
+        ("abalone", 0.45),
+        ("wine", 0.60),
+    ],
 )
 def test_accuracy_of_the_paper(name, most, shared_data):
     data, errors = getattr(datasets, f"load_{name}")(), []
@@ -29,12 +36,15 @@ def test_accuracy_of_the_paper(name, most, shared_data):
 def test_float32_fit_of_5000_rows_agrees_with_float64():
     data = datasets.synth10(5500)
     X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
-    double, single = (GPXRegressor(dtype=dtype, random_state=0).fit(X, y) for dtype in ("float64", "float32"))
+    double, single = (
+        GPXRegressor(dtype=dtype, random_state=0).fit(X, y) for dtype in ("float64", "float32")
+    )
     exact = double.log_marginal_likelihood(single.theta_)
     assert exact > double.log_marginal_likelihood() - 1.0  # nats: the optimum is the same
     assert single.log_marginal_likelihood() == pytest.approx(exact, abs=0.5)
     at_same = GPXRegressor(
-        optimizer=None, **{key: single.hyperparameters_[key] for key in ("theta1", "theta2", "sigma_w", "sigma_y")}
+        optimizer=None,
+        **{key: single.hyperparameters_[key] for key in ("theta1", "theta2", "sigma_w", "sigma_y")},
     ).fit(X, y)
     a, b = single.explain(Xq), at_same.explain(Xq)
     np.testing.assert_allclose(a.weights, b.weights, rtol=1e-6, atol=1e-7)
@@ -45,10 +55,22 @@ def test_float32_fit_of_5000_rows_agrees_with_float64():
 def test_iterative_beside_exact_at_5000_rows_with_equal_hyperparameters():
     data = datasets.synth10(6000)
     X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
-    given = {"theta1": 0.15, "theta2": 19.0, "sigma_w": 0.006, "sigma_y": 0.06, "optimizer": None, "random_state": 0}
-    exact, iterative = (GPXRegressor(solver=name, **given).fit(X, y).explain(Xq) for name in ("exact", "cg"))
+    given = {
+        "theta1": 0.15,
+        "theta2": 19.0,
+        "sigma_w": 0.006,
+        "sigma_y": 0.06,
+        "optimizer": None,
+        "random_state": 0,
+    }
+    exact, iterative = (
+        GPXRegressor(solver=name, **given).fit(X, y).explain(Xq) for name in ("exact", "cg")
+    )
     assert (np.abs(exact.prediction - iterative.prediction) < 1e-3 * exact.prediction_std).all()
-    for a, b in ((exact.weights_std, iterative.weights_std), (exact.prediction_std, iterative.prediction_std)):
+    for a, b in (
+        (exact.weights_std, iterative.weights_std),
+        (exact.prediction_std, iterative.prediction_std),
+    ):
         assert (b / a).min() > 1 - 1e-6
         assert np.median(b / a) < 1.10
 
@@ -79,6 +101,10 @@ def test_memory_of_a_stream_does_not_grow_with_its_rows(tmp_path):
     peaks = []
     for rows in (200_000, 800_000):
         command = [sys.executable, "-c", STREAM, str(tmp_path), str(rows)]
-        peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024)
-    mapped = 600_000 * 11 * 8 / 2**20  # pages of the file itself count as resident, and give way when memory is needed
+        peaks.append(
+            int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
+        )
+    mapped = (
+        600_000 * 11 * 8 / 2**20
+    )  # pages of the file itself count as resident, and give way when memory is needed
     assert peaks[1] - peaks[0] < mapped + 20

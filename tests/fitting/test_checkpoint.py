@@ -44,7 +44,9 @@ DAMAGES = {
     "fewer rows of z": swapped("z", lambda z: z[:1]),
     "fewer rows of x": swapped("x", lambda x: x[:1]),
     "no points": lambda a: a | {"x": a["x"][:0], "z": a["z"][:0]},
-    "more points than planned": lambda a: a | {"x": np.vstack([a["x"]] * 2), "z": np.vstack([a["z"]] * 2)},
+    "more points than planned": lambda a: (
+        a | {"x": np.vstack([a["x"]] * 2), "z": np.vstack([a["z"]] * 2)}
+    ),
     "a column less of x": swapped("x", lambda x: np.ascontiguousarray(x[:, :-1])),
     "a column more of z": swapped("z", lambda z: np.hstack([z, z[:, :1]])),
     "a flat z": swapped("z", np.ravel),
@@ -53,7 +55,9 @@ DAMAGES = {
     "z of integers": swapped("z", lambda z: z.astype(int)),
     "z of complex numbers": swapped("z", lambda z: z.astype(complex)),
     "x in Fortran's order": swapped("x", np.asfortranarray),
-    "NaN in x": swapped("x", lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, np.nan, x)),
+    "NaN in x": swapped(
+        "x", lambda x: np.where(np.arange(x.size).reshape(x.shape) == 3, np.nan, x)
+    ),
     "infinity in z": swapped("z", lambda z: np.full_like(z, np.inf)),
     "x alone": without("z"),
     "z alone": without("x"),
@@ -133,7 +137,9 @@ FILES = {
     "a zip of text": member("theta.npy", b"abc"),
     "an empty zip": member("theta.npy", b""),
     "a compressed zip": member("theta.npy", npy(np.zeros(10_000)), zipfile.ZIP_DEFLATED),
-    "a zip that asks for a terabyte": member("theta.npy", (HEADER % b"137438953472").ljust(128) + b"\n"),
+    "a zip that asks for a terabyte": member(
+        "theta.npy", (HEADER % b"137438953472").ljust(128) + b"\n"
+    ),
     "a zip of a negative size": member("theta.npy", (HEADER % b"-5").ljust(128) + b"\n"),
 }
 
@@ -146,9 +152,14 @@ def test_a_file_that_is_no_checkpoint_is_refused(name, left):
         refit(path)
 
 
-@pytest.mark.parametrize("checkpoint", [3, True, 2.5, ["a"], b"a\0b", "a\0b", "x" * 5000 + "/a", "no/folder/state.npz", "."])
+@pytest.mark.parametrize(
+    "checkpoint",
+    [3, True, 2.5, ["a"], b"a\0b", "a\0b", "x" * 5000 + "/a", "no/folder/state.npz", "."],
+)
 @pytest.mark.parametrize("optimizer", ["lbfgs", None])
-def test_what_is_no_path_is_refused_before_anything_is_done(checkpoint, optimizer, tmp_path, monkeypatch):
+def test_what_is_no_path_is_refused_before_anything_is_done(
+    checkpoint, optimizer, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="checkpoint="):
         GPXRegressor(checkpoint=checkpoint, optimizer=optimizer).fit(data.X[:20], data.y[:20])
@@ -160,14 +171,18 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
         GPXRegressor(checkpoint=tmp_path / "pipe").fit(data.X[:20], data.y[:20])
 
 
-@pytest.mark.parametrize("kernel", [common, kernels.Function(function=common) + kernels.Function(function=common)])
+@pytest.mark.parametrize(
+    "kernel", [common, kernels.Function(function=common) + kernels.Function(function=common)]
+)
 def test_a_checkpoint_of_other_objects_is_refused(kernel, tmp_path):
     path, letters = tmp_path / "state.npz", "abcdefghij"
     random = np.random.RandomState(0)
     words = ["".join(random.choice(list(letters), 4)) for _ in range(90)]
     y, Z = random.standard_normal(90), random.standard_normal((90, 2))
     GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(words, y, Z)
-    GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(list(words), y, Z)  # its own data are known again
+    GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(
+        list(words), y, Z
+    )  # its own data are known again
     others = [*words[:-1], "zzzz"]
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(others, y, Z)

@@ -48,7 +48,12 @@ def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
     assert "iteration 8, 1.0e-04 nats" in text
     assert "s left" in text
     assert "#" * Bar.WIDTH in text
-    assert text.rstrip().split("\n")[-1].split("\r\x1b[K")[-1].startswith("[gpx_scale] hyperparameters, all rows: ")
+    assert (
+        text.rstrip()
+        .split("\n")[-1]
+        .split("\r\x1b[K")[-1]
+        .startswith("[gpx_scale] hyperparameters, all rows: ")
+    )
 
 
 def test_elsewhere_lines_and_few_of_them(small_subset, capsys):
@@ -75,7 +80,9 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(solver, small_subset, tm
     assert set(resumed.fit_report_.evaluations) == {"all rows"}  # no subset again
     whole = GPXRegressor(solver=solver, random_state=0).fit(data.X, data.y)
     exact = GPXRegressor(solver="exact", optimizer=None).fit(data.X, data.y)
-    assert exact.log_marginal_likelihood(resumed.theta_) == pytest.approx(exact.log_marginal_likelihood(whole.theta_), abs=1.0)
+    assert exact.log_marginal_likelihood(resumed.theta_) == pytest.approx(
+        exact.log_marginal_likelihood(whole.theta_), abs=1.0
+    )
     again = GPXRegressor(**arguments).fit(data.X, data.y)  # finished: nothing to search
     assert not again.fit_report_.evaluations
     assert_allclose(again.theta_, resumed.theta_)
@@ -111,7 +118,9 @@ def test_a_warm_start_needs_no_subset(solver, small_subset):
 
 def test_a_callback_stops_the_search_in_any_phase(small_subset):
     for stop in ("200 rows", "all rows"):
-        model = GPXRegressor(solver="cg", random_state=0, callbacks=lambda state, stop=stop: state["phase"] == stop)
+        model = GPXRegressor(
+            solver="cg", random_state=0, callbacks=lambda state, stop=stop: state["phase"] == stop
+        )
         model.fit(data.X, data.y)
         assert model.fit_report_.message == "stopped by a callback"
         assert model.fit_report_.evaluations[stop] == 1
@@ -119,7 +128,9 @@ def test_a_callback_stops_the_search_in_any_phase(small_subset):
 
 def test_a_search_cut_by_max_iter_is_not_finished(tmp_path):
     path = tmp_path / "state.npz"
-    short = GPXRegressor(checkpoint=path, max_iter=1, random_state=0).fit(data.X[:200], data.y[:200])
+    short = GPXRegressor(checkpoint=path, max_iter=1, random_state=0).fit(
+        data.X[:200], data.y[:200]
+    )
     assert not short.fit_report_.converged
     longer = GPXRegressor(checkpoint=path, random_state=0).fit(data.X[:200], data.y[:200])
     assert longer.fit_report_.evaluations
@@ -129,7 +140,10 @@ def test_a_search_cut_by_max_iter_is_not_finished(tmp_path):
 def test_a_checkpoint_knows_combined_kernels_and_their_x(tmp_path):
     path, X, y = tmp_path / "state.npz", data.X[:60], data.y[:60]
     GPXRegressor(kernels.RBF() + kernels.Matern32(), checkpoint=path, max_iter=2).fit(X, y)
-    for kernel, x in ((kernels.Matern52() + kernels.RBF(), X), (kernels.RBF() + kernels.Matern32(), data.X[60:120])):
+    for kernel, x in (
+        (kernels.Matern52() + kernels.RBF(), X),
+        (kernels.RBF() + kernels.Matern32(), data.X[60:120]),
+    ):
         with pytest.raises(InputError, match="other data"):
             GPXRegressor(kernel, checkpoint=path).fit(x, y, X)
 
@@ -140,7 +154,9 @@ def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeyp
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.warns(GPXWarning, match="no space left"):
-        model = GPXRegressor(checkpoint=tmp_path / "state.npz", max_iter=3).fit(data.X[:60], data.y[:60])
+        model = GPXRegressor(checkpoint=tmp_path / "state.npz", max_iter=3).fit(
+            data.X[:60], data.y[:60]
+        )
     assert model.predict(data.X[:2]).shape == (2,)
     assert not list(tmp_path.iterdir())
 
@@ -150,7 +166,9 @@ def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeyp
 def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how, monkeypatch):
     x = np.ascontiguousarray(data.X[:, :1])
     asked, given = solver, (x, data.y)
-    if solver == "inducing":  # which a stream takes once its length scales turn out too short for a basis
+    if (
+        solver == "inducing"
+    ):  # which a stream takes once its length scales turn out too short for a basis
         monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.BASIS_MOST", 5)
         asked, given = "auto", (lambda: iter([(x, data.y)]),)
     told = []
@@ -174,7 +192,9 @@ def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how,
 
 
 def test_a_fit_that_was_stopped_on_a_subset_reports_no_error_of_that_subset(small_subset):
-    model = GPXRegressor(solver="cg", random_state=0, callbacks=lambda state: state["phase"] == "200 rows")
+    model = GPXRegressor(
+        solver="cg", random_state=0, callbacks=lambda state: state["phase"] == "200 rows"
+    )
     model.fit(data.X, data.y)
     assert np.isnan(model.fit_report_.leave_one_out_rmse)
     assert "leave-one-out" not in str(model.fit_report_)

@@ -6,7 +6,9 @@ import pytest
 
 from fuzz.outcome import SEED, TOTAL, ended, run
 
-ADDRESS_SPACE = 16 * 2**30  # an allocation that no memory_limit stopped becomes a MemoryError, and so a finding
+ADDRESS_SPACE = (
+    16 * 2**30
+)  # an allocation that no memory_limit stopped becomes a MemoryError, and so a finding
 
 
 def pytest_collection_modifyitems(config, items):
@@ -22,7 +24,9 @@ def pytest_terminal_summary(terminalreporter):
         return
     counts = ", ".join(f"{name} {count}" for name, count in sorted(run.items()))
     terminalreporter.write_line(f"fuzz: {sum(run.values())} cases of {TOTAL} asked for ({counts})")
-    terminalreporter.write_line(f"fuzz: {ended['answered']} calls answered, {ended['refused']} refused")
+    terminalreporter.write_line(
+        f"fuzz: {ended['answered']} calls answered, {ended['refused']} refused"
+    )
     terminalreporter.write_line(f"fuzz: GPX_SCALE_FUZZ_SEED={SEED} repeats them")
 
 

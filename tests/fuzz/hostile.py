@@ -10,22 +10,87 @@ from hypothesis import strategies as st
 
 from gpx_scale import XZ
 
-MODERATE = ("normal", "normal", "uniform", "whole", "duplicates", "constant column", "zero column", "shifted")
+MODERATE = (
+    "normal",
+    "normal",
+    "uniform",
+    "whole",
+    "duplicates",
+    "constant column",
+    "zero column",
+    "shifted",
+)
 EXTREME = (
-    *("huge", "large", "tiny", "denormal", "scales", "constant", "zero", "outlier", "offset", "equal rows", "nearly equal"),
+    *(
+        "huge",
+        "large",
+        "tiny",
+        "denormal",
+        "scales",
+        "constant",
+        "zero",
+        "outlier",
+        "offset",
+        "equal rows",
+        "nearly equal",
+    ),
     *("one huge", "one denormal", "signed zero", "collinear"),
 )
 BROKEN = ("nan", "inf", "minus inf", "all nan", "largest")
 DTYPES = ("f8", "f8", "f8", "f8", "f4", "f2", "i1", "u1", "i4", "i8", "u8", "?", "g", "O", ">f8")
 ODD_DTYPES = ("c16", "S", "U", "M8[s]", "m8[s]", "V8", "objects", "none")
-LAYOUTS = ("C", "C", "F", "backwards", "every second", "column cut", "read only", "list", "tuple", "frame")
+LAYOUTS = (
+    "C",
+    "C",
+    "F",
+    "backwards",
+    "every second",
+    "column cut",
+    "read only",
+    "list",
+    "tuple",
+    "frame",
+)
 ODD_LAYOUTS = (
-    *("0-d", "1-d", "3-d", "matrix", "masked", "mask set", "series", "odd frame", "object frame", "nullable frame"),
-    *("categorical frame", "repeated columns", "multi-index", "ragged", "generator", "dict", "string", "None", "number"),
+    *(
+        "0-d",
+        "1-d",
+        "3-d",
+        "matrix",
+        "masked",
+        "mask set",
+        "series",
+        "odd frame",
+        "object frame",
+        "nullable frame",
+    ),
+    *(
+        "categorical frame",
+        "repeated columns",
+        "multi-index",
+        "ragged",
+        "generator",
+        "dict",
+        "string",
+        "None",
+        "number",
+    ),
     *("sparse frame", "text frame", "broadcast", "set", "subclass", "range index"),
 )
 FORMATS = ("csr", "csr", "csc", "coo", "bsr", "dia", "dok", "lil")
-QUIRKS = ("none", "none", "zeros", "duplicates", "unsorted", "empty rows", "int64", "matrix", "read only", "int values", "f4")
+QUIRKS = (
+    "none",
+    "none",
+    "zeros",
+    "duplicates",
+    "unsorted",
+    "empty rows",
+    "int64",
+    "matrix",
+    "read only",
+    "int values",
+    "f4",
+)
 
 
 def numbers(recipe, shape, random):
@@ -81,7 +146,9 @@ def as_dtype(A, dtype):
     with np.errstate(all="ignore"):
         if np.dtype(dtype).kind in "iumMV":
             limit = 100 if np.dtype(dtype).kind in "iu" else 1000
-            whole = np.clip(np.nan_to_num(A), 0 if np.dtype(dtype).kind == "u" else -limit, limit).astype("i8")
+            whole = np.clip(
+                np.nan_to_num(A), 0 if np.dtype(dtype).kind == "u" else -limit, limit
+            ).astype("i8")
             return whole.astype(dtype) if dtype != "V8" else whole.view("V8")
         return A.astype(dtype)
 
@@ -120,7 +187,9 @@ CONTAINERS = {
     "masked": lambda A, r: np.ma.masked_array(A, mask=False),
     "mask set": lambda A, r: np.ma.masked_array(A, mask=r.rand(*A.shape) < 0.3, fill_value=0),
     "series": lambda A, r: pd.Series(A[:, 0] if A.shape[1] else []),
-    "odd frame": lambda A, r: pd.DataFrame(A, columns=[None, 3, "", ("a", 1), np.nan, "é", "x y"][: A.shape[1]]),
+    "odd frame": lambda A, r: pd.DataFrame(
+        A, columns=[None, 3, "", ("a", 1), np.nan, "é", "x y"][: A.shape[1]]
+    ),
     "object frame": lambda A, r: pd.DataFrame(A.astype(object)),
     "nullable frame": lambda A, r: pd.DataFrame(A.astype(float)).convert_dtypes(),
     "categorical frame": lambda A, r: pd.DataFrame(A).astype("category"),
@@ -157,7 +226,11 @@ def sparse(A, form, quirk, random):
         rows, columns = np.divmod(extra, A.shape[1])
         values = np.zeros(4) if quirk == "zeros" else random.standard_normal(4)
         order = random.permutation(S.nnz + 4)
-        data, i, j = np.r_[S.data, values][order], np.r_[S.row, rows][order], np.r_[S.col, columns][order]
+        data, i, j = (
+            np.r_[S.data, values][order],
+            np.r_[S.row, rows][order],
+            np.r_[S.col, columns][order],
+        )
         S = sp.coo_array((data, (i, j)), shape=A.shape)
         A = S.toarray()
     S = S.asformat(form)
@@ -210,7 +283,13 @@ def tables(draw, shape, hostility=1.0, sparse_too=True):
         A = A.astype(float)  # pandas does not slice such numbers itself
     try:
         return laid_out(A, layout, random)
-    except (TypeError, ValueError, NotImplementedError, OverflowError, np.exceptions.ComplexWarning):
+    except (
+        TypeError,
+        ValueError,
+        NotImplementedError,
+        OverflowError,
+        np.exceptions.ComplexWarning,
+    ):
         return A  # this dtype does not go into that container
 
 
@@ -218,10 +297,15 @@ def tables(draw, shape, hostility=1.0, sparse_too=True):
 def targets(draw, n, hostility=1.0):
     random = np.random.RandomState(draw(seeds))
     wild = draw(st.floats(0, 1)) < hostility
-    y = numbers(draw(st.sampled_from(MODERATE + (EXTREME + BROKEN if wild else ()))), (n, 1), random)
+    y = numbers(
+        draw(st.sampled_from(MODERATE + (EXTREME + BROKEN if wild else ()))), (n, 1), random
+    )
     y = as_dtype(y, draw(st.sampled_from(DTYPES + (ODD_DTYPES if wild else ()))))
     form = draw(
-        st.sampled_from(("1-d",) * 6 + ("column", "list", "series", "two columns", "frame", "backwards", "0-d", "None"))
+        st.sampled_from(
+            ("1-d",) * 6
+            + ("column", "list", "series", "two columns", "frame", "backwards", "0-d", "None")
+        )
     )
     if form == "None" and wild:
         return None

@@ -70,7 +70,9 @@ def must_add_up(found):
             assert np.isfinite(part).all(), name
     contributions = dense(found.contributions)
     terms = np.abs(contributions).sum(axis=1) + np.abs(found.base_values)
-    assert (np.abs(found.base_values + contributions.sum(axis=1) - found.prediction) <= ROUNDING * terms).all()
+    assert (
+        np.abs(found.base_values + contributions.sum(axis=1) - found.prediction) <= ROUNDING * terms
+    ).all()
 
 
 def must_not_depend_on_company(model, X, Z=None):

@@ -88,7 +88,9 @@ def outcome(call: Any, *arguments: Any, also: tuple = (), **named: Any) -> Any:
             warnings.simplefilter("ignore", GPXWarning)
             warnings.simplefilter("ignore", DataConversionWarning)  # y as a column
             warnings.simplefilter("ignore", UndefinedMetricWarning)  # R^2 of one row
-            warnings.filterwarnings("ignore", message=".* feature names", category=UserWarning)  # a frame, then an array
+            warnings.filterwarnings(
+                "ignore", message=".* feature names", category=UserWarning
+            )  # a frame, then an array
             result = call(*arguments, **named)
     except (GPXError, NotFittedError, *also) as error:
         result = Refused(error)
@@ -122,14 +124,22 @@ class Held:
         return cls(value, content(value))
 
     def must_be_unchanged(self) -> None:
-        assert content(self.value) == self.bytes, f"an argument was changed: {type(self.value).__name__}"
+        assert content(self.value) == self.bytes, (
+            f"an argument was changed: {type(self.value).__name__}"
+        )
 
 
 def content(value: Any) -> Any:
     """All that a caller could see change in an array, sparse matrix, frame or list."""
     if sp.issparse(value):
-        parts = {k: v for k, v in vars(value).items() if isinstance(v, np.ndarray | tuple | dict | list)}
-        return type(value).__name__, value.shape, {name: content(part) for name, part in parts.items()}
+        parts = {
+            k: v for k, v in vars(value).items() if isinstance(v, np.ndarray | tuple | dict | list)
+        }
+        return (
+            type(value).__name__,
+            value.shape,
+            {name: content(part) for name, part in parts.items()},
+        )
     if hasattr(value, "iloc"):
         return (
             content(value.to_numpy(dtype=object)),

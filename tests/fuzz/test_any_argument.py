@@ -8,17 +8,106 @@ from fuzz.invariant import must_add_up, must_explain, must_predict
 from fuzz.outcome import Refused, fuzz, outcome
 from gpx_scale import XZ, GPXRegressor, kernels, make_plan
 
-NUMBERS = (0, 1, 2, 7, -1, -3, 0.0, 0.5, -0.5, 1e-300, 1e300, 5e-324, np.nan, np.inf, -np.inf, 2**31, 2**63, 10**30, 1e-8, 1e8)
+NUMBERS = (
+    0,
+    1,
+    2,
+    7,
+    -1,
+    -3,
+    0.0,
+    0.5,
+    -0.5,
+    1e-300,
+    1e300,
+    5e-324,
+    np.nan,
+    np.inf,
+    -np.inf,
+    2**31,
+    2**63,
+    10**30,
+    1e-8,
+    1e8,
+)
 TYPES = (
-    *(None, True, False, "", "auto", "median", "nonsense", "3", "1GiB", "exact", "é", b"auto", (), [], {}, [1.0], (1.0, 2.0)),
-    *(np.float32(0.5), np.int8(3), np.array(2.0), np.array([1.0]), np.array([[1.0, 2.0]]), np.bool_(True), 1j, object, float),
-    *(np.nan, "float32", np.float32, np.float16, "int8", lambda *a: None, [None], {"a": 1}, slice(None), Ellipsis),
+    *(
+        None,
+        True,
+        False,
+        "",
+        "auto",
+        "median",
+        "nonsense",
+        "3",
+        "1GiB",
+        "exact",
+        "é",
+        b"auto",
+        (),
+        [],
+        {},
+        [1.0],
+        (1.0, 2.0),
+    ),
+    *(
+        np.float32(0.5),
+        np.int8(3),
+        np.array(2.0),
+        np.array([1.0]),
+        np.array([[1.0, 2.0]]),
+        np.bool_(True),
+        1j,
+        object,
+        float,
+    ),
+    *(
+        np.nan,
+        "float32",
+        np.float32,
+        np.float16,
+        "int8",
+        lambda *a: None,
+        [None],
+        {"a": 1},
+        slice(None),
+        Ellipsis,
+    ),
 )
 values = st.sampled_from(NUMBERS) | st.sampled_from(TYPES)
 ARGUMENTS = (
-    *("kernel", "ard", "solver", "theta1", "theta2", "sigma_w", "sigma_y", "optimizer", "max_iter", "tol", "n_restarts"),
-    *("x_transformer", "z_transformer", "fit_intercept", "standardize", "n_inducing", "inducing_points", "optimize_inducing"),
-    *("n_basis", "preconditioner_rank", "dtype", "memory_limit", "n_jobs", "warm_start", "callbacks", "random_state"),
+    *(
+        "kernel",
+        "ard",
+        "solver",
+        "theta1",
+        "theta2",
+        "sigma_w",
+        "sigma_y",
+        "optimizer",
+        "max_iter",
+        "tol",
+        "n_restarts",
+    ),
+    *(
+        "x_transformer",
+        "z_transformer",
+        "fit_intercept",
+        "standardize",
+        "n_inducing",
+        "inducing_points",
+        "optimize_inducing",
+    ),
+    *(
+        "n_basis",
+        "preconditioner_rank",
+        "dtype",
+        "memory_limit",
+        "n_jobs",
+        "warm_start",
+        "callbacks",
+        "random_state",
+    ),
 )
 LONG = {"n_restarts", "max_iter"}  # what asks for a long search is no finding
 X = np.random.RandomState(0).standard_normal((12, 2))
@@ -33,7 +122,12 @@ y = X[:, 0] + np.sin(X[:, 1])
     searched=st.integers(0, 4),
 )
 def test_any_argument_is_used_or_refused(names, given, solver, searched):
-    arguments = {"solver": solver, "optimizer": None if searched else "lbfgs", "max_iter": 2, "n_basis": 6}
+    arguments = {
+        "solver": solver,
+        "optimizer": None if searched else "lbfgs",
+        "max_iter": 2,
+        "n_basis": 6,
+    }
     for name, value in zip(names, given, strict=False):
         long = name in LONG and isinstance(value, int | float) and value > 10
         if not long and not (
@@ -51,7 +145,9 @@ def test_any_argument_is_used_or_refused(names, given, solver, searched):
 
 
 ODD_SIZES = st.sampled_from((0, 10**9, 10**15, 10**400, -1, 0.5, np.nan, None, "3", True))
-ROWS = st.sampled_from((1, 2, 3, 400, 6_000, 20_000, 60_000, 200_000, 10**6, np.int64(50))) | ODD_SIZES
+ROWS = (
+    st.sampled_from((1, 2, 3, 400, 6_000, 20_000, 60_000, 200_000, 10**6, np.int64(50))) | ODD_SIZES
+)
 WIDTHS = st.sampled_from((1, 2, 3, 5, 50, 1000, np.int32(4)) * 2) | st.integers(1, 20) | ODD_SIZES
 
 
@@ -60,7 +156,18 @@ WIDTHS = st.sampled_from((1, 2, 3, 5, 50, 1000, np.int32(4)) * 2) | st.integers(
     sizes=st.tuples(ROWS, WIDTHS, WIDTHS),
     names=st.lists(
         st.sampled_from(
-            ("solver", "dtype", "memory_limit", "n_jobs", "gram", "rank", "density", "n_inducing", "stream", "n_basis")
+            (
+                "solver",
+                "dtype",
+                "memory_limit",
+                "n_jobs",
+                "gram",
+                "rank",
+                "density",
+                "n_inducing",
+                "stream",
+                "n_basis",
+            )
         ),
         max_size=2,
         unique=True,
@@ -92,7 +199,10 @@ ASKED = {
     "training_explanation": EXPLAINED,
     "sample_y": DRAWN,
     "sample_weights": DRAWN,
-    "log_marginal_likelihood": {"theta": st.lists(st.floats(-8, 8), min_size=4, max_size=4), "eval_gradient": FLAGS},
+    "log_marginal_likelihood": {
+        "theta": st.lists(st.floats(-8, 8), min_size=4, max_size=4),
+        "eval_gradient": FLAGS,
+    },
 }
 
 
@@ -111,7 +221,9 @@ def test_any_question_is_answered_or_refused(question):
         return
     ask = getattr(MODEL, method)
     found = (
-        outcome(ask, **named) if method in ("training_explanation", "log_marginal_likelihood") else outcome(ask, X, **named)
+        outcome(ask, **named)
+        if method in ("training_explanation", "log_marginal_likelihood")
+        else outcome(ask, X, **named)
     )
     if hasattr(found, "contributions"):
         must_add_up(found)
@@ -123,12 +235,27 @@ def test_any_question_is_answered_or_refused(question):
 @st.composite
 def kernel_calls(draw):
     make = draw(
-        st.sampled_from((kernels.RBF, kernels.Matern12, kernels.Matern32, kernels.Matern52, kernels.RationalQuadratic))
+        st.sampled_from(
+            (
+                kernels.RBF,
+                kernels.Matern12,
+                kernels.Matern32,
+                kernels.Matern52,
+                kernels.RationalQuadratic,
+            )
+        )
     )
     return make, [draw(values) for _ in range(draw(st.integers(0, 2)))]
 
 
-@fuzz(0.04, call=kernel_calls(), other=kernel_calls(), product=st.booleans(), table=hostile.tables((4, 2), 0.5), more=values)
+@fuzz(
+    0.04,
+    call=kernel_calls(),
+    other=kernel_calls(),
+    product=st.booleans(),
+    table=hostile.tables((4, 2), 0.5),
+    more=values,
+)
 def test_any_kernel_is_evaluated_or_refused(call, other, product, table, more):
     made = [outcome(make, *given) for make, given in (call, other)]
     if any(isinstance(one, Refused) for one in made):

@@ -8,7 +8,13 @@ from fuzz.outcome import Refused, fuzz, outcome
 from gpx_scale import blocks, compare, metrics
 
 
-@fuzz(0.02, n=st.integers(0, 5), d=st.integers(0, 4), seed=hostile.seeds, form=st.sampled_from(("dense", *hostile.FORMATS)))
+@fuzz(
+    0.02,
+    n=st.integers(0, 5),
+    d=st.integers(0, 4),
+    seed=hostile.seeds,
+    form=st.sampled_from(("dense", *hostile.FORMATS)),
+)
 def test_block_matrices_are_what_they_stand_for(n, d, seed, form):
     random = np.random.RandomState(seed)
     root = random.standard_normal((n, n))
@@ -22,7 +28,9 @@ def test_block_matrices_are_what_they_stand_for(n, d, seed, form):
     assert outcome(blocks.k_bar_star, k_star, d).shape == (n * d, d)
     v = random.standard_normal(n * d)
     np.testing.assert_allclose(outcome(blocks.K_bar_operator, K, d).matvec(v), K_bar @ v, atol=1e-9)
-    np.testing.assert_allclose(outcome(blocks.Z_bar_operator, given).matvec(v), Z_bar @ v, atol=1e-9)
+    np.testing.assert_allclose(
+        outcome(blocks.Z_bar_operator, given).matvec(v), Z_bar @ v, atol=1e-9
+    )
 
 
 class Linear:
@@ -53,7 +61,9 @@ def test_any_measure_is_taken_or_refused(X, contributions, y, which):
     0.02,
     X=hostile.tables((8, 2), 0.4),
     y=hostile.targets(8, 0.4),
-    make=st.sampled_from((compare.Ridge, compare.Lasso, compare.GPR, compare.ARD, compare.GPX, compare.NetworkLasso)),
+    make=st.sampled_from(
+        (compare.Ridge, compare.Lasso, compare.GPR, compare.ARD, compare.GPX, compare.NetworkLasso)
+    ),
 )
 def test_any_method_is_fitted_or_refused(X, y, make):
     method = make()

@@ -21,7 +21,9 @@ MODELS = {
     form: GPXRegressor(optimizer=None, fit_intercept=True).fit(X, y, make(Z))
     for form, make in (("dense", np.array), ("sparse", sp.csr_array))
 }
-EXPLAINED = {(form, std): MODELS[form].explain(X, Z, std=std) for form in MODELS for std in (True, False)}
+EXPLAINED = {
+    (form, std): MODELS[form].explain(X, Z, std=std) for form in MODELS for std in (True, False)
+}
 OWN = (IndexError, TypeError)  # as of any sequence
 at = (
     values
@@ -33,7 +35,14 @@ at = (
 )
 
 
-@fuzz(0.05, which=st.sampled_from(sorted(EXPLAINED)), rows=at, level=values | st.floats(0, 1), k=values, wide=st.booleans())
+@fuzz(
+    0.05,
+    which=st.sampled_from(sorted(EXPLAINED)),
+    rows=at,
+    level=values | st.floats(0, 1),
+    k=values,
+    wide=st.booleans(),
+)
 def test_any_part_of_an_explanation(which, rows, level, k, wide):
     found = EXPLAINED[which]
     some = outcome(lambda: found[rows], also=OWN)
@@ -43,7 +52,13 @@ def test_any_part_of_an_explanation(which, rows, level, k, wide):
         text = outcome(some.to_json)
         assert len(json.loads(text)["samples"]) == len(some)
         frame = outcome(some.to_frame, wide=wide)
-        assert len(frame) == (len(some) if wide else some.weights.nnz if sp.issparse(some.weights) else some.weights.size)
+        assert len(frame) == (
+            len(some)
+            if wide
+            else some.weights.nnz
+            if sp.issparse(some.weights)
+            else some.weights.size
+        )
         assert np.isfinite(outcome(some.importance)).all()
     outcome(lambda: found.top(rows, k), also=OWN)
     for ask in (found.interval, found.weights_interval, found.prediction_interval):
@@ -59,7 +74,11 @@ def test_any_part_of_an_explanation(which, rows, level, k, wide):
         assert ((likely >= 0) & (likely <= 1)).all()
 
 
-@fuzz(0.02, names=st.lists(st.text(max_size=3) | values, min_size=2, max_size=4), baseline=hostile.tables((1, 3)))
+@fuzz(
+    0.02,
+    names=st.lists(st.text(max_size=3) | values, min_size=2, max_size=4),
+    baseline=hostile.tables((1, 3)),
+)
 def test_any_names_and_baselines(names, baseline):
     for model in MODELS.values():
         found = outcome(model.explain, X, Z, feature_names=names)

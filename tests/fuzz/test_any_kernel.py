@@ -41,7 +41,13 @@ SPOILT = {
 }
 FORMS = {**SOUND, **SPOILT}
 SOLVERS = ("auto", "exact", "exact", "cg", "inducing", "basis", "grid")
-PARTS = (kernels.RBF, kernels.Matern12, kernels.Matern32, kernels.Matern52, kernels.RationalQuadratic)
+PARTS = (
+    kernels.RBF,
+    kernels.Matern12,
+    kernels.Matern32,
+    kernels.Matern52,
+    kernels.RationalQuadratic,
+)
 
 
 @st.composite
@@ -52,7 +58,13 @@ def objects(draw):
     x = random.standard_normal((n + m, 2))
     if draw(st.integers(0, 3)) == 0:
         x = np.round(x)  # objects that are the same
-    return oracle.rbf(1.0, 2.0)(x, x), n, m, random.standard_normal((n + m, d)), random.standard_normal(n)
+    return (
+        oracle.rbf(1.0, 2.0)(x, x),
+        n,
+        m,
+        random.standard_normal((n + m, d)),
+        random.standard_normal(n),
+    )
 
 
 def must_agree(model, found, k, n, m, Z, y):
@@ -69,25 +81,49 @@ def must_agree(model, found, k, n, m, Z, y):
         assert (found[1] >= np.sqrt(np.diag(cov)) * (1 - 1e-2)).all()
 
 
-@fuzz(0.03, case=objects(), form=st.sampled_from(sorted(FORMS)), asked=st.sampled_from(sorted(FORMS)), seed=hostile.seeds)
+@fuzz(
+    0.03,
+    case=objects(),
+    form=st.sampled_from(sorted(FORMS)),
+    asked=st.sampled_from(sorted(FORMS)),
+    seed=hostile.seeds,
+)
 def test_any_gram_matrix_is_used_or_refused(case, form, asked, seed):
     K, n, m, Z, y = case
     random = np.random.RandomState(seed)
     solver = SOLVERS[seed % len(SOLVERS)]
     model = GPXRegressor(
-        "precomputed", solver=solver, optimizer="lbfgs" if seed % 5 == 0 else None, max_iter=2, standardize=False
+        "precomputed",
+        solver=solver,
+        optimizer="lbfgs" if seed % 5 == 0 else None,
+        max_iter=2,
+        standardize=False,
     )
     given = FORMS[form](K[:n, :n], random)
     if not outcome(model.fit, given, y, Z[:n]):
-        assert form in SPOILT or solver in ("basis", "grid", "inducing"), "a sound Gram matrix was refused"
+        assert form in SPOILT or solver in ("basis", "grid", "inducing"), (
+            "a sound Gram matrix was refused"
+        )
         return
     assert np.isfinite(model.log_marginal_likelihood_value_)
     queries = np.hstack([K[n:, :n], np.ones((m, 1))])
     found = must_predict(model, FORMS[asked](queries, random), Z[n:])
     must_explain(model, FORMS[asked](queries, random), Z[n:])
-    if form in ("as it is", "Fortran", "list", "frame") and asked == "as it is" and model.optimizer is None:
+    if (
+        form in ("as it is", "Fortran", "list", "frame")
+        and asked == "as it is"
+        and model.optimizer is None
+    ):
         assert found is not None
-        must_agree(model, model.predict(queries, Z[n:], return_std=True), lambda a, b: K[np.ix_(a, b)], n, m, Z, y)
+        must_agree(
+            model,
+            model.predict(queries, Z[n:], return_std=True),
+            lambda a, b: K[np.ix_(a, b)],
+            n,
+            m,
+            Z,
+            y,
+        )
 
 
 class Said(Exception):
@@ -111,7 +147,9 @@ def test_any_function_of_objects_is_used_or_refused(case, form, seed):
     solver = SOLVERS[seed % len(SOLVERS)]
     model = GPXRegressor(kernel, solver=solver, optimizer=None, standardize=False)
     if not outcome(model.fit, names[:n], y, Z[:n], also=(Said,)):
-        assert form not in ("as it is", "Fortran") or solver in ("basis", "grid", "inducing"), "a sound function was refused"
+        assert form not in ("as it is", "Fortran") or solver in ("basis", "grid", "inducing"), (
+            "a sound function was refused"
+        )
         return
     answer = outcome(model.predict, names[n:], Z[n:], return_std=True, also=(Said,))
     if not isinstance(answer, tuple):
@@ -124,20 +162,37 @@ def test_any_function_of_objects_is_used_or_refused(case, form, seed):
 
 @st.composite
 def composed(draw):
-    parts = [draw(st.sampled_from(PARTS))(draw(st.floats(0.1, 3.0)), draw(st.floats(0.3, 10.0))) for _ in range(3)]
+    parts = [
+        draw(st.sampled_from(PARTS))(draw(st.floats(0.1, 3.0)), draw(st.floats(0.3, 10.0)))
+        for _ in range(3)
+    ]
     kernel = parts[0]
     for part in parts[1 : draw(st.integers(1, 3))]:
         kernel = kernel * part if draw(st.booleans()) else kernel + part
     return kernel
 
 
-@fuzz(0.03, kernel=composed(), solver=st.sampled_from(("exact", "exact", "cg", "inducing", "auto")), seed=hostile.seeds)
+@fuzz(
+    0.03,
+    kernel=composed(),
+    solver=st.sampled_from(("exact", "exact", "cg", "inducing", "auto")),
+    seed=hostile.seeds,
+)
 def test_sums_and_products_give_what_the_oracle_says_with_any_threads(kernel, solver, seed):
     random = np.random.RandomState(seed)
     n, m, p, d = random.randint(1, 25), 3, random.randint(1, 4), random.randint(1, 4)
-    X, Z, y = random.standard_normal((n + m, p)), random.standard_normal((n + m, d)), random.standard_normal(n)
+    X, Z, y = (
+        random.standard_normal((n + m, p)),
+        random.standard_normal((n + m, d)),
+        random.standard_normal(n),
+    )
     models = [
-        outcome(GPXRegressor(kernel, solver=solver, optimizer=None, standardize=False, n_jobs=jobs).fit, X[:n], y, Z[:n])
+        outcome(
+            GPXRegressor(kernel, solver=solver, optimizer=None, standardize=False, n_jobs=jobs).fit,
+            X[:n],
+            y,
+            Z[:n],
+        )
         for jobs in (1, 2)
     ]
     answers = [model.predict(X[n:], Z[n:], return_std=True) for model in models]
@@ -148,12 +203,18 @@ def test_sums_and_products_give_what_the_oracle_says_with_any_threads(kernel, so
         assert np.abs(one - other).max() <= (1e-9 if solver == "exact" else 3e-3) * size
 
 
-@fuzz(0.01, seed=hostile.seeds, solver=st.sampled_from(("basis", "grid")), length=st.floats(0.2, 2.0))
+@fuzz(
+    0.01, seed=hostile.seeds, solver=st.sampled_from(("basis", "grid")), length=st.floats(0.2, 2.0)
+)
 def test_functions_and_grids_give_what_the_oracle_says(seed, solver, length):
     """Of an RBF whose length scale is not short beside the extent of the data."""
     random = np.random.RandomState(seed)
     n, m, p, d = random.randint(2, 25), 3, random.randint(1, 3), random.randint(1, 4)
-    X, Z, y = random.uniform(0, 1, (n + m, p)), random.standard_normal((n + m, d)), random.standard_normal(n)
+    X, Z, y = (
+        random.uniform(0, 1, (n + m, p)),
+        random.standard_normal((n + m, d)),
+        random.standard_normal(n),
+    )
     theta2 = max(length, 0.5 * p) ** 2
     given = {"theta1": 1.0, "theta2": theta2, "sigma_w": 0.1, "sigma_y": 0.3}
     model = GPXRegressor(solver=solver, optimizer=None, standardize=False, random_state=0, **given)

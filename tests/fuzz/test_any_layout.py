@@ -12,7 +12,16 @@ from gpx_scale import GPXRegressor
 from gpx_scale.explanation import dense
 
 EXACT = ("exact", "exact", "cg", "inducing", "auto")
-HELD = ("f8", "f8", "f8", "f4", "f2", "g", "O", ">f8")  # dtypes that hold what they are given, to their own digits
+HELD = (
+    "f8",
+    "f8",
+    "f8",
+    "f4",
+    "f2",
+    "g",
+    "O",
+    ">f8",
+)  # dtypes that hold what they are given, to their own digits
 SAME = (*hostile.LAYOUTS, "masked", "object frame", "nullable frame", "subclass", "range index")
 
 
@@ -20,28 +29,52 @@ SAME = (*hostile.LAYOUTS, "masked", "object frame", "nullable frame", "subclass"
 def twins(draw, n, columns, dtypes=HELD):
     """(a table as a user might hold it, its numbers as a plain array)."""
     random = np.random.RandomState(draw(hostile.seeds))
-    A = hostile.numbers(draw(st.sampled_from(("normal", "uniform", "whole", "duplicates", "shifted"))), (n, columns), random)
+    A = hostile.numbers(
+        draw(st.sampled_from(("normal", "uniform", "whole", "duplicates", "shifted"))),
+        (n, columns),
+        random,
+    )
     if draw(st.integers(0, 2)) == 0:
-        return hostile.sparse(A, draw(st.sampled_from(hostile.FORMATS)), draw(st.sampled_from(hostile.QUIRKS)), random)
+        return hostile.sparse(
+            A, draw(st.sampled_from(hostile.FORMATS)), draw(st.sampled_from(hostile.QUIRKS)), random
+        )
     A = hostile.as_dtype(A, draw(st.sampled_from(dtypes)))
-    layout = draw(st.sampled_from(SAME if A.dtype.kind == "f" and A.dtype.itemsize == 8 else ("C", "F", "backwards", "list")))
+    layout = draw(
+        st.sampled_from(
+            SAME
+            if A.dtype.kind == "f" and A.dtype.itemsize == 8
+            else ("C", "F", "backwards", "list")
+        )
+    )
     if A.dtype.str == ">f8" and "frame" in layout:
         layout = "C"
     table = hostile.laid_out(A, layout, random)
     if hasattr(table, "columns"):
-        table.columns = [f"c{k}" for k in range(columns)]  # other names than at fit would be refused
+        table.columns = [
+            f"c{k}" for k in range(columns)
+        ]  # other names than at fit would be refused
     return table, A.astype(float)
 
 
 @st.composite
 def problems(draw):
-    n, m, p, d = draw(st.integers(1, 25)), draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    n, m, p, d = (
+        draw(st.integers(1, 25)),
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+    )
     X, Z = draw(twins(n, p)), draw(twins(n, d))
     # Queries of a dense fit may be sparse: the door makes them what the fit was.
     X_query, Z_query = draw(twins(m, p)), draw(twins(m, d))
     y = np.sin(X[1][:, 0]) + Z[1].sum(axis=1) + 0.1 * np.random.RandomState(0).standard_normal(n)
     number = st.floats(0.1, 3.0)
-    theta1, theta2, sigma_w, sigma_y = draw(number), draw(number), draw(st.sampled_from((0.0, 0.1, 0.5))), draw(number)
+    theta1, theta2, sigma_w, sigma_y = (
+        draw(number),
+        draw(number),
+        draw(st.sampled_from((0.0, 0.1, 0.5))),
+        draw(number),
+    )
     return X, y, Z, X_query, Z_query, (theta1, 4.0 * theta2, sigma_w, sigma_y)
 
 
@@ -53,11 +86,20 @@ def problems(draw):
     jobs=st.integers(1, 2),
 )
 def test_any_layout_gives_what_the_oracle_says(problem, solver, kind, jobs):
-    (X, plain_X), y, (Z, plain_Z), (Xq, plain_Xq), (Zq, plain_Zq), (theta1, theta2, sigma_w, sigma_y) = problem
+    (
+        (X, plain_X),
+        y,
+        (Z, plain_Z),
+        (Xq, plain_Xq),
+        (Zq, plain_Zq),
+        (theta1, theta2, sigma_w, sigma_y),
+    ) = problem
     if solver == "inducing":
         kind = "auto"
     named = {"theta1": theta1, "theta2": theta2, "sigma_w": sigma_w, "sigma_y": sigma_y}
-    model = GPXRegressor(solver=solver, dtype=kind, n_jobs=jobs, optimizer=None, standardize=False, **named)
+    model = GPXRegressor(
+        solver=solver, dtype=kind, n_jobs=jobs, optimizer=None, standardize=False, **named
+    )
     fitted = outcome(model.fit, X, y, Z)
     assert fitted, fitted.error
     k = oracle.rbf(theta1, theta2)

@@ -21,16 +21,25 @@ def chunks(draw, hostility=0.3):
     return made
 
 
-@fuzz(0.04, made=chunks(), solver=st.sampled_from(("auto", "inducing", "basis", "exact")), standardize=st.booleans())
+@fuzz(
+    0.04,
+    made=chunks(),
+    solver=st.sampled_from(("auto", "inducing", "basis", "exact")),
+    standardize=st.booleans(),
+)
 def test_any_stream_is_fitted_or_refused(made, solver, standardize):
-    model = GPXRegressor(solver=solver, optimizer=None, standardize=standardize, n_inducing=8, n_basis=5)
+    model = GPXRegressor(
+        solver=solver, optimizer=None, standardize=standardize, n_inducing=8, n_basis=5
+    )
     if not outcome(model.fit, lambda: iter(made)):
         return
     first = made[0]
     must_predict(model, first[0], first[2] if len(first) == 3 else None)
 
 
-@fuzz(0.03, made=chunks(hostility=0.15), solver=st.sampled_from(("auto", "inducing", "basis", "cg")))
+@fuzz(
+    0.03, made=chunks(hostility=0.15), solver=st.sampled_from(("auto", "inducing", "basis", "cg"))
+)
 def test_any_rows_are_added_or_refused(made, solver):
     model = GPXRegressor(solver=solver, optimizer=None, n_inducing=8, n_basis=5)
     before, asked = None, ()
@@ -39,7 +48,9 @@ def test_any_rows_are_added_or_refused(made, solver):
         added = outcome(lambda *rows: model.partial_fit(*rows), X, y, *Z, also=(AttributeError,))
         if isinstance(added, Refused):
             if before is not None:
-                assert (outcome(model.predict, *asked) == before).all(), "a refused addition changed the model"
+                assert (outcome(model.predict, *asked) == before).all(), (
+                    "a refused addition changed the model"
+                )
             continue
         asked = X, *Z
         assert np.isfinite(model.log_marginal_likelihood_value_)

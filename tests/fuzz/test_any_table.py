@@ -35,7 +35,9 @@ def models(draw, columns):
         optimizer="lbfgs" if searched else None,
         max_iter=draw(st.integers(1, 3)),
         n_inducing=draw(st.sampled_from((1000, 5, 1))),
-        n_basis=draw(st.sampled_from((2, 5, 12))),  # "auto" may take 5,000 functions, which are half a minute
+        n_basis=draw(
+            st.sampled_from((2, 5, 12))
+        ),  # "auto" may take 5,000 functions, which are half a minute
         random_state=draw(st.sampled_from((None, 0))),
         n_jobs=draw(st.sampled_from((1, 1, 2))),
     )
@@ -64,7 +66,9 @@ def fitted(case):
 @fuzz(0.16, case=cases(hostility=0.7))
 def test_any_table_is_answered_or_refused(case):
     if (model := fitted(case)) is None:
-        assert not [name for name in vars(case[0]) if name.endswith("_")], "a refused fit left something behind"
+        assert not [name for name in vars(case[0]) if name.endswith("_")], (
+            "a refused fit left something behind"
+        )
         return
     *_, X, Z = case
     assert np.isfinite(model.log_marginal_likelihood_value_)
@@ -107,7 +111,12 @@ def asked_of_training_rows(model, X, Z, train, seed):
 
 
 def asked_for_evidence(model, X, Z, train, seed):
-    theta = None if seed % 2 else np.asarray(model.theta_) + np.random.RandomState(seed).uniform(-1, 1, model.theta_.size)
+    theta = (
+        None
+        if seed % 2
+        else np.asarray(model.theta_)
+        + np.random.RandomState(seed).uniform(-1, 1, model.theta_.size)
+    )
     answer = outcome(model.log_marginal_likelihood, theta, eval_gradient=True)
     if isinstance(answer, tuple):
         value, gradient = answer
@@ -126,7 +135,11 @@ def asked_to_leave_one_out(model, X, Z, train, seed):
 
 def asked_for_score(model, X, Z, train, seed):
     score = outcome(model.score, *train[:2], train[2])
-    assert not isinstance(score, float) or not np.isnan(score) or len(model.predict(train[0], train[2])) < 2
+    assert (
+        not isinstance(score, float)
+        or not np.isnan(score)
+        or len(model.predict(train[0], train[2])) < 2
+    )
 
 
 def asked_to_keep(model, X, Z, train, seed):
@@ -140,7 +153,9 @@ def asked_to_keep(model, X, Z, train, seed):
 
 
 def asked_to_go_on(model, X, Z, train, seed):
-    outcome_of_more = outcome(getattr, model, "partial_fit", also=(AttributeError,))  # solvers that cannot have no such method
+    outcome_of_more = outcome(
+        getattr, model, "partial_fit", also=(AttributeError,)
+    )  # solvers that cannot have no such method
     if outcome_of_more and outcome(model.partial_fit, *train):
         assert np.isfinite(model.log_marginal_likelihood_value_)
         must_predict(model, X, Z)
@@ -175,7 +190,20 @@ def asked_for_a_report(model, X, Z, train, seed):
 
 
 QUESTIONS = (
-    *(asked_for_samples, asked_for_covariances, asked_of_training_rows, asked_for_evidence, asked_to_leave_one_out),
-    *(asked_for_score, asked_to_keep, asked_to_go_on, asked_for_a_plan, asked_by_a_pair, asked_for_bounds),
+    *(
+        asked_for_samples,
+        asked_for_covariances,
+        asked_of_training_rows,
+        asked_for_evidence,
+        asked_to_leave_one_out,
+    ),
+    *(
+        asked_for_score,
+        asked_to_keep,
+        asked_to_go_on,
+        asked_for_a_plan,
+        asked_by_a_pair,
+        asked_for_bounds,
+    ),
     *(asked_for_all_weights, asked_for_a_report),
 )

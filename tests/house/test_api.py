@@ -14,7 +14,18 @@ from gpx_scale import PAPER, GPXRegressor
 from problems import make_problem
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-MODULES = ["kernels", "blocks", "metrics", "datasets", "compare", "plots", "report", "text", "validation", "distributed"]
+MODULES = [
+    "kernels",
+    "blocks",
+    "metrics",
+    "datasets",
+    "compare",
+    "plots",
+    "report",
+    "text",
+    "validation",
+    "distributed",
+]
 CONSTANTS = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
 
@@ -29,8 +40,14 @@ def found_at(path):
 def directives():
     """(kind, object, members that it lists, members that it leaves out) of what the page shows."""
     for kind, path, options in DIRECTIVE.findall((DOCS / "api.md").read_text()):
-        listed, left_out = (re.search(rf" :{option}: (.+)\n", options) for option in ("members", "exclude-members"))
-        yield kind, found_at(path), *(found[1].split(", ") if found else [] for found in (listed, left_out))
+        listed, left_out = (
+            re.search(rf" :{option}: (.+)\n", options) for option in ("members", "exclude-members")
+        )
+        yield (
+            kind,
+            found_at(path),
+            *(found[1].split(", ") if found else [] for found in (listed, left_out)),
+        )
 
 
 def shown():
@@ -40,8 +57,16 @@ def shown():
         ids.add(id(thing))
         if kind == "module":
             assert not listed, "a module's public names are those of its __all__"
-            defined = [name for name, value in vars(thing).items() if getattr(value, "__module__", "") == thing.__name__]
-            ids |= {id(getattr(thing, name)) for name in getattr(thing, "__all__", defined) if name not in left_out}
+            defined = [
+                name
+                for name, value in vars(thing).items()
+                if getattr(value, "__module__", "") == thing.__name__
+            ]
+            ids |= {
+                id(getattr(thing, name))
+                for name in getattr(thing, "__all__", defined)
+                if name not in left_out
+            }
     return ids
 
 
@@ -87,13 +112,17 @@ def test_the_page_lists_every_method_of_its_classes():
     on_page = shown()
     for kind, cls, names, _ in directives():
         if kind == "class" and names:
-            alone = takewhile(lambda parent, cls=cls: parent is cls or id(parent) not in on_page, cls.__mro__)
+            alone = takewhile(
+                lambda parent, cls=cls: parent is cls or id(parent) not in on_page, cls.__mro__
+            )
             methods = {
                 name
                 for parent in alone
                 if parent.__module__.startswith("gpx_scale")
                 for name, value in vars(parent).items()
-                if not name.startswith("_") and hasattr(value, "__get__") and not name.endswith("_request")  # scikit-learn's
+                if not name.startswith("_")
+                and hasattr(value, "__get__")
+                and not name.endswith("_request")  # scikit-learn's
             }
             assert methods <= set(names), cls
             for name in names:
@@ -108,12 +137,20 @@ def test_the_paper_s_model_is_one_of_the_regressor():
 def names_in(section, cls):
     """The names that a numpydoc section of a class's docstring begins its entries with."""
     text = inspect.getdoc(cls)
-    body = re.search(rf"^{section}\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)[1]
-    entries = [line.split(" : ")[0] for line in body.splitlines() if line and not line.startswith(" ")]
+    body = re.search(rf"^{section}\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)[
+        1
+    ]
+    entries = [
+        line.split(" : ")[0] for line in body.splitlines() if line and not line.startswith(" ")
+    ]
     return {name.strip() for entry in entries for name in entry.split(",")}
 
 
 def test_every_parameter_and_attribute_of_the_regressor_is_described():
     assert names_in("Parameters", GPXRegressor) == set(inspect.signature(GPXRegressor).parameters)
-    fitted = {name for name in vars(make_problem().fitted()) if name.endswith("_") and not name.startswith("_")}
+    fitted = {
+        name
+        for name in vars(make_problem().fitted())
+        if name.endswith("_") and not name.startswith("_")
+    }
     assert fitted <= names_in("Attributes", GPXRegressor)

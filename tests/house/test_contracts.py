@@ -75,11 +75,16 @@ def test_objects_of_other_packages_are_asked_and_not_tested_for_their_type():
         tree = ast.parse(path.read_text())
         # An assertion tells the type checker what is known, and decides nothing. What a file holds may be anything.
         passed_over = [
-            node for node in ast.walk(tree) if isinstance(node, ast.Assert) or getattr(node, "name", "") == "must_fit"
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assert) or getattr(node, "name", "") == "must_fit"
         ]
         narrowing = {id(call) for node in passed_over for call in ast.walk(node)}
         for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance") or id(node) in narrowing:
+            if (
+                not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance")
+                or id(node) in narrowing
+            ):
                 continue
             for name in names_in(node.args[1]):
                 mine = package_of(path)
@@ -99,7 +104,10 @@ def test_no_module_but_the_registry_compares_the_name_of_a_solver():
                 continue
             sides = [node.left, *node.comparators]
             constants = {
-                c.value for side in sides for c in ast.walk(side) if isinstance(c, ast.Constant) and isinstance(c.value, str)
+                c.value
+                for side in sides
+                for c in ast.walk(side)
+                if isinstance(c, ast.Constant) and isinstance(c.value, str)
             }
             asked = any("solver" in name for side in sides for name in names_in(side))
             if asked and constants & (names - {"auto"}):

@@ -14,7 +14,9 @@ DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
 # Words of an earlier arrangement of the source, which no longer name anything. `make bench-doors` is a command.
-OLD_WORDS = re.compile(r"\brooms?\b|(?<!bench-)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py", re.I)
+OLD_WORDS = re.compile(
+    r"\brooms?\b|(?<!bench-)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py", re.I
+)
 # Files that pages cite as examples of what one might add.
 TO_BE_WRITTEN = {"solver.py", "posterior.py", "poisson.py", "likelihoods/poisson.py"}
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -29,7 +31,11 @@ def code_spans(text):
 def table_rows():
     """Return the cells of the table of packages: (name, what it owns, its modules) of each row."""
     table = ARCHITECTURE.partition("## What is where")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| `")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
     return {name.strip("`"): (owns, modules) for name, owns, modules in rows}
 
 
@@ -46,7 +52,9 @@ def test_the_picture_is_what_the_script_draws():
 
 
 def test_the_table_has_every_package_and_module():
-    packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("__init__.py")} - {"."}
+    packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("__init__.py")} - {
+        "."
+    }
     rows = table_rows()
     assert set(rows) == packages | modules_of(".")
     assert {name.split("/")[0] for name in rows} == set(LEVEL)
@@ -63,19 +71,41 @@ def test_the_page_names_every_layer_from_the_lowest():
 
 def test_names_of_the_code_are_in_the_code():
     """A name that a page cites, and that was changed since, is found here."""
-    sources = [path for folder in (PACKAGE, REPOSITORY / "tests") for path in folder.rglob("*.py") if path != Path(__file__)]
-    known = {word for path in sources for word in [*re.findall(r"\w+", path.read_text()), *path.parts, path.stem]}
+    sources = [
+        path
+        for folder in (PACKAGE, REPOSITORY / "tests")
+        for path in folder.rglob("*.py")
+        if path != Path(__file__)
+    ]
+    known = {
+        word
+        for path in sources
+        for word in [*re.findall(r"\w+", path.read_text()), *path.parts, path.stem]
+    }
     how_to = (DOCS / "contributing.md").read_text().partition("## How to add a solver")[2]
-    names = [span for span in code_spans(ARCHITECTURE + how_to) if "/" not in span and not span.endswith(".py")]
-    cited = {word for span in names for word in re.findall(r"[A-Za-z_]\w+", span)} - {"load_", "prange"}
+    names = [
+        span
+        for span in code_spans(ARCHITECTURE + how_to)
+        if "/" not in span and not span.endswith(".py")
+    ]
+    cited = {word for span in names for word in re.findall(r"[A-Za-z_]\w+", span)} - {
+        "load_",
+        "prange",
+    }
     assert cited - known == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_files_that_a_page_cites_are_there(page):
-    cited = {path for span in code_spans(page.read_text()) for path in re.findall(r"[\w/.]+\.py\b", span)}
+    cited = {
+        path for span in code_spans(page.read_text()) for path in re.findall(r"[\w/.]+\.py\b", span)
+    }
     folders = REPOSITORY, PACKAGE, PACKAGE / "datasets"
-    assert {path for path in cited - TO_BE_WRITTEN if not any((folder / path).is_file() for folder in folders)} == set()
+    assert {
+        path
+        for path in cited - TO_BE_WRITTEN
+        if not any((folder / path).is_file() for folder in folders)
+    } == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

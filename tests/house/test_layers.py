@@ -15,7 +15,17 @@ LAYERS = {
     "solvers": ("solvers",),
     "estimator": ("plan", "fitting", "estimator", "persistence", "explanation", "progress"),
     "applications": (
-        *("cli", "distributed", "report", "plots", "text", "metrics", "validation", "compare", "datasets"),
+        *(
+            "cli",
+            "distributed",
+            "report",
+            "plots",
+            "text",
+            "metrics",
+            "validation",
+            "compare",
+            "datasets",
+        ),
         *("palette", "numbers_as_text"),
     ),
 }
@@ -23,7 +33,13 @@ LEVEL = {part: level for level, parts in enumerate(LAYERS.values()) for part in 
 # Methods of an Explanation that draw or write a page. They keep matplotlib and jinja2 optional.
 UPWARDS_INSIDE_FUNCTIONS = {("explanation", "plots"), ("explanation", "report")}
 # Every solver starts from the exact optimum of a subset; a grid is solved by conjugate gradients.
-SOLVERS_MAY_IMPORT = {"exact": set(), "cg": {"exact"}, "grid": {"cg", "exact"}, "inducing": {"exact"}, "basis": {"exact"}}
+SOLVERS_MAY_IMPORT = {
+    "exact": set(),
+    "cg": {"exact"},
+    "grid": {"cg", "exact"},
+    "inducing": {"exact"},
+    "basis": {"exact"},
+}
 LONGEST_MODULE_LINES = 450
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -38,7 +54,11 @@ def module_of(path):
 def imports_of(path):
     """Yield (parts of the imported module, whether at the top of the file) for every import of our own package."""
     tree = ast.parse(path.read_text())
-    checking = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    checking = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+    ]
     top = {id(node) for body in (tree.body, *(node.body for node in checking)) for node in body}
     folder = path.relative_to(PACKAGE).parent.parts
     for node in ast.walk(tree):
@@ -64,7 +84,9 @@ def test_a_module_imports_its_own_layer_and_those_below(path):
             assert not at_top, f"{'.'.join(module)} imports {'.'.join(other)} from a layer above it"
             assert (module[0], other[0]) in UPWARDS_INSIDE_FUNCTIONS
         elif not at_top:
-            assert other[0] == module[0] == "cli", f"{'.'.join(module)} imports {'.'.join(other)} inside a function"
+            assert other[0] == module[0] == "cli", (
+                f"{'.'.join(module)} imports {'.'.join(other)} inside a function"
+            )
 
 
 def test_solvers_meet_only_where_they_may():
@@ -88,7 +110,9 @@ def test_no_module_imports_the_package_by_its_name():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module]
-            assert not any(name.split(".")[0] == PACKAGE.name for name in names), f"{path}:{node.lineno}"
+            assert not any(name.split(".")[0] == PACKAGE.name for name in names), (
+                f"{path}:{node.lineno}"
+            )
 
 
 def test_a_module_is_one_idea_long():

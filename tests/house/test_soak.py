@@ -46,7 +46,15 @@ STUCK = 300.0  # seconds that no round takes: jobs are tenths of a second alone,
 
 def told(explanation):
     """Everything that an explanation says, as one vector."""
-    fields = ("weights", "weights_std", "contributions", "contributions_std", "base_values", "prediction", "prediction_std")
+    fields = (
+        "weights",
+        "weights_std",
+        "contributions",
+        "contributions_std",
+        "base_values",
+        "prediction",
+        "prediction_std",
+    )
     found = [getattr(explanation, name) for name in fields]
     return np.concatenate([A.toarray().ravel() if sp.issparse(A) else A.ravel() for A in found])
 
@@ -57,7 +65,9 @@ def answers(model, X, Z):
 
 
 def fitted(n_jobs, problem, **arguments):
-    return GPXRegressor(n_jobs=n_jobs, random_state=0, **arguments).fit(problem.X, problem.y, problem.Z)
+    return GPXRegressor(n_jobs=n_jobs, random_state=0, **arguments).fit(
+        problem.X, problem.y, problem.Z
+    )
 
 
 def dense(n_jobs, n, p=3, **arguments):
@@ -88,7 +98,10 @@ def kept(n_jobs):
     with tempfile.TemporaryDirectory() as folder:
         problem.fitted(n_jobs=n_jobs).save(Path(folder, "model.gpx"))
         model = gpx_scale.load(Path(folder, "model.gpx"))
-    draws = model.sample_y(*query, 3, random_state=0), model.sample_weights(*query, 3, random_state=0)
+    draws = (
+        model.sample_y(*query, 3, random_state=0),
+        model.sample_weights(*query, 3, random_state=0),
+    )
     value, gradient = model.log_marginal_likelihood(eval_gradient=True)
     return np.concatenate([answers(model, *query), *map(np.ravel, draws), [value], gradient])
 
@@ -148,7 +161,9 @@ class Shared(NamedTuple):
     def of(cls, n_jobs, apart, d=4, share=1.0, **arguments):
         problem = make_problem(n=300, p=2, d=d, share=share, m=80)
         Z, Z_query = (sp.csr_array(A) if share < 1.0 else A for A in (problem.Z, problem.Z_query))
-        model = GPXRegressor(optimizer=None, n_jobs=n_jobs, random_state=0, **arguments).fit(problem.X, problem.y, Z)
+        model = GPXRegressor(optimizer=None, n_jobs=n_jobs, random_state=0, **arguments).fit(
+            problem.X, problem.y, Z
+        )
         return cls(pickle.dumps(model), problem.X_query, Z_query, apart)
 
     def answers(self, model):
@@ -187,10 +202,14 @@ class Load:
         self.models, self.memory, self.done, self.failures = {}, [], [0] * threads, []
         self.over, self.looked = False, time.time()
         self.barrier = threading.Barrier(threads, action=self.look, timeout=stuck)
-        self.workers = [threading.Thread(target=self.work, args=(k,), daemon=True) for k in range(threads)]
+        self.workers = [
+            threading.Thread(target=self.work, args=(k,), daemon=True) for k in range(threads)
+        ]
 
     def look(self):
-        faulthandler.dump_traceback_later(self.stuck, file=sys.__stderr__)  # pytest's own has no descriptor
+        faulthandler.dump_traceback_later(
+            self.stuck, file=sys.__stderr__
+        )  # pytest's own has no descriptor
         self.models = {key: pickle.loads(shared.state) for key, shared in self.shared.items()}
         gc.collect()
         self.looked = time.time()
@@ -200,7 +219,9 @@ class Load:
 
     def work(self, k):
         random = np.random.RandomState([self.seed, k])
-        turns = (self.keys[i] for _ in itertools.count() for i in random.permutation(len(self.keys)))
+        turns = (
+            self.keys[i] for _ in itertools.count() for i in random.permutation(len(self.keys))
+        )
         try:
             self.barrier.wait()
             while not self.over:
@@ -218,7 +239,13 @@ class Load:
         key = name, n_jobs
         job = self.shared[key] if key in self.shared else self.jobs[name]
         found = job.answers(self.models[key]) if key in self.shared else job.call(n_jobs)
-        assert_allclose(found, self.alone[key], rtol=job.apart, atol=job.apart, err_msg=f"{name}, n_jobs={n_jobs}")
+        assert_allclose(
+            found,
+            self.alone[key],
+            rtol=job.apart,
+            atol=job.apart,
+            err_msg=f"{name}, n_jobs={n_jobs}",
+        )
 
     def run(self):
         """(jobs done, sizes of the memory, failures)."""
@@ -227,7 +254,9 @@ class Load:
         for worker in self.workers:
             while worker.is_alive() and not self.barrier.broken:
                 worker.join(1.0)
-                if time.time() - self.looked > 1.5 * self.stuck:  # a thread that waits says so itself, and earlier
+                if (
+                    time.time() - self.looked > 1.5 * self.stuck
+                ):  # a thread that waits says so itself, and earlier
                     self.failures.append("no thread has ended a round for long: it hangs")
                     self.barrier.abort()
             worker.join(5.0)
@@ -249,7 +278,9 @@ def processes(jobs, alone, shared):
     try:
         for seed, threads in enumerate(THREADS):
             ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=in_a_process, args=(theirs, jobs, alone, shared, threads, seed))
+            process = spawn.Process(
+                target=in_a_process, args=(theirs, jobs, alone, shared, threads, seed)
+            )
             process.start()
             theirs.close()  # so that its end is heard
             others.append((process, ours))
@@ -283,7 +314,12 @@ def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, cap
     # By default glibc has 16 arenas here, and each grows to the most that it has held: growth for minutes that is not ours.
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     shared = shared_models()
-    alone = {(name, n_jobs): job.call(n_jobs) for name, job in JOBS.items() if name != BY_PROCESSES for n_jobs in (1, 2)}
+    alone = {
+        (name, n_jobs): job.call(n_jobs)
+        for name, job in JOBS.items()
+        if name != BY_PROCESSES
+        for n_jobs in (1, 2)
+    }
     alone |= {key: one.answers(pickle.loads(one.state)) for key, one in shared.items()}
     alone[BY_PROCESSES, 2] = alone["cross-validated by threads", 2]
     with processes(JOBS, alone, shared) as others:
@@ -295,7 +331,10 @@ def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, cap
         assert not failures, "\n".join(failures)
     with capsys.disabled():
         for threads, (done, sizes, _) in zip(THREADS, found, strict=True):
-            print(f"\n{threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, grown by {growth(sizes):+.2%}", end="")
+            print(
+                f"\n{threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, grown by {growth(sizes):+.2%}",
+                end="",
+            )
     for _, sizes, _ in found:
         assert growth(sizes) <= GROWTH, sizes
 
@@ -326,7 +365,12 @@ def crashing(n_jobs):
 
 @pytest.mark.parametrize(
     ("job", "seconds", "word"),
-    [(leaking, 3.0, "grown"), (wrong, 0.1, "Not equal"), (hanging, 0.1, "hangs"), (crashing, 0.1, "it ended with 3")],
+    [
+        (leaking, 3.0, "grown"),
+        (wrong, 0.1, "Not equal"),
+        (hanging, 0.1, "hangs"),
+        (crashing, 0.1, "it ended with 3"),
+    ],
 )
 def test_load_notices(job, seconds, word):
     name = job.__name__

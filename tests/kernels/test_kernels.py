@@ -78,13 +78,19 @@ def test_profiles_in_both_precisions(seed, real):
     E = -np.exp(random.uniform(-20, 6, size=(7, 33)))
     s = -E.astype(real).astype(float)
     eps = np.finfo(real).eps
-    for family, kernel in enumerate((kernels.RBF, kernels.Matern12, kernels.Matern32, kernels.Matern52)):
+    for family, kernel in enumerate(
+        (kernels.RBF, kernels.Matern12, kernels.Matern32, kernels.Matern52)
+    ):
         out = np.ones(E.shape, real)
         dense_loops.times_profile(family, real(1), real(1), E.astype(real), out)
-        expected = plain(kernel(1.0, 1.0), np.zeros((1, 1)), np.sqrt(s).reshape(-1, 1)).reshape(s.shape)
+        expected = plain(kernel(1.0, 1.0), np.zeros((1, 1)), np.sqrt(s).reshape(-1, 1)).reshape(
+            s.shape
+        )
         shown = expected > 1e3 * np.finfo(real).tiny
         # exp turns a relative error eps of its argument a into a eps; a reaches sqrt(10 s).
-        error = (np.abs(out - expected) / expected)[shown] / (8 + np.maximum(s, np.sqrt(10 * s)))[shown]
+        error = (np.abs(out - expected) / expected)[shown] / (8 + np.maximum(s, np.sqrt(10 * s)))[
+            shown
+        ]
         assert error.max(initial=0.0) < 2 * eps
 
 
@@ -106,9 +112,14 @@ def test_median_heuristic():
 def test_function_kernel_on_sets():
     kernel = kernels.Function(2.0, set_overlap)
     training = kernel.training_input(SETS)
-    assert_allclose(kernel.tile(training[1:3], training[0:4]), 2.0 * np.array(set_overlap(SETS[1:3], SETS[:4])))
+    assert_allclose(
+        kernel.tile(training[1:3], training[0:4]), 2.0 * np.array(set_overlap(SETS[1:3], SETS[:4]))
+    )
     picked = training[np.array([4, 0])]
-    assert_allclose(kernel.tile(picked, picked), 2.0 * np.array(set_overlap([SETS[4], SETS[0]], [SETS[4], SETS[0]])))
+    assert_allclose(
+        kernel.tile(picked, picked),
+        2.0 * np.array(set_overlap([SETS[4], SETS[0]], [SETS[4], SETS[0]])),
+    )
     assert_allclose(kernel.diagonal(training), 2.0)
     both = kernel + kernels.Function(1.0, set_overlap)
     joint = both.prepare(both.training_input(SETS))
@@ -126,12 +137,28 @@ def test_function_kernel_on_sets():
         (lambda: kernels.RBF() + 1.0, "only combine kernels"),
         (lambda: kernels.RBF() * kernels.Precomputed(), "takes vectors, .* takes gram"),
         (lambda: kernels.Function(1.0), "needs a callable"),
-        (lambda: kernels.RBF(1.0, (1.0, 2.0)).resolved(np.zeros((3, 5))), "2 entries, X has 5 columns"),
+        (
+            lambda: kernels.RBF(1.0, (1.0, 2.0)).resolved(np.zeros((3, 5))),
+            "2 entries, X has 5 columns",
+        ),
         (lambda: kernels.RBF()(np.zeros((2, 2))), '"median" is known only once data are seen'),
         (lambda: kernels.as_kernel("rbff"), "kernel='rbff'"),
-        (lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training_input(SETS), r"list of shape \(1, 1\) for 5 and 5"),
-        (lambda: kernels.Function(1.0, lambda a, b: np.arange(25.0).reshape(5, 5)).training_input(SETS), "not symmetric"),
-        (lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training_input(SETS), "NaN or infinity"),
+        (
+            lambda: kernels.Function(1.0, lambda a, b: [[1.0]]).training_input(SETS),
+            r"list of shape \(1, 1\) for 5 and 5",
+        ),
+        (
+            lambda: kernels.Function(
+                1.0, lambda a, b: np.arange(25.0).reshape(5, 5)
+            ).training_input(SETS),
+            "not symmetric",
+        ),
+        (
+            lambda: kernels.Function(1.0, lambda a, b: np.full((5, 5), np.nan)).training_input(
+                SETS
+            ),
+            "NaN or infinity",
+        ),
     ],
 )
 def test_broken_kernels_say_what_is_wrong(broken, words):

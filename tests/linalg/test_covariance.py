@@ -49,7 +49,11 @@ class TestEveryForm:
         data = problem.sparse_inputs if form in SPARSE else problem.inputs
         covariance = kind(data, problem.params, session, dtype)
         dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
-        digits = 1e-12 if form in ("recomputed float64", "pairs float64", "tiles of sparse rows") else 1e-5
+        digits = (
+            1e-12
+            if form in ("recomputed float64", "pairs float64", "tiles of sparse rows")
+            else 1e-5
+        )
         return covariance, dense, digits * np.abs(dense).sum(axis=1).max(), problem
 
     def test_product_with_many_vectors(self, case):
@@ -61,7 +65,11 @@ class TestEveryForm:
     def test_diagonal_and_noise(self, case):
         covariance, dense, _, problem = case
         assert_allclose(covariance.diagonal, dense.diagonal(), rtol=1e-13)
-        assert_allclose(covariance.noise, problem.sigma_y**2 + problem.sigma_w**2 * (problem.Z**2).sum(axis=1), rtol=1e-13)
+        assert_allclose(
+            covariance.noise,
+            problem.sigma_y**2 + problem.sigma_w**2 * (problem.Z**2).sum(axis=1),
+            rtol=1e-13,
+        )
 
     def test_columns(self, case):
         covariance, dense, _tol, _problem = case
@@ -84,7 +92,13 @@ class TestEveryForm:
         tangents = covariance.tangents(V[:, 0])
         for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
             up, down = (
-                oracle.covariance(oracle.rbf(q.kernel.theta1, q.kernel.theta2), problem.X, problem.Z, q.sigma_w, q.sigma_y)
+                oracle.covariance(
+                    oracle.rbf(q.kernel.theta1, q.kernel.theta2),
+                    problem.X,
+                    problem.Z,
+                    q.sigma_w,
+                    q.sigma_y,
+                )
                 for q in (problem.params.with_theta(problem.params.theta + e) for e in (h, -h))
             )
             dC = (up - down) / 2e-4
@@ -101,7 +115,12 @@ class TestEveryForm:
 
 
 @pytest.mark.parametrize(
-    "kernel", [kernels.Matern12(1.0, 2.0), kernels.RBF(1.0, 2.0) + kernels.Matern52(0.5, 1.0), kernels.RBF(1.0, 1e-4)]
+    "kernel",
+    [
+        kernels.Matern12(1.0, 2.0),
+        kernels.RBF(1.0, 2.0) + kernels.Matern52(0.5, 1.0),
+        kernels.RBF(1.0, 1e-4),
+    ],
 )
 def test_kernels_that_need_float64_say_so(kernel, session):
     problem = make_problem(n=60)
@@ -110,5 +129,7 @@ def test_kernels_that_need_float64_say_so(kernel, session):
     params = Hyperparameters.of(kernel, 0.2, 0.3)
     V = np.random.RandomState(0).randn(60, 2)
     exact = TiledCovariance(problem.inputs, params, session).matmul(V)
-    stored = StoredCovariance(problem.inputs, params, session, np.float32 if single else np.float64).matmul(V)
+    stored = StoredCovariance(
+        problem.inputs, params, session, np.float32 if single else np.float64
+    ).matmul(V)
     assert_allclose(stored, exact, rtol=0, atol=1e-5 * np.abs(exact).max())

@@ -62,11 +62,16 @@ def test_derivatives_agree_with_differences(case, session):
     for t, h in enumerate(1e-4 * np.eye(problem.params.theta.size)):
         up, down = (
             LowRankPreconditioner.of(
-                TiledCovariance(problem.inputs, problem.params.with_theta(problem.params.theta + e), session), P.pivots
+                TiledCovariance(
+                    problem.inputs, problem.params.with_theta(problem.params.theta + e), session
+                ),
+                P.pivots,
             )
             for e in (h, -h)
         )
-        assert trace[t] == pytest.approx((up.log_determinant() - down.log_determinant()) / 2e-4, rel=1e-4, abs=1e-4)
+        assert trace[t] == pytest.approx(
+            (up.log_determinant() - down.log_determinant()) / 2e-4, rel=1e-4, abs=1e-4
+        )
         difference = (np.sum(V * (dense(up) @ V)) - np.sum(V * (dense(down) @ V))) / 2e-4
         assert pairs[t] == pytest.approx(difference, rel=1e-4, abs=1e-4)
 
@@ -85,7 +90,12 @@ def test_pivots_are_reproducible_distinct_and_drop_duplicates(session):
 def test_noise_ends_the_search_for_pivots_early(session):
     quiet, loud = make_problem(n=300, sigma_y=0.1), make_problem(n=300, sigma_y=3.0)
     ranks = [
-        choose_pivots(TiledCovariance(p.inputs, p.params, session), 300, np.random.RandomState(0), below_noise=0.5).size
+        choose_pivots(
+            TiledCovariance(p.inputs, p.params, session),
+            300,
+            np.random.RandomState(0),
+            below_noise=0.5,
+        ).size
         for p in (quiet, loud)
     ]
     assert ranks[1] < ranks[0]
@@ -97,7 +107,9 @@ def test_rank_makes_it_closer(session):
     covariance = TiledCovariance(problem.inputs, problem.params, session)
     conditions = []
     for rank in (10, 50, 150):
-        P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, rank, np.random.RandomState(0)))
+        P = LowRankPreconditioner.of(
+            covariance, choose_pivots(covariance, rank, np.random.RandomState(0))
+        )
         conditions.append(np.linalg.cond(P.solve(C)))
     assert conditions[0] > 2 * conditions[1] > 4 * conditions[2]
 
@@ -112,7 +124,9 @@ def test_rows_without_z_leave_only_the_noise(session):
     problem = make_problem(n=30)
     data = type(problem.inputs)(problem.X, type(problem.inputs.Z)(0.0 * problem.Z), problem.y)
     covariance = TiledCovariance(data, problem.params, session)
-    P = LowRankPreconditioner.of(covariance, choose_pivots(covariance, 10, np.random.RandomState(0)))
+    P = LowRankPreconditioner.of(
+        covariance, choose_pivots(covariance, 10, np.random.RandomState(0))
+    )
     V = np.ones((30, 2))
     assert P.rank == 0
     assert_allclose(P.solve(V), V / covariance.noise[:, None])

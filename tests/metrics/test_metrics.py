@@ -55,7 +55,9 @@ def test_relevances_are_compared_with_absolute_differences():
     X, relevances = np.array([[2.0, -1.0, 0.5]]), [[1.0, 3.0, 0.5]]
     model = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 6.0, 2.0])  # loses 2, -6, 1
     assert faithfulness(model, X, contributions=relevances, signed=False) == pytest.approx(1.0)
-    assert faithfulness(model, X, contributions=relevances) == pytest.approx(np.corrcoef([2, -6, 1], relevances[0])[0, 1])
+    assert faithfulness(model, X, contributions=relevances) == pytest.approx(
+        np.corrcoef([2, -6, 1], relevances[0])[0, 1]
+    )
     model.signed = False  # as ARD and KL say of themselves
     assert faithfulness(model, X, contributions=relevances) == pytest.approx(1.0)
 
@@ -66,12 +68,16 @@ def test_a_row_whose_differences_do_not_vary_is_left_out():
     scores = faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions, per_sample=True)
     assert scores[0] == pytest.approx(1.0)
     assert np.isnan(scores[1])
-    assert faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions) == pytest.approx(1.0)
+    assert faithfulness(lambda X: X @ [1.0, 1.0], X, contributions=contributions) == pytest.approx(
+        1.0
+    )
 
 
 def test_contributions_that_do_not_vary_but_by_rounding_have_no_score():
     X = np.array([[2.0, 3.0, 4.0]])
-    scores = faithfulness(lambda X: X @ [1.0, 2.0, 3.0], X, contributions=[[0.1] * 3], per_sample=True)
+    scores = faithfulness(
+        lambda X: X @ [1.0, 2.0, 3.0], X, contributions=[[0.1] * 3], per_sample=True
+    )
     assert np.isnan(scores).all()
 
 
@@ -85,10 +91,14 @@ def test_a_baseline_counts_for_every_model(rows):
     counts = sp.csr_array(np.random.RandomState(0).randint(0, 4, size=(40, 5)))
     linear = SimpleNamespace(predict=lambda X, Z: np.asarray(Z) @ slopes)
     C = (counts.toarray() - 0.9) * slopes
-    assert faithfulness(linear, rows, counts, contributions=C, remove="z", baseline=0.9) == pytest.approx(1.0)
+    assert faithfulness(
+        linear, rows, counts, contributions=C, remove="z", baseline=0.9
+    ) == pytest.approx(1.0)
     frame = pd.DataFrame(X, columns=list("abcde"))
     named = LinearRegression().fit(frame, X @ slopes)
-    assert faithfulness(named, frame, contributions=(X - mean) * slopes, baseline=mean) == pytest.approx(1.0)  # no warning
+    assert faithfulness(
+        named, frame, contributions=(X - mean) * slopes, baseline=mean
+    ) == pytest.approx(1.0)  # no warning
 
 
 def test_raw_units_are_measured_from_the_training_means(rows):
@@ -106,17 +116,37 @@ def test_raw_units_are_measured_from_the_training_means(rows):
 def test_sufficiency_by_hand():
     """f = 3 a + 2 b + c at (1, 1, 1): keeping the first loses 3, the first two 1, all nothing; a k above d keeps all."""
     X, w = np.ones((1, 3)), np.array([3.0, 2.0, 1.0])
-    assert sufficiency(lambda X: X @ w, X, ks=(1, 2, 3, 9), contributions=X * w).tolist() == [3.0, 1.0, 0.0, 0.0]
-    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * -w).tolist() == [3.0]  # absolute contributions
-    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * w, squared=True).tolist() == [9.0]
+    assert sufficiency(lambda X: X @ w, X, ks=(1, 2, 3, 9), contributions=X * w).tolist() == [
+        3.0,
+        1.0,
+        0.0,
+        0.0,
+    ]
+    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * -w).tolist() == [
+        3.0
+    ]  # absolute contributions
+    assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * w, squared=True).tolist() == [
+        9.0
+    ]
     assert sufficiency(lambda X: X @ w, X, ks=(), contributions=X * w).shape == (0,)
-    kept = sufficiency(lambda X: X @ w, X, ks=(1, 2), contributions=X * w, baseline=[1.0, 1.0, 5.0], per_sample=True)
+    kept = sufficiency(
+        lambda X: X @ w,
+        X,
+        ks=(1, 2),
+        contributions=X * w,
+        baseline=[1.0, 1.0, 5.0],
+        per_sample=True,
+    )
     assert kept.tolist() == [[4.0, 4.0]]
 
 
 def test_sufficiency_of_z_alone_by_hand():
     """f = x (3 a + 2 b + c): x stays, and z goes to its baseline of 1 but for the k features that are kept."""
-    X, Z, w = np.array([[2.0], [-1.0]]), np.array([[2.0, 2.0, 2.0], [2.0, 4.0, 1.0]]), np.array([3.0, 2.0, 1.0])
+    X, Z, w = (
+        np.array([[2.0], [-1.0]]),
+        np.array([[2.0, 2.0, 2.0], [2.0, 4.0, 1.0]]),
+        np.array([3.0, 2.0, 1.0]),
+    )
     found = sufficiency(
         SimpleNamespace(predict=lambda X, Z: X[:, 0] * (Z @ w)),
         *(X, Z),
@@ -139,22 +169,32 @@ def test_stability_by_hand():
     assert np.allclose(found.samples[:3], [3.0 / 0.06, between, between])
     assert np.isnan(found.samples[3])
     assert found.score == pytest.approx(np.mean(found.samples[:3]))
-    assert stability(None, X, weights=W, epsilon=0.026, **plain).samples[0] == pytest.approx(20.0)  # 0.052 away: two are not
+    assert stability(None, X, weights=W, epsilon=0.026, **plain).samples[0] == pytest.approx(
+        20.0
+    )  # 0.052 away: two are not
 
 
 def test_stability_of_global_weights_is_zero_and_of_noise_on_duplicates_unbounded(rows):
     twice = np.vstack([rows, rows])
     assert stability(None, twice, weights=np.ones((80, 5))).score == 0.0
     assert stability(None, twice, weights=np.vstack([rows, rows])).score < np.inf
-    assert stability(None, twice, weights=np.random.RandomState(1).normal(size=(80, 5))).score == np.inf
+    assert (
+        stability(None, twice, weights=np.random.RandomState(1).normal(size=(80, 5))).score
+        == np.inf
+    )
 
 
 def test_stability_does_not_depend_on_units_by_default(rows):
     weights = np.sin(rows)
-    ours, theirs = stability(None, rows, weights=weights), stability(None, 9.0 * rows - 4.0, weights=1e6 * weights + 3.0)
+    ours, theirs = (
+        stability(None, rows, weights=weights),
+        stability(None, 9.0 * rows - 4.0, weights=1e6 * weights + 3.0),
+    )
     assert theirs.score == pytest.approx(ours.score)
     assert stability(None, rows, weights=weights, epsilon=1e-6)[1] == 0
-    assert stability(None, 1e200 * rows, weights=1e-300 * weights).score == pytest.approx(ours.score)
+    assert stability(None, 1e200 * rows, weights=1e-300 * weights).score == pytest.approx(
+        ours.score
+    )
 
 
 def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
@@ -169,7 +209,9 @@ def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
     before = faithfulness(predict, X, X, contributions=contributions), stability(model, X, X).score
     assert sizes == [40, 200]
     monkeypatch.setattr(metrics, "CHUNK", 60)
-    assert faithfulness(predict, X, X, contributions=contributions) == pytest.approx(before[0], rel=1e-12)
+    assert faithfulness(predict, X, X, contributions=contributions) == pytest.approx(
+        before[0], rel=1e-12
+    )
     assert max(sizes[3:]) == 10  # two rows of five features at a time
     assert stability(model, X, X).score == pytest.approx(before[1], rel=1e-12)
 
@@ -214,7 +256,10 @@ def test_each_row_is_moved_in_each_feature(m, d, chunk):
         (lambda X: sufficiency(product, X, ks=(1.5,), contributions=X), "k=1.5"),
         (lambda X: faithfulness(product, X, contributions=X, baseline=np.nan), "finite number"),
         (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "a row each"),
-        (lambda X: faithfulness(lambda X: X[:, 0] * np.nan, X, contributions=X), "finite predictions"),
+        (
+            lambda X: faithfulness(lambda X: X[:, 0] * np.nan, X, contributions=X),
+            "finite predictions",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_said(rows, call, said):

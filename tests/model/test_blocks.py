@@ -16,10 +16,14 @@ def test_predictive_weights_three_ways(problem):
     assume(problem.sigma_w > 0.0)  # and needs sigma_w to invert K-bar
     K, x = problem.k(problem.X, problem.X), problem.X_query[0]
     k_star = problem.k(x[None], problem.X)[0]
-    found = blocks.predictive_weights(K, problem.Z, problem.y, k_star, problem.theta1, *problem.noise)
+    found = blocks.predictive_weights(
+        K, problem.Z, problem.y, k_star, problem.theta1, *problem.noise
+    )
     by_blocks = oracle.weights_by_blocks(problem.k, *problem.data, x, *problem.noise)
     simple = oracle.weights(problem.k, *problem.data, x, *problem.noise)
-    tol = 1e4 * problem.tol  # K + sigma_w^2 I is inverted as well, and sigma_y^-2 multiplies a difference
+    tol = (
+        1e4 * problem.tol
+    )  # K + sigma_w^2 I is inverted as well, and sigma_y^-2 multiplies a difference
     for ours, paper, short in zip(found, by_blocks, simple, strict=True):
         assert_allclose(ours, paper, rtol=tol, atol=tol)
         assert_allclose(ours, short, rtol=tol, atol=tol)
@@ -27,7 +31,9 @@ def test_predictive_weights_three_ways(problem):
 
 def test_training_posterior_is_the_engine_s():
     problem = make_problem(n=15, d=3)
-    mean, S = blocks.weights_posterior(problem.k(problem.X, problem.X), problem.Z, problem.y, *problem.noise)
+    mean, S = blocks.weights_posterior(
+        problem.k(problem.X, problem.X), problem.Z, problem.y, *problem.noise
+    )
     explanation = problem.fitted().training_explanation()
     assert_allclose(mean.reshape(3, 15).T, explanation.weights, rtol=1e-8, atol=1e-9)
     S = S.matmat(np.eye(45))
@@ -55,7 +61,11 @@ def test_operators_are_the_matrices():
 def test_covariance_is_the_block_product():
     problem = make_problem(n=8, d=3)
     Z, K = blocks.Z_bar(problem.Z), blocks.K_bar(problem.k(problem.X, problem.X), 3)
-    C = (Z @ K @ Z.T).toarray() + problem.sigma_w**2 * (Z @ Z.T).toarray() + problem.sigma_y**2 * np.eye(8)
+    C = (
+        (Z @ K @ Z.T).toarray()
+        + problem.sigma_w**2 * (Z @ Z.T).toarray()
+        + problem.sigma_y**2 * np.eye(8)
+    )
     assert_allclose(C, oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise))
 
 
@@ -68,9 +78,12 @@ def test_sparse_z_gives_the_same_blocks():
     assert isinstance(sparse, sp.csr_array)
     assert sparse.nnz == np.count_nonzero(Z)
     assert_allclose(sparse.toarray(), blocks.Z_bar(Z).toarray())
-    assert_allclose(blocks.Z_bar_operator(sp.csr_matrix(Z)).matvec(v), blocks.Z_bar_operator(Z).matvec(v))
+    assert_allclose(
+        blocks.Z_bar_operator(sp.csr_matrix(Z)).matvec(v), blocks.Z_bar_operator(Z).matvec(v)
+    )
     y, k_star = random.randn(6), random.rand(6)
     for one, other in zip(
-        *(blocks.predictive_weights(K, A, y, k_star, 9.0, 0.3, 0.5) for A in (Z, sp.csr_array(Z))), strict=True
+        *(blocks.predictive_weights(K, A, y, k_star, 9.0, 0.3, 0.5) for A in (Z, sp.csr_array(Z))),
+        strict=True,
     ):
         assert_allclose(one, other)

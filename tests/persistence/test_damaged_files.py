@@ -22,8 +22,12 @@ def said(call):
     """What a call returns, or the error that it raises if that is clear; any other error is a finding."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GPXWarning)
-        warnings.simplefilter("ignore", RuntimeWarning)  # numbers of 1e300 overflow before they are refused
-        warnings.filterwarnings("ignore", message=".*additional header parsing")  # numpy, of a damaged header
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # numbers of 1e300 overflow before they are refused
+        warnings.filterwarnings(
+            "ignore", message=".*additional header parsing"
+        )  # numpy, of a damaged header
         try:
             return call()
         except GPXError as error:
@@ -46,14 +50,20 @@ def test_a_damaged_model_is_refused_or_answers_rightly(case, tmp_path):
         damaged, of_value = mutated(blob, seed)
         path.write_bytes(damaged)
         loaded = said(lambda: gpx_scale.load(path))
-        found = loaded if isinstance(loaded, GPXError) else said(lambda loaded=loaded: everything(loaded, X, Z))
+        found = (
+            loaded
+            if isinstance(loaded, GPXError)
+            else said(lambda loaded=loaded: everything(loaded, X, Z))
+        )
         if isinstance(found, GPXError):
             outcomes["refused"] += 1
             continue
         outcomes["answered"] += 1
         assert np.isfinite(found).all(), f"mutation {seed}"
         if not of_value:
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9, err_msg=f"mutation {seed}")
+            np.testing.assert_allclose(
+                found, expected, rtol=1e-9, atol=1e-9, err_msg=f"mutation {seed}"
+            )
     assert min(outcomes.values()) > 0, outcomes  # both ends are met
 
 
@@ -81,7 +91,9 @@ def test_a_damaged_checkpoint_is_refused_or_goes_on_rightly(case, finished, tmp_
         arrays = {name: file[name] for name in file.files}
     np.savez(path, **(arrays | {"finished": np.array(finished)}))
     blob, refused = path.read_bytes(), 0
-    for seed in range(COUNT // 2 * finished, COUNT // 2 * (1 + finished)):  # 1,000 of each case in all
+    for seed in range(
+        COUNT // 2 * finished, COUNT // 2 * (1 + finished)
+    ):  # 1,000 of each case in all
         damaged, _ = mutated(blob, seed)
         path.write_bytes(damaged)
         found = said(lambda: clone(model).fit(X, DATA.y, Z))

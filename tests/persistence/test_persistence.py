@@ -29,10 +29,15 @@ RANDOM = np.random.RandomState(0)
 X = RANDOM.normal(size=(120, 2))
 Y = X[:, 0] * np.sin(X[:, 1]) + 0.1 * RANDOM.normal(size=120)
 WORDS = sp.random(120, 30, 0.15, format="csr", random_state=0)
-FRAME = pd.DataFrame({"size": X[:, 0], "age": X[:, 1], "city": RANDOM.choice(["Kyoto", "Nara"], 120)})
+FRAME = pd.DataFrame(
+    {"size": X[:, 0], "age": X[:, 1], "city": RANDOM.choice(["Kyoto", "Nara"], 120)}
+)
 TEXTS = [f"{'good' if y > 0 else 'bad'} film number {k % 7}" for k, y in enumerate(Y)]
 CITIES = ColumnTransformer(
-    [("number", "passthrough", ["size", "age"]), ("kind", OneHotEncoder(sparse_output=False), ["city"])],
+    [
+        ("number", "passthrough", ["size", "age"]),
+        ("kind", OneHotEncoder(sparse_output=False), ["city"]),
+    ],
     verbose_feature_names_out=False,
 )
 
@@ -46,11 +51,26 @@ CASES = {
     "grid": (GPXRegressor(solver="grid"), X, Y, None),
     "words": (GPXRegressor(solver="exact"), X, Y, WORDS),
     "words by cg": (GPXRegressor(solver="cg"), X, Y, WORDS),
-    "words by points": (GPXRegressor(solver="inducing", n_inducing=30, fit_intercept=True), X, Y, WORDS),
+    "words by points": (
+        GPXRegressor(solver="inducing", n_inducing=30, fit_intercept=True),
+        X,
+        Y,
+        WORDS,
+    ),
     "sparse x": (GPXRegressor(), WORDS, Y, None),
-    "kernels": (GPXRegressor(kernels.RBF() + kernels.Matern12() * kernels.RationalQuadratic()), X, Y, None),
+    "kernels": (
+        GPXRegressor(kernels.RBF() + kernels.Matern12() * kernels.RationalQuadratic()),
+        X,
+        Y,
+        None,
+    ),
     "ard": (GPXRegressor("matern52", ard=True, random_state=np.random.RandomState(3)), X, Y, None),
-    "columns": (GPXRegressor(x_transformer=["size"], z_transformer=CITIES), FRAME, pd.Series(Y, name="price"), None),
+    "columns": (
+        GPXRegressor(x_transformer=["size"], z_transformer=CITIES),
+        FRAME,
+        pd.Series(Y, name="price"),
+        None,
+    ),
     "scaled": (GPXRegressor(x_transformer=StandardScaler(), standardize=False), X, Y, None),
     "texts": (
         GPXRegressor(
@@ -67,7 +87,14 @@ CASES = {
 def answers(model, X, Z):
     """All numbers of some explanations."""
     found = model.explain(X[:7], None if Z is None else Z[:7])
-    arrays = (found.weights, found.weights_std, found.contributions, found.prediction, found.prediction_std, found.base_values)
+    arrays = (
+        found.weights,
+        found.weights_std,
+        found.contributions,
+        found.prediction,
+        found.prediction_std,
+        found.base_values,
+    )
     return [A.toarray() if sp.issparse(A) else A for A in arrays], found.feature_names
 
 
@@ -101,7 +128,9 @@ def test_a_loaded_model_answers_the_same(name, tmp_path):
     loaded = gpx_scale.load(tmp_path / "model.gpx")
     (before, names), (after, names_after) = answers(model, A, Z), answers(loaded, A, Z)
     assert names == names_after
-    again = {"cg": 1e-12, "grid": 1e-12}.get(model.solver_, 0.0)  # what all variances share is computed again
+    again = {"cg": 1e-12, "grid": 1e-12}.get(
+        model.solver_, 0.0
+    )  # what all variances share is computed again
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(one, other, rtol=again, atol=0)
     assert str(loaded.fit_report_) == str(model.fit_report_)
@@ -118,10 +147,13 @@ def test_a_loaded_model_goes_on(name, tmp_path):
     model.save(tmp_path / "model.gpx")
     loaded = gpx_scale.load(tmp_path / "model.gpx")
     assert loaded.log_marginal_likelihood() == model.log_marginal_likelihood()
-    np.testing.assert_allclose(loaded.sample_y(X[:3], random_state=1), model.sample_y(X[:3], random_state=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        loaded.sample_y(X[:3], random_state=1), model.sample_y(X[:3], random_state=1), rtol=1e-9
+    )
     if name in ("inducing", "basis"):
         np.testing.assert_array_equal(
-            loaded.partial_fit(X[:9], Y[:9]).predict(X), pickle.loads(pickle.dumps(model)).partial_fit(X[:9], Y[:9]).predict(X)
+            loaded.partial_fit(X[:9], Y[:9]).predict(X),
+            pickle.loads(pickle.dumps(model)).partial_fit(X[:9], Y[:9]).predict(X),
         )
     assert loaded.fit(A, y).predict(A[:2]).shape == (2,)
 
@@ -130,7 +162,9 @@ def test_a_precomputed_kernel_is_kept(tmp_path):
     G = X @ X.T
     model = GPXRegressor("precomputed").fit(G, Y, X)
     model.save(tmp_path / "model.gpx")
-    np.testing.assert_array_equal(gpx_scale.load(tmp_path / "model.gpx").predict(G, X), model.predict(G, X))
+    np.testing.assert_array_equal(
+        gpx_scale.load(tmp_path / "model.gpx").predict(G, X), model.predict(G, X)
+    )
 
 
 def test_pickle_joblib_and_skops_keep_working(tmp_path):
@@ -142,7 +176,11 @@ def test_pickle_joblib_and_skops_keep_working(tmp_path):
         blob = sio.dumps(model)
         trusted = sio.get_untrusted_types(data=blob)
         assert all(kind.startswith(("gpx_scale.", "scipy.sparse.")) for kind in trusted)
-        for loaded in (pickle.loads(pickle.dumps(model)), joblib.load(tmp_path / "model.joblib"), sio.loads(blob, trusted)):
+        for loaded in (
+            pickle.loads(pickle.dumps(model)),
+            joblib.load(tmp_path / "model.joblib"),
+            sio.loads(blob, trusted),
+        ):
             np.testing.assert_allclose(loaded.predict(A[:5]), mean, rtol=1e-12)
 
 
@@ -150,7 +188,9 @@ def test_a_model_of_points_is_as_small_as_they_are(tmp_path):
     """No training rows beyond the posterior's support."""
     random = np.random.RandomState(1)
     A = random.normal(size=(20_000, 3))
-    model = GPXRegressor(solver="inducing", n_inducing=40, optimizer=None, optimize_inducing=False).fit(A, A[:, 0])
+    model = GPXRegressor(
+        solver="inducing", n_inducing=40, optimizer=None, optimize_inducing=False
+    ).fit(A, A[:, 0])
     model.save(tmp_path / "model.gpx")
     assert (tmp_path / "model.gpx").stat().st_size < A.nbytes / 4
 
@@ -174,7 +214,11 @@ def test_an_old_file_stays_when_saving_fails(tmp_path, monkeypatch):
     model = GPXRegressor(optimizer=None).fit(X, Y)
     model.save(path)
     before = path.read_bytes()
-    monkeypatch.setattr(np.lib.format, "write_array", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(
+        np.lib.format,
+        "write_array",
+        lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left")),
+    )
     with pytest.raises(InputError, match="No space left"):
         model.save(path)
     assert path.read_bytes() == before
@@ -220,7 +264,10 @@ def with_state(**nodes):
         (lambda tree: tree | {"version": 3}, "format version 3.*update gpx_scale"),
         (lambda tree: tree | {"format": "other"}, "damaged"),
         (lambda tree: {"format": tree["format"]}, "damaged"),
-        (with_state(kernel={"is": "os.system", "of": {"command": "true"}}), "not among what a model may hold"),
+        (
+            with_state(kernel={"is": "os.system", "of": {"command": "true"}}),
+            "not among what a model may hold",
+        ),
         (with_state(kernel={"is": "sklearn.pipeline.make_pipeline", "of": {}}), "not among"),
         (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
         (with_state(theta_={"is": "array", "of": 10_000}), "damaged"),
@@ -237,7 +284,14 @@ def test_files_that_are_no_model_are_refused(change, message, whole, tmp_path):
 
 
 def test_other_files_are_refused(whole, tmp_path):
-    for blob in (b"", b"PK", b"hello", pickle.dumps(GPXRegressor()), whole[0][: len(whole[0]) // 2], whole[0][:-1]):
+    for blob in (
+        b"",
+        b"PK",
+        b"hello",
+        pickle.dumps(GPXRegressor()),
+        whole[0][: len(whole[0]) // 2],
+        whole[0][:-1],
+    ):
         with pytest.raises(InputError, match="not a saved model"):
             load_bytes(tmp_path, blob)
     archive = io.BytesIO()
@@ -289,7 +343,10 @@ def test_arrays_that_do_not_fit_are_refused(change, whole, tmp_path):
 
 def test_a_file_that_would_grow_is_refused(whole, tmp_path):
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(whole[0])) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+    with (
+        zipfile.ZipFile(io.BytesIO(whole[0])) as old,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
         for name in old.namelist():
             new.writestr(name, old.read(name))
     with pytest.raises(InputError, match="compressed"):
@@ -299,13 +356,20 @@ def test_a_file_that_would_grow_is_refused(whole, tmp_path):
 def test_folders_that_are_read_from_and_written_to_stay_behind(tmp_path):
     """A pipeline's cache holds pickles; a checkpoint is written to."""
     pipeline = make_pipeline(StandardScaler(), PCA(2), memory=str(tmp_path / "cache"))
-    model = GPXRegressor(x_transformer=pipeline, checkpoint=tmp_path / "fit.npz", callbacks=[print_nothing]).fit(X, Y)
+    model = GPXRegressor(
+        x_transformer=pipeline, checkpoint=tmp_path / "fit.npz", callbacks=[print_nothing]
+    ).fit(X, Y)
     model.save(tmp_path / "model.gpx")
     loaded = gpx_scale.load(tmp_path / "model.gpx")
     assert loaded.x_transformer.memory is None
     assert loaded.checkpoint is None
     assert loaded.callbacks is None
-    planted = with_state(x_transformer={"is": "sklearn.pipeline.Pipeline", "of": {"steps": [], "memory": "/tmp/evil"}})
+    planted = with_state(
+        x_transformer={
+            "is": "sklearn.pipeline.Pipeline",
+            "of": {"steps": [], "memory": "/tmp/evil"},
+        }
+    )
     changed = load_bytes(tmp_path, rewritten((tmp_path / "model.gpx").read_bytes(), planted))
     assert changed.x_transformer.memory is None
 
@@ -328,7 +392,9 @@ def test_a_dask_model_is_loaded_as_a_local_one(tmp_path):
 def test_another_scikit_learn_is_warned_of(tmp_path):
     model, A, y, _ = CASES["columns"]
     model.fit(A, y).save(tmp_path / "model.gpx")
-    blob = rewritten((tmp_path / "model.gpx").read_bytes(), lambda tree: tree | {"scikit-learn": "1.0"})
+    blob = rewritten(
+        (tmp_path / "model.gpx").read_bytes(), lambda tree: tree | {"scikit-learn": "1.0"}
+    )
     with pytest.warns(GPXWarning, match=r"scikit-learn 1\.0"):
         assert load_bytes(tmp_path, blob).predict(A).shape == (120,)
 
@@ -360,7 +426,13 @@ def test_plain_values_of_every_kind_come_back(tmp_path):
         "a": [1, 2.5, "text", None, True, float("inf")],
         "b": ((1, (2,)), {"k": {3: "v"}}, {1, 2}, slice(1, None), np.dtype("float32"), np.float64),
         "c": shared,
-        "d": [shared, np.asfortranarray(shared), np.empty((0, 2)), np.array(["a", "bc"]), np.array(["a", None], dtype=object)],
+        "d": [
+            shared,
+            np.asfortranarray(shared),
+            np.empty((0, 2)),
+            np.array(["a", "bc"]),
+            np.array(["a", None], dtype=object),
+        ],
         "e": sp.csr_matrix(shared),
         "f": np.float32(0.5),
     }
@@ -376,7 +448,10 @@ def test_plain_values_of_every_kind_come_back(tmp_path):
     assert found["f"] == 0.5
 
 
-@pytest.mark.parametrize("case", ["exact", "cg", "inducing", "basis", "grid", "words", "words by cg", "sparse x", "scaled"])
+@pytest.mark.parametrize(
+    "case",
+    ["exact", "cg", "inducing", "basis", "grid", "words", "words by cg", "sparse x", "scaled"],
+)
 @pytest.mark.parametrize("field", ["x_shift", "x_scale", "z_shift", "z_scale", "z_baseline"])
 def test_a_scale_of_another_length_is_refused(case, field, tmp_path):
     model, A, y, Z = CASES[case]

@@ -88,7 +88,9 @@ def points_of(ax):
 
 
 def lines_of(ax):
-    return [part.get_segments() for part in ax.collections if type(part).__name__ == "LineCollection"]
+    return [
+        part.get_segments() for part in ax.collections if type(part).__name__ == "LineCollection"
+    ]
 
 
 def test_without_matplotlib_plots_name_the_extra(monkeypatch):
@@ -105,8 +107,12 @@ def test_plot_of_one_explanation(problem):
     ax = explanation.plot(1, k=3)
     reasons = explanation.top(1, 3)
     np.testing.assert_allclose(bars_of(ax)[:3], [reason.contribution for reason in reasons])
-    assert labels_of(ax) == [f"{reason.feature} = {as_text(reason.value)}" for reason in reasons] + ["1 other"]
-    np.testing.assert_allclose(sum(bars_of(ax)), explanation.prediction[1] - explanation.base_values[1])
+    assert labels_of(ax) == [
+        f"{reason.feature} = {as_text(reason.value)}" for reason in reasons
+    ] + ["1 other"]
+    np.testing.assert_allclose(
+        sum(bars_of(ax)), explanation.prediction[1] - explanation.base_values[1]
+    )
 
 
 @pytest.mark.parametrize("kind", [some, words])
@@ -121,11 +127,16 @@ def test_bars_add_up_and_colours_are_signs(kind, std, k):
     np.testing.assert_allclose(sum(widths), explanation.prediction[7] - explanation.base_values[7])
     shown = explanation.top(7, k)
     assert widths[: len(shown)] == [reason.contribution for reason in shown]
-    assert colours[: len(shown)] == [PRINT.adds if reason.contribution >= 0 else PRINT.takes for reason in shown]
+    assert colours[: len(shown)] == [
+        PRINT.adds if reason.contribution >= 0 else PRINT.takes for reason in shown
+    ]
     others = len(explanation.top(7, 99)) - len(shown)
     assert len(widths) == len(shown) + (others > 0)
     if others:
-        assert (labels_of(ax)[-1], colours[-1]) == (f"{others} other{'s' * (others > 1)}", PRINT.rule)
+        assert (labels_of(ax)[-1], colours[-1]) == (
+            f"{others} other{'s' * (others > 1)}",
+            PRINT.rule,
+        )
     assert "vermilion adds, blue takes away" in ax.get_xlabel()
     assert ("standard deviation" in ax.get_xlabel()) == (std is not None)
 
@@ -137,7 +148,11 @@ def test_error_bars_are_deviations_or_bounds():
         ends = np.array([segment[:, 0] for segment in lines_of(ax)[0]])
         order = np.argsort(-np.abs(explanation.contributions[3]))
         mean, std = explanation.contributions[3], explanation.contributions_std[3]
-        expected = (mean - std, mean + std) if level is None else (bound[3] for bound in explanation.interval(level))
+        expected = (
+            (mean - std, mean + std)
+            if level is None
+            else (bound[3] for bound in explanation.interval(level))
+        )
         np.testing.assert_allclose(ends, np.column_stack(list(expected))[order])
     assert "90% interval" in ax.get_xlabel()
     with pytest.raises(InputError, match="std=True"):
@@ -145,16 +160,28 @@ def test_error_bars_are_deviations_or_bounds():
 
 
 def test_a_title_says_prediction_deviation_and_base_value():
-    assert plots.plot_contributions(made([[-20.26]])).get_title() == "prediction −10.26 ± 0.50, base value 10.00"
-    assert plots.plot_contributions(made([[2.0]], target="rent")).get_title().startswith("predicted rent 12.00 ± 0.50")
-    assert plots.plot_contributions(made([[2.0]], std=None)).get_title() == "prediction 12, base value 10"
+    assert (
+        plots.plot_contributions(made([[-20.26]])).get_title()
+        == "prediction −10.26 ± 0.50, base value 10.00"
+    )
+    assert (
+        plots.plot_contributions(made([[2.0]], target="rent"))
+        .get_title()
+        .startswith("predicted rent 12.00 ± 0.50")
+    )
+    assert (
+        plots.plot_contributions(made([[2.0]], std=None)).get_title()
+        == "prediction 12, base value 10"
+    )
     tiny = replace(made([[2.0]]), prediction_std=np.zeros(1))
     assert plots.plot_contributions(tiny).get_title() == "prediction 12 ± 0, base value 10"
 
 
 def test_names_are_drawn_as_they_are():
     names = ["$5 and $6", "<b>x_1^2</b>", "a long name " * 9, "two\nlines"]
-    explanation = made([[4.0, 3.0, 2.0, 1.0]], names=names, target="price in $ of $ and of more than fits")
+    explanation = made(
+        [[4.0, 3.0, 2.0, 1.0]], names=names, target="price in $ of $ and of more than fits"
+    )
     ax = plots.plot_contributions(explanation)
     shown = [label.removesuffix(" = 1") for label in labels_of(ax)]
     assert shown[:2] == [r"\$5 and \$6", "<b>x_1^2</b>"]
@@ -210,7 +237,12 @@ def test_images_share_one_scale_a_line(std):
     for line in grid[1:3]:
         limit = max(np.abs(ax.images[0].get_array()).max() for ax in line)
         assert {ax.images[0].get_clim() for ax in line} == {(-limit, limit)}
-    assert [ax.get_ylabel() for ax in grid[:, 0]] == ["input", "weight", "contribution", "certainty"][:lines]
+    assert [ax.get_ylabel() for ax in grid[:, 0]] == [
+        "input",
+        "weight",
+        "contribution",
+        "certainty",
+    ][:lines]
     assert grid[0, 2].get_title().startswith("\\$\n")
     assert len(figure.axes) == 4 * lines
 
@@ -245,9 +277,15 @@ def test_a_summary_of_a_sparse_z_has_the_samples_that_have_the_feature():
     explanation = words()
     ax = plots.plot_summary(explanation, k=99)
     counts = np.diff(explanation.contributions.tocsc().indptr)
-    order = [feature for feature in np.argsort(-explanation.importance(), kind="stable") if counts[feature]]
+    order = [
+        feature
+        for feature in np.argsort(-explanation.importance(), kind="stable")
+        if counts[feature]
+    ]
     assert labels_of(ax) == [f"x{feature} ({counts[feature]})" for feature in order]
-    assert [len(cloud.get_offsets()) for cloud in points_of(ax)] == [counts[feature] for feature in order]
+    assert [len(cloud.get_offsets()) for cloud in points_of(ax)] == [
+        counts[feature] for feature in order
+    ]
 
 
 def test_deviations_are_drawn_for_a_spread_of_many_samples(monkeypatch):
@@ -267,7 +305,9 @@ def test_deviations_are_drawn_for_a_spread_of_many_samples(monkeypatch):
 def test_colours_of_a_summary_go_from_low_to_high_values():
     values = np.column_stack([np.arange(50.0), np.full(50, 7.0)])
     explanation = replace(some(50, 2), data=values)
-    by_name = dict(zip(labels_of(ax := plots.plot_summary(explanation)), points_of(ax), strict=True))
+    by_name = dict(
+        zip(labels_of(ax := plots.plot_summary(explanation)), points_of(ax), strict=True)
+    )
     shades = by_name["x0"].get_array()
     assert (shades.min(), shades.max()) == (0.0, 1.0)
     assert (np.diff(shades) >= 0).all()
@@ -281,7 +321,10 @@ def test_points_are_spread_alike_every_time_and_one_is_on_its_line():
     values = np.random.RandomState(0).randn(500)
     heights = overview._spread(values)
     np.testing.assert_array_equal(heights, overview._spread(values))
-    assert np.abs(heights[np.abs(values) < 0.3]).max() > 3 * np.abs(heights[np.abs(values) > 2.5]).max()
+    assert (
+        np.abs(heights[np.abs(values) < 0.3]).max()
+        > 3 * np.abs(heights[np.abs(values) > 2.5]).max()
+    )
     assert overview._spread(np.array([3.0])).tolist() == [0.0]
     assert len(set(overview._spread(np.zeros(9)))) == 9
 
@@ -293,9 +336,17 @@ def test_points_are_spread_alike_every_time_and_one_is_on_its_line():
 def fitted():
     """Models of one problem: of arrays, of frames, each with and without a separate Z."""
     given = make_problem(n=60, p=3, d=2)
-    X, Z = pd.DataFrame(given.X, columns=["a", "b", "c$"]), pd.DataFrame(given.Z, columns=["u", "v"])
+    X, Z = (
+        pd.DataFrame(given.X, columns=["a", "b", "c$"]),
+        pd.DataFrame(given.Z, columns=["u", "v"]),
+    )
     y = pd.Series(given.y, name="rent")
-    tables = {"arrays": (given.X, None), "frames": (X, None), "arrays, Z": (given.X, given.Z), "frames, Z": (X, Z)}
+    tables = {
+        "arrays": (given.X, None),
+        "frames": (X, None),
+        "arrays, Z": (given.X, given.Z),
+        "frames, Z": (X, Z),
+    }
     return {kind: (given.model().fit(X, y, Z), X, Z) for kind, (X, Z) in tables.items()}
 
 
@@ -303,7 +354,9 @@ def fitted():
 def test_a_band_is_the_weights_interval_on_the_grid(fitted, kind):
     model, X, Z = fitted[kind]
     feature = {"frames": "b", "frames, Z": "v", "arrays": "x1", "arrays, Z": 1}[kind]
-    ax = plots.plot_dependence(model, X, feature, "c$" if "frames" in kind else 2, Z=Z, level=0.8, points=21)
+    ax = plots.plot_dependence(
+        model, X, feature, "c$" if "frames" in kind else 2, Z=Z, level=0.8, points=21
+    )
     numbers = np.asarray(X)
     grid = np.tile(np.median(numbers, axis=0), (21, 1))
     grid[:, 2] = np.linspace(*np.quantile(numbers[:, 2], [0.01, 0.99]), 21)
@@ -328,7 +381,9 @@ def test_a_pair_is_unpacked_and_constants_have_room(fitted):
     model, X, Z = fitted["arrays, Z"]
     plots.plot_dependence(model, XZ(X, Z), 0, 0, points=5)
     constant = np.column_stack([np.full(20, 3.0), np.linspace(0.0, 1.0, 20)])
-    ax = plots.plot_dependence(GPXRegressor(optimizer=None).fit(constant, np.arange(20.0)), constant, 1, 0, points=5)
+    ax = plots.plot_dependence(
+        GPXRegressor(optimizer=None).fit(constant, np.arange(20.0)), constant, 1, 0, points=5
+    )
     assert ax.get_xlim() == (2.5, 3.5)
     assert style.range_of(np.array([0.0] * 999 + [1.0])) == (0.0, 1.0)  # rare, and yet not constant
 
@@ -351,8 +406,12 @@ def test_columns_that_cannot_be_walked_along_are_named(fitted):
 def test_categories_stay_at_what_is_most_frequent():
     random = np.random.RandomState(0)
     X = pd.DataFrame({"size": random.normal(size=60), "city": ["Nara"] * 40 + ["Kyoto"] * 20})
-    columns = make_column_transformer((OneHotEncoder(sparse_output=False), ["city"]), remainder="passthrough")
-    model = GPXRegressor(x_transformer=columns, z_transformer=columns, optimizer=None).fit(X, random.normal(size=60))
+    columns = make_column_transformer(
+        (OneHotEncoder(sparse_output=False), ["city"]), remainder="passthrough"
+    )
+    model = GPXRegressor(x_transformer=columns, z_transformer=columns, optimizer=None).fit(
+        X, random.normal(size=60)
+    )
     ax = plots.plot_dependence(model, X, "remainder__size", "size", points=7)
     line = ax.get_lines()[0]
     rows = pd.DataFrame({"size": line.get_xdata(), "city": "Nara"})
@@ -391,7 +450,9 @@ def test_a_coefficient_of_one_sign_has_its_own_range():
     drawn = points_of(plots.plot_map(explanation, 0, random.rand(20, 2)).axes[0])[1]
     assert drawn.get_clim() == (explanation.weights.min(), explanation.weights.max())
     assert drawn.get_cmap().name == SIZES
-    large = points_of(plots.plot_map(made(np.ones((20_000, 1))), 0, random.rand(20_000, 2)).axes[0])[1]
+    large = points_of(
+        plots.plot_map(made(np.ones((20_000, 1))), 0, random.rand(20_000, 2)).axes[0]
+    )[1]
     assert large.get_sizes()[0] < drawn.get_sizes()[0]
 
 
@@ -423,14 +484,20 @@ def test_words_are_shaded_as_highlight_shades_them(strongest):
     drawn = [piece.get_text() for piece in ax.texts]
     assert "".join(drawn) == "".join(DOCUMENT.split())
     marks = re.findall(
-        r"rgba\((\d+),(\d+),(\d+),([\d.]+)\);border-bottom:(\w+)", text.highlight(DOCUMENT, REASONS, strongest=strongest)
+        r"rgba\((\d+),(\d+),(\d+),([\d.]+)\);border-bottom:(\w+)",
+        text.highlight(DOCUMENT, REASONS, strongest=strongest),
     )
     assert len(ax.patches) == len(marks) == 15
     for patch, (*colour, opacity, _) in zip(ax.patches, marks, strict=True):
         np.testing.assert_allclose(patch.get_facecolor()[:3], np.array(colour, dtype=float) / 255)
         assert patch.get_facecolor()[3] == pytest.approx(float(opacity), abs=0.006)
     assert len(ax.lines) == sum(line != "none" for *_, line in marks) == 6
-    below = {piece.get_text() for piece in ax.texts for line in ax.lines if piece.get_position()[0] == line.get_xdata()[0]}
+    below = {
+        piece.get_text()
+        for piece in ax.texts
+        for line in ax.lines
+        if piece.get_position()[0] == line.get_xdata()[0]
+    }
     assert below >= {"GREAT", "great"}
     said = [entry.get_text() for entry in ax.get_legend().get_texts()]
     assert len(said) == 3
@@ -439,13 +506,19 @@ def test_words_are_shaded_as_highlight_shades_them(strongest):
 
 def test_lines_of_text_fit_and_nothing_overlaps():
     _, ax = plt.subplots(figsize=(5.0, 4.0))
-    plots.plot_text("word " * 60 + "x" * 200 + "\n$a_b$ end", [Reason("word", 1.0, 1.0, 1.0, 0.1)], ax=ax)
+    plots.plot_text(
+        "word " * 60 + "x" * 200 + "\n$a_b$ end", [Reason("word", 1.0, 1.0, 1.0, 0.1)], ax=ax
+    )
     ax.figure.canvas.draw()
     room = ax.get_window_extent()
     boxes = [piece.get_window_extent() for piece in ax.texts]
-    assert max(box.x1 for box in boxes) <= room.x1 + 0.05 * room.width  # letters are up to 4% wider where they are hinted
+    assert (
+        max(box.x1 for box in boxes) <= room.x1 + 0.05 * room.width
+    )  # letters are up to 4% wider where they are hinted
     starts = [piece.get_position() for piece in ax.texts]
-    for (_, y), (_, then_y), box, then in zip(starts[:-1], starts[1:], boxes[:-1], boxes[1:], strict=True):
+    for (_, y), (_, then_y), box, then in zip(
+        starts[:-1], starts[1:], boxes[:-1], boxes[1:], strict=True
+    ):
         assert then_y < y or then.x0 > box.x1 + 2.0  # a space apart
     assert len({y for _, y in starts}) >= 6
     assert not any(piece.get_parse_math() for piece in ax.texts)
@@ -486,7 +559,10 @@ def test_axes_and_figures_that_are_given_are_drawn_on():
     assert explanation.plot_summary(ax=right) is right
     below = plt.figure(layout="constrained").subfigures(2, 1)
     assert plots.plot_images(explanation, [0], (2, 3), figure=below[0]) is below[0]
-    assert plots.plot_map(explanation, 0, np.random.RandomState(0).rand(30, 2), figure=below[1]) is below[1]
+    assert (
+        plots.plot_map(explanation, 0, np.random.RandomState(0).rand(30, 2), figure=below[1])
+        is below[1]
+    )
     assert len(plt.get_fignums()) == 2
     assert all(plt.figure(number).get_layout_engine() is not None for number in plt.get_fignums())
     assert figure.axes[0] is left

@@ -22,13 +22,19 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def explanation():
     X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    return GPXRegressor(random_state=0).fit(X[:150], pd.Series(y[:150], name="progression")).explain(X[150:190])
+    return (
+        GPXRegressor(random_state=0)
+        .fit(X[:150], pd.Series(y[:150], name="progression"))
+        .explain(X[150:190])
+    )
 
 
 @pytest.fixture(scope="module")
 def texts():
     documents = ["good film", "bad film", "good plot and good cast", "bad cast", "a film"] * 5
-    model = GPXRegressor(x_transformer=TfidfVectorizer(), z_transformer=CountVectorizer(), optimizer=None)
+    model = GPXRegressor(
+        x_transformer=TfidfVectorizer(), z_transformer=CountVectorizer(), optimizer=None
+    )
     return model.fit(documents, [1, -1, 2, -2, 0] * 5).explain(documents[:4])
 
 
@@ -47,15 +53,21 @@ def test_the_numbers_are_ours(explanation):
     np.testing.assert_array_equal(theirs.upper_bounds, explanation.interval(0.9).upper)
     assert theirs.base_values.shape == (len(explanation),)
     assert theirs.feature_names == explanation.feature_names
-    np.testing.assert_allclose(theirs.base_values + theirs.values.sum(axis=1), explanation.prediction)
+    np.testing.assert_allclose(
+        theirs.base_values + theirs.values.sum(axis=1), explanation.prediction
+    )
 
 
 def test_a_waterfall_draws_the_intervals(explanation):
     theirs = explanation.to_shap()[3]
     shap.plots.waterfall(theirs, show=False)
-    lines = [lines for ax in plt.gcf().axes for lines in ax.collections if hasattr(lines, "get_segments")]
+    lines = [
+        lines for ax in plt.gcf().axes for lines in ax.collections if hasattr(lines, "get_segments")
+    ]
     spans = [segment for some in lines for segment in some.get_segments()]
-    widths = sorted({round(float(np.ptp(span[:, 0])), 6) for span in spans if np.ptp(span[:, 1]) == 0})
+    widths = sorted(
+        {round(float(np.ptp(span[:, 0])), 6) for span in spans if np.ptp(span[:, 1]) == 0}
+    )
     reach = theirs.upper_bounds - theirs.lower_bounds
     largest = np.argsort(-np.abs(theirs.values))[:9]
     assert set(np.round(reach[largest], 6)) <= set(widths)

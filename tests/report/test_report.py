@@ -31,7 +31,11 @@ def made(m=7, d=4, *, std=True, sparse=False, density=0.3, names=None, seed=0, o
     pattern = sp.csr_array(sp.random(m, d, density, "csr", random_state=random)) if sparse else None
 
     def like(values):
-        return values if pattern is None else sp.csr_array((values, pattern.indices, pattern.indptr), shape=(m, d))
+        return (
+            values
+            if pattern is None
+            else sp.csr_array((values, pattern.indices, pattern.indptr), shape=(m, d))
+        )
 
     size = (m, d) if pattern is None else pattern.nnz
     z, w, s = (
@@ -99,11 +103,22 @@ def adds_up(sample):
 def test_the_page_needs_nothing_from_elsewhere(tmp_path, diabetes):
     explanation, y = diabetes
     page = written(tmp_path, Section("Diabetes", explanation, y=y), Section("Again", explanation))
-    assert not re.search(r"https?://|//[a-z]|@import|url\(|\bsrc=|<link|<iframe|\bon[a-z]+=", page.replace("// ", ""))
+    assert not re.search(
+        r"https?://|//[a-z]|@import|url\(|\bsrc=|<link|<iframe|\bon[a-z]+=", page.replace("// ", "")
+    )
     elements = Elements(page).elements
-    assert {tag for tag, attributes in elements if {"src", "style", "srcset"} & set(attributes)} == set()
-    assert all(value.startswith("#") for _, attributes in elements for name, value in attributes.items() if name == "href")
-    policy = next(attributes["content"] for tag, attributes in elements if attributes.get("http-equiv"))
+    assert {
+        tag for tag, attributes in elements if {"src", "style", "srcset"} & set(attributes)
+    } == set()
+    assert all(
+        value.startswith("#")
+        for _, attributes in elements
+        for name, value in attributes.items()
+        if name == "href"
+    )
+    policy = next(
+        attributes["content"] for tag, attributes in elements if attributes.get("http-equiv")
+    )
     assert policy.startswith("default-src 'none'")
     assert "unsafe" not in policy
     assert policy.count("sha256-") == 2
@@ -131,12 +146,20 @@ def test_the_samples_are_those_of_the_explanation(tmp_path, sparse, std):
     assert [sample["i"] for sample in data["samples"]] == list(range(40))
     for sample in data["samples"]:
         top = explanation.top(sample["i"], k=5)
-        assert [data["features"][reason[0]] for reason in sample["reasons"]] == [reason.feature for reason in top]
-        assert [reason[4] for reason in sample["reasons"]] == pytest.approx([reason.contribution for reason in top], rel=1e-5)
-        assert [reason[1] for reason in sample["reasons"]] == pytest.approx([reason.value for reason in top], rel=1e-6)
+        assert [data["features"][reason[0]] for reason in sample["reasons"]] == [
+            reason.feature for reason in top
+        ]
+        assert [reason[4] for reason in sample["reasons"]] == pytest.approx(
+            [reason.contribution for reason in top], rel=1e-5
+        )
+        assert [reason[1] for reason in sample["reasons"]] == pytest.approx(
+            [reason.value for reason in top], rel=1e-6
+        )
         deviations = [reason[5] for reason in sample["reasons"]]
         assert deviations == (
-            pytest.approx([reason.contribution_std for reason in top], rel=1e-3) if std else [None] * len(top)
+            pytest.approx([reason.contribution_std for reason in top], rel=1e-3)
+            if std
+            else [None] * len(top)
         )
         assert adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-4)
         assert ("sd" in sample) == std
@@ -145,13 +168,19 @@ def test_the_samples_are_those_of_the_explanation(tmp_path, sparse, std):
 def test_a_large_offset_keeps_its_digits(tmp_path):
     explanation = made(offset=1_234_567.0)
     (data,) = Elements(written(tmp_path, Section("Prices", explanation))).data
-    assert [sample["prediction"] for sample in data["samples"]] == pytest.approx(explanation.prediction, abs=1e-3)
+    assert [sample["prediction"] for sample in data["samples"]] == pytest.approx(
+        explanation.prediction, abs=1e-3
+    )
 
 
 def test_what_users_write_stays_text(tmp_path):
     explanation = made(3, 3, names=[HOSTILE, "quoted \" and ' -->", "a & b"])
     section = Section(
-        f'{HOSTILE} "title" -->', explanation, about=HOSTILE, sample_names=[HOSTILE] * 3, documents=[DOCUMENT] * 3
+        f'{HOSTILE} "title" -->',
+        explanation,
+        about=HOSTILE,
+        sample_names=[HOSTILE] * 3,
+        documents=[DOCUMENT] * 3,
     )
     page = written(tmp_path, section, title=f"{HOSTILE}' \" -->")
     found = Elements(page)
@@ -164,12 +193,17 @@ def test_what_users_write_stays_text(tmp_path):
     assert set(data["features"]) == set(explanation.feature_names)
     for sample in data["samples"]:
         assert sample["name"] == HOSTILE
-        assert "".join(piece if isinstance(piece, str) else piece[0] for piece in sample["text"]) == DOCUMENT
+        assert (
+            "".join(piece if isinstance(piece, str) else piece[0] for piece in sample["text"])
+            == DOCUMENT
+        )
 
 
 def test_documents_come_with_their_words_shaded(tmp_path):
     explanation = made(2, 2, names=["great", "awful"])
-    (data,) = Elements(written(tmp_path, Section("Texts", explanation, documents=[DOCUMENT, "Nothing known."]))).data
+    (data,) = Elements(
+        written(tmp_path, Section("Texts", explanation, documents=[DOCUMENT, "Nothing known."]))
+    ).data
     marks = {piece[0]: piece for piece in data["samples"][0]["text"] if not isinstance(piece, str)}
     assert set(marks) == {"great", "awful"}
     for l, word in enumerate(["great", "awful"]):
@@ -182,25 +216,42 @@ def test_documents_come_with_their_words_shaded(tmp_path):
 
 def test_images_are_bytes_of_all_pixels(tmp_path):
     explanation = made(5, 12)
-    (data,) = Elements(written(tmp_path, Section("Images", explanation, image_shape=(3, 4), k=2))).data
+    (data,) = Elements(
+        written(tmp_path, Section("Images", explanation, image_shape=(3, 4), k=2))
+    ).data
     assert data["image"]["shape"] == [3, 4]
-    assert [data["features"][at] for at in range(len(data["features"]))] == [f"z{l}" for l in data["image"]["pixels"]]
+    assert [data["features"][at] for at in range(len(data["features"]))] == [
+        f"z{l}" for l in data["image"]["pixels"]
+    ]
     low, high = data["ranges"]["value"]
     for sample in data["samples"]:
         values, _, parts = (np.frombuffer(b64decode(text), np.uint8) for text in sample["image"])
-        np.testing.assert_allclose(low + values / 255 * (high - low), explanation.data[sample["i"]], atol=(high - low) / 500)
+        np.testing.assert_allclose(
+            low + values / 255 * (high - low),
+            explanation.data[sample["i"]],
+            atol=(high - low) / 500,
+        )
         row = explanation.contributions[sample["i"]]
-        assert (np.sign(parts / 127.5 - 1)[np.abs(row) > 0.01] == np.sign(row)[np.abs(row) > 0.01]).all()
+        assert (
+            np.sign(parts / 127.5 - 1)[np.abs(row) > 0.01] == np.sign(row)[np.abs(row) > 0.01]
+        ).all()
 
 
 def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
     explanation, y = diabetes
-    text = Elements(written(tmp_path, Section("Diabetes", explanation, y=y, about="Ten measurements."))).text
+    text = Elements(
+        written(tmp_path, Section("Diabetes", explanation, y=y, about="Ten measurements."))
+    ).text
     fit = explanation.fit_report
     assert f"95% intervals hold {explanation.coverage(y):.1%} of 100 true values" in text
     assert f"those of 80% hold {explanation.coverage(y, 0.8):.1%}" in text
     error = np.mean((y - explanation.prediction) ** 2)
-    for said in (f"{np.sqrt(error):.2f}", f"{1 - error / y.var():.3f}", "Ten measurements.", "150 samples fitted"):
+    for said in (
+        f"{np.sqrt(error):.2f}",
+        f"{1 - error / y.var():.3f}",
+        "Ten measurements.",
+        "150 samples fitted",
+    ):
         assert said in text
     for said in (
         fit.solver,
@@ -218,7 +269,10 @@ def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
 def test_the_level_is_the_section_s(tmp_path, diabetes):
     explanation, y = diabetes
     page = written(tmp_path, Section("Diabetes", explanation, y=y, level=0.8))
-    assert f"80% intervals hold {explanation.coverage(y, 0.8):.1%} of 100 true values" in Elements(page).text
+    assert (
+        f"80% intervals hold {explanation.coverage(y, 0.8):.1%} of 100 true values"
+        in Elements(page).text
+    )
     assert Elements(page).data[0]["reach"] == pytest.approx(norm.ppf(0.9))
 
 
@@ -233,25 +287,34 @@ def test_importance_is_in_order_with_the_share_of_sure_signs(tmp_path, diabetes)
     for name, size, sure in rows:
         l = explanation.feature_names.index(name)
         assert float(size) == pytest.approx(explanation.importance()[l], rel=1e-3)
-        assert float(sure) == pytest.approx(100 * np.mean(np.abs(probability[:, l] - 0.5) > norm.cdf(2.0) - 0.5), abs=0.51)
+        assert float(sure) == pytest.approx(
+            100 * np.mean(np.abs(probability[:, l] - 0.5) > norm.cdf(2.0) - 0.5), abs=0.51
+        )
 
 
 def test_without_deviations_nothing_is_said_of_intervals(tmp_path):
     explanation = made(std=False)
-    text = Elements(written(tmp_path, Section("Bare", explanation, y=explanation.prediction + 1.0))).text
+    text = Elements(
+        written(tmp_path, Section("Bare", explanation, y=explanation.prediction + 1.0))
+    ).text
     assert "root mean squared error" in text
     assert "intervals hold" not in text
     assert "Sign sure" not in text
     assert "Hyperparameters" not in text  # there is no fit_report
 
 
-@pytest.mark.parametrize(("m", "d", "sparse"), [(1, 1, False), (1, 5, False), (5, 1, False), (1, 1, True), (2, 50, True)])
+@pytest.mark.parametrize(
+    ("m", "d", "sparse"), [(1, 1, False), (1, 5, False), (5, 1, False), (1, 1, True), (2, 50, True)]
+)
 def test_small_ones(tmp_path, m, d, sparse):
     for density in (0.0, 1.0) if sparse else (1.0,):
         explanation = made(m, d, sparse=sparse, density=density)
         (data,) = Elements(written(tmp_path, Section("Small", explanation, y=np.arange(m)))).data
         assert len(data["samples"]) == m
-        assert all(adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-3) for sample in data["samples"])
+        assert all(
+            adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-3)
+            for sample in data["samples"]
+        )
 
 
 def test_more_samples_than_are_listed(tmp_path):
@@ -275,7 +338,10 @@ def test_a_sparse_z_is_never_made_dense(tmp_path, monkeypatch):
     (data,) = Elements(page).data
     assert len(page) < 2_000_000
     assert len(data["features"]) < 20_000
-    assert all(adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-4) for sample in data["samples"])
+    assert all(
+        adds_up(sample) == pytest.approx(sample["prediction"], abs=1e-4)
+        for sample in data["samples"]
+    )
 
 
 def test_the_same_explanation_gives_the_same_file(tmp_path, diabetes):
@@ -292,7 +358,9 @@ def test_titles_alike_have_addresses_apart(tmp_path):
 
 
 def test_letters_that_no_file_can_hold_are_replaced(tmp_path):
-    assert "odd ? name" in unescape(written(tmp_path, Section("Odd", made(d=1, names=["odd \ud800 name"]))))
+    assert "odd ? name" in unescape(
+        written(tmp_path, Section("Odd", made(d=1, names=["odd \ud800 name"])))
+    )
 
 
 def test_to_html_writes_it(tmp_path):
@@ -315,7 +383,9 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(InputError, match="No space left"):
         write_report(tmp_path / "report.html", [Section("A", made())])
-    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.html", "the old one")]
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [
+        ("report.html", "the old one")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -353,18 +423,22 @@ def test_without_jinja2_the_extra_is_named(tmp_path, monkeypatch):
 
 # in a browser
 
-ARGUMENTS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-)
+ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="browser tests need the package playwright")
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="browser tests need the package playwright"
+    )
+    binary = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     with api.sync_playwright() as playwright:
         try:
-            opened = playwright.chromium.launch(executable_path=binary, args=[*ARGUMENTS.split(), "--disable-sync"])
+            opened = playwright.chromium.launch(
+                executable_path=binary, args=[*ARGUMENTS.split(), "--disable-sync"]
+            )
         except api.Error as error:
             pytest.skip(f"no browser: {str(error).splitlines()[0]}")
         yield opened
@@ -390,7 +464,9 @@ def opened(browser, tmp_path):
         page.set_default_timeout(10_000)
         page.on("console", lambda message: troubles.append(message.text))
         page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "dialog", lambda dialog: (troubles.append(f"dialog {dialog.message}"), dialog.dismiss())
+        )
         path = write_report(tmp_path / "report.html", sections, title)
         page.goto(f"{path.as_uri()}{address}")
         return page
@@ -405,7 +481,12 @@ def number(text):
 
 
 def column(page, section, at):
-    return [number(text) for text in page.locator(f"#{section} .samples tr[tabindex] > td:nth-child({at})").all_inner_texts()]
+    return [
+        number(text)
+        for text in page.locator(
+            f"#{section} .samples tr[tabindex] > td:nth-child({at})"
+        ).all_inner_texts()
+    ]
 
 
 def rows(page, section="diabetes"):
@@ -415,7 +496,10 @@ def rows(page, section="diabetes"):
 def shown(page, section="diabetes"):
     """(label, contribution) of every line of the open sample."""
     lines = page.locator(f"#{section} .detail tbody tr:not(.axis)")
-    return [(line.locator("th").inner_text(), number(line.locator(".contribution").inner_text())) for line in lines.all()]
+    return [
+        (line.locator("th").inner_text(), number(line.locator(".contribution").inner_text()))
+        for line in lines.all()
+    ]
 
 
 def test_search_and_sort(opened, diabetes):
@@ -442,10 +526,15 @@ def test_search_and_sort(opened, diabetes):
         assert column(page, "diabetes", 2) == pytest.approx(expected[:20], abs=0.06)
     page.get_by_role("button", name="error", exact=True).click()
     errors = np.abs(y - explanation.prediction)
-    assert np.abs(column(page, "diabetes", 6)) == pytest.approx(np.sort(errors)[::-1][:20], abs=0.06)
+    assert np.abs(column(page, "diabetes", 6)) == pytest.approx(
+        np.sort(errors)[::-1][:20], abs=0.06
+    )
     page.get_by_role("checkbox").check()
     lower, upper = explanation.prediction_interval()
-    assert page.get_by_role("status").inner_text() == f"{np.sum((y < lower) | (y > upper))} of 100 samples"
+    assert (
+        page.get_by_role("status").inner_text()
+        == f"{np.sum((y < lower) | (y > upper))} of 100 samples"
+    )
 
 
 def test_an_open_sample_adds_up(opened, diabetes):
@@ -459,13 +548,18 @@ def test_an_open_sample_adds_up(opened, diabetes):
         *("base value", *(reason.feature for reason in explanation.top(3, 6))),
         *("4 other features", "prediction"),
     ]
-    assert sum(value for _, value in lines[:-1]) == pytest.approx(lines[-1][1], abs=0.05 * len(lines))
+    assert sum(value for _, value in lines[:-1]) == pytest.approx(
+        lines[-1][1], abs=0.05 * len(lines)
+    )
     assert lines[-1][1] == pytest.approx(explanation.prediction[3], abs=0.06)
     chances = page.locator(".detail .chance").all_inner_texts()
     for reason, chance in zip(explanation.top(3, 6), chances, strict=True):
         expected = 100 * norm.cdf(reason.contribution / reason.contribution_std)
         assert float(chance.strip("<>% ")) == pytest.approx(expected, abs=0.11)
-    widths = [float(bar.get_attribute("width").rstrip("%")) for bar in page.locator(".detail .reason rect").all()]
+    widths = [
+        float(bar.get_attribute("width").rstrip("%"))
+        for bar in page.locator(".detail .reason rect").all()
+    ]
     assert widths == pytest.approx(
         np.abs([value for _, value in lines[1:7]]) / abs(lines[1][1]) * widths[0], abs=0.6
     )  # bars are as long as the numbers
@@ -481,7 +575,9 @@ def test_fewer_reasons_at_first_still_add_up(opened):
         lines = shown(page, "images")
         assert lines[-2][0] == f"{64 - count} other features"
         assert len(lines) == count + 3
-        assert sum(value for _, value in lines[:-1]) == pytest.approx(explanation.prediction[1], abs=0.005 * len(lines))
+        assert sum(value for _, value in lines[:-1]) == pytest.approx(
+            explanation.prediction[1], abs=0.005 * len(lines)
+        )
         if count == 12:
             page.get_by_role("button", name="Show 18 more").click()
     assert page.locator(".pictures canvas").count() == 3
@@ -515,7 +611,9 @@ def test_the_keyboard_does_all(opened, diabetes):
 
 def test_an_address_opens_its_sample(opened, diabetes):
     explanation, y = diabetes
-    page = opened(Section("Diabetes", explanation, y=y), Section("Größe", made(30, 3)), address="#diabetes/57")
+    page = opened(
+        Section("Diabetes", explanation, y=y), Section("Größe", made(30, 3)), address="#diabetes/57"
+    )
     assert page.locator("#diabetes .detail h3").inner_text() == "Sample 57"
     assert page.locator("#diabetes .detail").is_visible()
     page.evaluate("location.hash = encodeURIComponent('größe') + '/25'")
@@ -565,7 +663,9 @@ def test_no_script_but_ours_would_run(browser, tmp_path, policy):
     text = path.read_text(encoding="utf-8")
     injected = "<script>document.title = 'ran'</script><p onclick=\"document.title = 'ran'\" id=trap>trap</p>"
     text = text.replace("<main>", f"<main>{injected}")
-    path.write_text(text if policy else re.sub("<meta http-equiv[^>]*>", "", text), encoding="utf-8")
+    path.write_text(
+        text if policy else re.sub("<meta http-equiv[^>]*>", "", text), encoding="utf-8"
+    )
     page = browser.new_page()
     page.goto(path.as_uri())
     page.locator("#trap").click()
@@ -588,12 +688,16 @@ def test_it_fits_windows_of_any_width(opened, diabetes, width, scheme):
 def test_bare_explanations_open_too(opened):
     texts = made(30, 40, std=False, sparse=True, density=0.05)
     single = made(1, 1)
-    page = opened(Section("Bare", texts, y=texts.prediction), Section("One", single), address="#one/0")
+    page = opened(
+        Section("Bare", texts, y=texts.prediction), Section("One", single), address="#one/0"
+    )
     assert shown(page, "one")[-1][1] == pytest.approx(single.prediction[0], abs=0.006)
     for i in range(20):
         page.locator(f"#bare tr[data-sample='{i}']").click()
         lines = shown(page, "bare")
-        assert sum(value for _, value in lines[:-1]) == pytest.approx(texts.prediction[i], abs=0.005 * len(lines))
+        assert sum(value for _, value in lines[:-1]) == pytest.approx(
+            texts.prediction[i], abs=0.005 * len(lines)
+        )
     assert "P(> 0)" not in page.locator("#bare").inner_text()
 
 

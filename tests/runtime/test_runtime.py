@@ -45,7 +45,9 @@ def answers(n_jobs=None):
     model = problem.fitted(n_jobs=n_jobs)
     explanation = model.explain(problem.X_query, problem.Z_query)
     value, gradient = model.log_marginal_likelihood(eval_gradient=True)
-    return np.concatenate([explanation.weights.ravel(), explanation.weights_std.ravel(), [value], gradient])
+    return np.concatenate(
+        [explanation.weights.ravel(), explanation.weights_std.ravel(), [value], gradient]
+    )
 
 
 def usable_workers(_):
@@ -95,7 +97,9 @@ def ctrl_c_interrupts():
 
 
 # Ctrl-C between the opening of a file and the `with` that closes it leaves that to Python, which warns.
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_ctrl_c_at_any_moment_restores_the_threads(problem):
     """Real interrupts of the main thread, spread over fit and predict."""
@@ -108,7 +112,9 @@ def test_ctrl_c_at_any_moment_restores_the_threads(problem):
         try:
             timer.start()
             for _ in range(10):
-                problem.model(n_jobs=2).fit(problem.X, problem.y, problem.Z).predict(problem.X_query, problem.Z_query)
+                problem.model(n_jobs=2).fit(problem.X, problem.y, problem.Z).predict(
+                    problem.X_query, problem.Z_query
+                )
             timer.join()
             time.sleep(0.001)
         except KeyboardInterrupt:
@@ -179,7 +185,12 @@ assert all(abs(f - found[0]).max() < 1e-6 for f in found)
 """
     folder = Path(__file__).resolve().parent
     command = [sys.executable, "-c", code, str(folder), str(folder.parent)]
-    done = subprocess.run(command, env={**os.environ, "NUMBA_THREADING_LAYER": layer}, capture_output=True, timeout=300)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "NUMBA_THREADING_LAYER": layer},
+        capture_output=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 
@@ -189,7 +200,9 @@ def test_workers_of_joblib_use_one_thread_and_agree():
     for one in found:
         assert_allclose(one, answers(1), rtol=1e-9, atol=1e-9)
     for backend in ("loky", "threading"):
-        assert joblib.Parallel(n_jobs=2, backend=backend)(joblib.delayed(usable_workers)(i) for i in range(2)) == [1, 1]
+        assert joblib.Parallel(n_jobs=2, backend=backend)(
+            joblib.delayed(usable_workers)(i) for i in range(2)
+        ) == [1, 1]
 
 
 def test_spawned_processes_agree():
@@ -231,16 +244,27 @@ def test_an_install_that_cannot_be_written_works_without_any_cache(tmp_path):
     A file in the place of each folder that would be written to stops root too, who may write to any folder.
     """
     package = tmp_path / "gpx_scale"
-    shutil.copytree(Path(gpx_scale.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(gpx_scale.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     for folder in {source.parent for source in package.rglob("*.py")}:
-        folder.chmod(0o755)  # The copy of an install that cannot be written could not be written either.
+        folder.chmod(
+            0o755
+        )  # The copy of an install that cannot be written could not be written either.
         (folder / "__pycache__").touch()
     before = sorted(package.rglob("*"))
     (no_folder := tmp_path / "home").touch()
     env = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_CACHE")}
-    env.update(PYTHONPATH=str(tmp_path), HOME=str(no_folder), XDG_CACHE_HOME=str(no_folder), LOCALAPPDATA=str(no_folder))
+    env.update(
+        PYTHONPATH=str(tmp_path),
+        HOME=str(no_folder),
+        XDG_CACHE_HOME=str(no_folder),
+        LOCALAPPDATA=str(no_folder),
+    )
     command = [sys.executable, "-W", "error", "-c", FIT_AND_EXPLAIN]
-    run = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(
+        command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
     assert run.stdout == f"True True {package / '__init__.py'}\n", run.stdout + run.stderr
     assert run.stderr == ""
     assert sorted(package.rglob("*")) == before
@@ -405,7 +429,9 @@ print("wrong", wrong)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_other_threads_work_neither_hangs_nor_inherits_their_scopes():
-    run = subprocess.run([sys.executable, "-c", FORK_WHILE_BUSY], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        [sys.executable, "-c", FORK_WHILE_BUSY], capture_output=True, text=True, timeout=120
+    )
     assert run.stdout == "wrong 0\n", run.stdout + run.stderr
 
 
@@ -438,8 +464,12 @@ def test_a_copied_cg_model_answers_by_as_many_workers_as_asked_for(copied, worke
     before = model.explain(problem.X_query, problem.Z_query).weights_std
     model.save(tmp_path / "model.gpx")
     workers.clear()
-    loaded = load(tmp_path / "model.gpx") if copied == "saved" else pickle.loads(pickle.dumps(model))
-    assert_allclose(loaded.explain(problem.X_query, problem.Z_query).weights_std, before, rtol=1e-12)
+    loaded = (
+        load(tmp_path / "model.gpx") if copied == "saved" else pickle.loads(pickle.dumps(model))
+    )
+    assert_allclose(
+        loaded.explain(problem.X_query, problem.Z_query).weights_std, before, rtol=1e-12
+    )
     assert set(workers) == {3}
 
 

@@ -43,7 +43,13 @@ def rows_of(X, y, Z):
 
 def fitted(kernel, X, y, Z, noise=NOISE, **arguments):
     """At given hyperparameters, in given units."""
-    given = {"sigma_w": noise[0], "sigma_y": noise[1], "optimizer": None, "standardize": False, "solver": "basis"}
+    given = {
+        "sigma_w": noise[0],
+        "sigma_y": noise[1],
+        "optimizer": None,
+        "standardize": False,
+        "solver": "basis",
+    }
     return GPXRegressor(kernel, **{**given, **arguments}).fit(X, y, Z)
 
 
@@ -77,7 +83,10 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
     _, slopes = kernel.spectral_density(omega)
     for t in range(kernel.theta.size):
         step = 1e-6 * (np.arange(kernel.theta.size) == t)
-        up, down = (kernel.with_theta(kernel.theta + sign * step).spectral_density(omega)[0] for sign in (1, -1))
+        up, down = (
+            kernel.with_theta(kernel.theta + sign * step).spectral_density(omega)[0]
+            for sign in (1, -1)
+        )
         assert_allclose(slopes[:, t], (up - down) / 2e-6, rtol=1e-6, atol=1e-9)
 
 
@@ -154,8 +163,14 @@ def test_smooth_kernels_are_exact(name, p):
         pytest.skip("thousands of functions: as test_functions_converge_to_the_exact_model has it")
     d = 1 if p == 3 else 3
     kernel, (X, y, Z) = EXACT[name](p), varying(150, p, d)
-    model = fitted(kernel, X, y, Z, n_jobs=2)  # Each worker has its own sums, of 128 MiB in three dimensions.
-    assert_allclose(model.log_marginal_likelihood_value_, oracle.log_evidence(kernel, X, y, Z, *NOISE), atol=1e-4)
+    model = fitted(
+        kernel, X, y, Z, n_jobs=2
+    )  # Each worker has its own sums, of 128 MiB in three dimensions.
+    assert_allclose(
+        model.log_marginal_likelihood_value_,
+        oracle.log_evidence(kernel, X, y, Z, *NOISE),
+        atol=1e-4,
+    )
     query = varying(4, p, d, seed=1)
     explanation = model.explain(query[0], query[2], cov=True)
     for i, x in enumerate(query[0]):
@@ -167,7 +182,9 @@ def test_smooth_kernels_are_exact(name, p):
     expected, joint = oracle.predict(kernel, X, y, Z, query[0], query[2], *NOISE)
     assert_allclose(mean, expected, atol=3e-6)
     assert_allclose(cov, joint, atol=1e-6)
-    assert_allclose(model.predict(query[0], query[2], return_std=True)[1] ** 2, np.diag(joint), atol=1e-6)
+    assert_allclose(
+        model.predict(query[0], query[2], return_std=True)[1] ** 2, np.diag(joint), atol=1e-6
+    )
 
 
 SIZES = {1: (8, 32, 256), 2: (6, 12, 34), 3: (4, 8, 14)}
@@ -179,12 +196,17 @@ LEFT = {"matern52": 0.5, "matern32": 2.0, "matern12": 15.0}
 @pytest.mark.parametrize("name", ["rbf", "matern52", "matern32", "matern12"])
 def test_functions_converge_to_the_exact_model(name, p):
     """More functions: nearer the exact evidence and posterior, in one, two and three dimensions."""
-    kernel = {"rbf": kernels.RBF(1.0, 3.0)}.get(name) or DENSITIES[name].with_theta(np.log([1.0, 6.0]))
+    kernel = {"rbf": kernels.RBF(1.0, 3.0)}.get(name) or DENSITIES[name].with_theta(
+        np.log([1.0, 6.0])
+    )
     d = 1 if p == 3 else 2
     X, _, Z = varying(120, p, d)
     C = oracle.covariance(kernel, X, Z, *NOISE)
     y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(120)
-    exact, query = oracle.log_evidence(kernel, X, y, Z, *NOISE), np.random.RandomState(2).uniform(-1.5, 1.5, (20, p))
+    exact, query = (
+        oracle.log_evidence(kernel, X, y, Z, *NOISE),
+        np.random.RandomState(2).uniform(-1.5, 1.5, (20, p)),
+    )
     means = np.array([oracle.weights(kernel, X, y, Z, x, *NOISE)[0] for x in query])
     nats, errors = [], []
     for count in SIZES[p]:
@@ -211,7 +233,9 @@ def test_the_gradient_is_that_of_differences(name, p, sigma_w):
     gradient = engine.evaluate(rows, params).gradient
     for t in np.flatnonzero(np.isfinite(theta)):
         step = 1e-5 * (np.arange(theta.size) == t)
-        up, down = (engine.evaluate(rows, params.with_theta(theta + sign * step)).value for sign in (1, -1))
+        up, down = (
+            engine.evaluate(rows, params.with_theta(theta + sign * step)).value for sign in (1, -1)
+        )
         assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-5, atol=1e-5)
 
 
@@ -263,7 +287,8 @@ def test_little_noise_takes_more_functions_and_a_finer_grid(sigma_y):
 def test_noise_far_too_small_for_the_data_is_followed_as_the_exact_solver_does(sigma_y):
     X, y, Z = varying(150, 2, d=2)
     basis, exact = (
-        fitted(kernels.RBF(1.0, 6.0), X, y, Z, noise=(0.0, sigma_y), solver=solver) for solver in ("basis", "exact")
+        fitted(kernels.RBF(1.0, 6.0), X, y, Z, noise=(0.0, sigma_y), solver=solver)
+        for solver in ("basis", "exact")
     )
     ours, theirs = (model.explain(X[:20], Z[:20]) for model in (basis, exact))
     assert np.abs((ours.weights - theirs.weights) / theirs.weights_std).max() <= 0.05
@@ -291,12 +316,18 @@ def test_what_functions_leave_counts_as_noise():
     kernel = kernels.Matern12(1.3, 3.0)
     C = oracle.covariance(kernel, X, Z, 0.1, 0.3)
     y = np.linalg.cholesky(C) @ np.random.RandomState(1).standard_normal(300)
-    rows, params, exact = rows_of(X, y, Z), Hyperparameters.of(kernel, 0.1, 0.3), oracle.log_density(y, C)
+    rows, params, exact = (
+        rows_of(X, y, Z),
+        Hyperparameters.of(kernel, 0.1, 0.3),
+        oracle.log_density(y, C),
+    )
     engine = basis_solver(rows, 16)
     space = engine._prepare(rows, params)
     found = engine.evaluate(rows, params).value
     known = float(space.mean_square @ kernel.spectral_density(space.box.omega)[0])
-    engine._space = replace(space, mean_square=space.mean_square * (1.3 / known))  # as if nothing were left
+    engine._space = replace(
+        space, mean_square=space.mean_square * (1.3 / known)
+    )  # as if nothing were left
     assert abs(found - exact) < 0.3 * abs(engine.evaluate(rows, params).value - exact)
 
 
@@ -312,7 +343,10 @@ def test_the_information_is_near_the_curvature():
     H = np.empty((4, 4))
     for t in range(4):
         step = 1e-4 * (np.arange(4) == t)
-        up, down = (engine.evaluate(rows, params.with_theta(params.theta + sign * step)).gradient for sign in (1, -1))
+        up, down = (
+            engine.evaluate(rows, params.with_theta(params.theta + sign * step)).gradient
+            for sign in (1, -1)
+        )
         H[t] = (down - up) / 2e-4
     assert_allclose(found[2:, 2:], H[2:, 2:], rtol=0.3)
     assert (np.linalg.eigvalsh(found) > 0).all()
@@ -332,7 +366,9 @@ def test_the_search_ends_where_the_exact_one_does(ard):
     kernel = slice(0, -2)  # sigma_w is flat here
     assert_allclose(basis.theta_[kernel], exact.theta_[kernel], atol=0.1)
     query = synth2(50, random_state=1)
-    assert_allclose(basis.predict(query.X, query.Z[:, :3]), exact.predict(query.X, query.Z[:, :3]), atol=0.02)
+    assert_allclose(
+        basis.predict(query.X, query.Z[:, :3]), exact.predict(query.X, query.Z[:, :3]), atol=0.02
+    )
 
 
 @pytest.mark.parametrize("factor", [0.25, 4.0])
@@ -369,7 +405,9 @@ def test_coefficients_are_found_with_honest_deviations():
     assert model.solver_ == "basis"
     explanation = model.explain(query.X, query.Z)
     scale = data.weights[0, 0] / (np.sin(2 * np.pi * data.X[0, 0]) * np.cos(np.pi * data.X[0, 1]))
-    other = query.weights[0, 0] / (np.sin(2 * np.pi * query.X[0, 0]) * np.cos(np.pi * query.X[0, 1]))
+    other = query.weights[0, 0] / (
+        np.sin(2 * np.pi * query.X[0, 0]) * np.cos(np.pi * query.X[0, 1])
+    )
     truth = query.weights * scale / other
     error = explanation.weights - truth
     assert np.sqrt(np.mean(error**2)) < 0.03
@@ -397,7 +435,11 @@ def test_threads_and_streams_give_the_same_model(tmp_path):
         stream = GPXRegressor(**{**arguments, "solver": solver}, n_jobs=2).fit(chunks)
         assert stream.solver_ == "basis"
         assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # of m^3 flops on one thread or two
-        assert_allclose(stream.predict(data.X[:50], data.Z[:50]), two.predict(data.X[:50], data.Z[:50]), atol=1e-6)
+        assert_allclose(
+            stream.predict(data.X[:50], data.Z[:50]),
+            two.predict(data.X[:50], data.Z[:50]),
+            atol=1e-6,
+        )
     mapped = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=data.X.shape)
     mapped[:] = data.X
     model = GPXRegressor(**arguments, n_jobs=2).fit(mapped, data.y, data.Z)
@@ -479,7 +521,9 @@ def test_a_constant_column_of_x_changes_nothing(solver):
     assert (explanation.weights_std > 0).all()
     exact = GPXRegressor(solver="exact", random_state=0).fit(one, y, Z)
     assert_allclose(model.predict(one, Z), exact.predict(one, Z), atol=0.05)
-    all_equal = GPXRegressor(solver=solver, random_state=0, max_iter=5).fit(np.full((50, 2), 3.0), y[:50], Z[:50])
+    all_equal = GPXRegressor(solver=solver, random_state=0, max_iter=5).fit(
+        np.full((50, 2), 3.0), y[:50], Z[:50]
+    )
     assert np.isfinite(all_equal.predict(np.full((2, 2), 3.0), Z[:2])).all()
 
 
@@ -490,7 +534,9 @@ def test_duplicate_places_with_different_y_are_one_place(solver):
     kernel = kernels.RBF(1.0, 3.0)
     model = fitted(kernel, X, y, Z, solver=solver, random_state=0)
     mean, _ = oracle.weights(kernel, X, y, Z, X[0], *NOISE)
-    assert_allclose(model.explain(X[:1], Z[:1]).weights[0], mean, atol=1e-5 if solver == "basis" else 0.02)
+    assert_allclose(
+        model.explain(X[:1], Z[:1]).weights[0], mean, atol=1e-5 if solver == "basis" else 0.02
+    )
 
 
 @pytest.mark.parametrize("solver", ["basis", "grid"])
@@ -511,7 +557,11 @@ def test_a_length_scale_beyond_the_domain_is_a_constant_coefficient(theta2):
     X, y, Z = varying(200, 2)
     kernel = kernels.RBF(1.0, theta2)
     model = fitted(kernel, X, y, Z)
-    assert_allclose(model.log_marginal_likelihood_value_, oracle.log_evidence(kernel, X, y, Z, *NOISE), atol=1e-3)
+    assert_allclose(
+        model.log_marginal_likelihood_value_,
+        oracle.log_evidence(kernel, X, y, Z, *NOISE),
+        atol=1e-3,
+    )
     mean, cov = oracle.weights(kernel, X, y, Z, X[0], *NOISE)
     found = model.explain(X[:1], Z[:1])
     assert_allclose(found.weights[0], mean, atol=1e-4)
@@ -521,7 +571,11 @@ def test_a_length_scale_beyond_the_domain_is_a_constant_coefficient(theta2):
 @pytest.mark.parametrize("solver", ["basis", "grid"])
 def test_what_few_columns_are_for_is_said(solver):
     random = np.random.RandomState(0)
-    X, y, Z = random.standard_normal((50, 4)), random.standard_normal(50), random.standard_normal((50, 2))
+    X, y, Z = (
+        random.standard_normal((50, 4)),
+        random.standard_normal(50),
+        random.standard_normal((50, 2)),
+    )
     with pytest.raises(InputError, match=r"1 to 3 columns, got 4: use 'exact', 'cg' or 'inducing'"):
         GPXRegressor(solver=solver).fit(X, y, Z)
     with pytest.raises(InputError, match="n_basis"):
@@ -564,9 +618,14 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
     ):
         assert make_plan(n, p, 5, memory_limit="16GiB").solver == solver
     assert make_plan(1_000_000, 2, 5, memory_limit="4GiB", stream=True).solver == "basis"
-    assert make_plan(8_000, 2, 5, memory_limit="4GiB", low=InputResolution(smoothness=1.5)).solver == "exact"
+    assert (
+        make_plan(8_000, 2, 5, memory_limit="4GiB", low=InputResolution(smoothness=1.5)).solver
+        == "exact"
+    )
     assert make_plan(50_000, 2, 5, memory_limit="16GiB", low=None).solver == "cg"
-    assert make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"  # 2,000 weights of 64 functions each
+    assert (
+        make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"
+    )  # 2,000 weights of 64 functions each
     plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
     assert plan.needs_length_scales
     assert "length scales" in str(plan)
@@ -584,7 +643,14 @@ def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
     assert "too short for a basis" in str(short)
     assert "points a length scale" in str(short)
     assert plan(low=InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
-    assert plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"  # too rough for a grid
-    assert make_plan(50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=InputResolution(spans=(400.0, 400.0))).solver != "grid"
+    assert (
+        plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"
+    )  # too rough for a grid
+    assert (
+        make_plan(
+            50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=InputResolution(spans=(400.0, 400.0))
+        ).solver
+        != "grid"
+    )
     stream = make_plan(10**6, 2, 5, stream=True, low=InputResolution(spans=(40.0, 40.0)), **sizes)
     assert stream.solver == "inducing"

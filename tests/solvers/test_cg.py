@@ -36,7 +36,12 @@ def session():
 
 def system(session, n=700, rank=60, form=StoredCovariance, **given):
     problem = make_problem(n=n, **given)
-    C = form(problem.inputs, problem.params, session, np.float32 if form is StoredCovariance else np.float64)
+    C = form(
+        problem.inputs,
+        problem.params,
+        session,
+        np.float32 if form is StoredCovariance else np.float64,
+    )
     P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)))
     dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     return problem, C, P, dense
@@ -56,11 +61,20 @@ def test_every_column_reaches_its_own_nats_and_says_so(session, form):
     missed = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
     assert (missed <= found.nats + 1e-14).all()  # the bound holds
     assert (found.nats <= nats).all()
-    assert_allclose(found.residuals[:4], np.linalg.norm(R, axis=0)[:4] / np.linalg.norm(B, axis=0)[:4], rtol=1e-3, atol=1e-12)
+    assert_allclose(
+        found.residuals[:4],
+        np.linalg.norm(R, axis=0)[:4] / np.linalg.norm(B, axis=0)[:4],
+        rtol=1e-3,
+        atol=1e-12,
+    )
     assert_allclose(found.X[:, 0], exact[:, 0], rtol=0, atol=1e-4 * np.abs(exact[:, 0]).max())
     assert_allclose(found.X[:, 4], 0.0)
-    assert 0 < found.iterations <= found.matvecs <= 4 * found.iterations  # columns leave when they are done
-    assert_allclose(found.quadratic, np.einsum("ij,ij->j", B, exact) - 2 * missed, rtol=1e-6, atol=1e-8)
+    assert (
+        0 < found.iterations <= found.matvecs <= 4 * found.iterations
+    )  # columns leave when they are done
+    assert_allclose(
+        found.quadratic, np.einsum("ij,ij->j", B, exact) - 2 * missed, rtol=1e-6, atol=1e-8
+    )
 
 
 def test_a_start_at_the_solution_costs_no_iteration(session):
@@ -74,7 +88,9 @@ def test_a_start_at_the_solution_costs_no_iteration(session):
 def test_what_does_not_converge_is_an_error_with_a_remedy(session, monkeypatch):
     monkeypatch.setattr("gpx_scale.linalg.conjugate_gradients.ITERATIONS", 3)
     problem, C, P, _ = system(session, rank=2, sigma_y=0.01, sigma_w=0.0)
-    with pytest.raises(NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"):
+    with pytest.raises(
+        NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"
+    ):
         solve(C, P, problem.y[:, None], np.array([1e-8]))
 
 
@@ -97,9 +113,13 @@ def test_lanczos_gives_the_log_determinant(session):
 def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(session, theta2, form):
     problem = make_problem(n=900, theta2=theta2)
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
-    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
+    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(
+        900
+    )  # of the model: its information is what it should be
     problem = replace(problem, y=y)
-    exact = ExactSolver(900, np.float64, session).evaluate(MemoryRows(problem.inputs), problem.params, information=True)
+    exact = ExactSolver(900, np.float64, session).evaluate(
+        MemoryRows(problem.inputs), problem.params, information=True
+    )
     values, losses = [], []
     for seed in range(4):
         solver = cg_solver(problem.inputs, session, seed, form=form, rank=300)
@@ -107,7 +127,12 @@ def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(sessio
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
         values.append((found.value - exact.value) / max(found.standard_error, 0.05))
-        assert_allclose(found.information, exact.information, rtol=0.05, atol=0.02 * np.abs(exact.information).max())
+        assert_allclose(
+            found.information,
+            exact.information,
+            rtol=0.05,
+            atol=0.02 * np.abs(exact.information).max(),
+        )
     # A gradient from s probes without the control variate would lose t / (2 s) nats on average; with it, less.
     assert np.mean(losses) < problem.params.theta.size / (2 * cg.PROBES)
     assert np.abs(values).max() < 4.5  # t with 14 degrees of freedom
@@ -119,7 +144,9 @@ def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(session):
     def gradient(solver):
         return solver.evaluate(MemoryRows(problem.inputs), problem.params).gradient
 
-    first, again, other = (cg_solver(problem.inputs, session, s, form="stored", rank=50) for s in (1, 1, 2))
+    first, again, other = (
+        cg_solver(problem.inputs, session, s, form="stored", rank=50) for s in (1, 1, 2)
+    )
     value = gradient(first)
     assert_allclose(gradient(first), value, rtol=0, atol=0)
     assert_allclose(gradient(again), value, rtol=0, atol=0)
@@ -134,7 +161,14 @@ def pair():
     """The same model by both solvers, at the same hyperparameters."""
     data = datasets.synth10(2100)
     X, y, Xq = data.X[:2000], data.y[:2000], data.X[2000:]
-    given = {"theta1": 0.2, "theta2": 20.0, "sigma_w": 0.05, "sigma_y": 0.15, "optimizer": None, "random_state": 0}
+    given = {
+        "theta1": 0.2,
+        "theta2": 20.0,
+        "sigma_w": 0.05,
+        "sigma_y": 0.15,
+        "optimizer": None,
+        "random_state": 0,
+    }
     exact, iterative = (GPXRegressor(solver=name, **given).fit(X, y) for name in ("exact", "cg"))
     return exact, iterative, Xq
 
@@ -144,7 +178,9 @@ def test_mean_and_weights_agree(pair):
     a, b = exact.explain(Xq), iterative.explain(Xq)
     assert (np.abs(a.prediction - b.prediction) < 1e-3 * a.prediction_std).all()
     assert (np.abs(a.weights - b.weights) < 1e-3 * a.weights_std).all()
-    assert_allclose(b.base_values + b.contributions.sum(axis=1), iterative.predict(Xq), rtol=1e-12, atol=1e-12)
+    assert_allclose(
+        b.base_values + b.contributions.sum(axis=1), iterative.predict(Xq), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_deviations_are_never_below_exact_and_close(pair):
@@ -184,11 +220,14 @@ def test_paths_have_the_posterior_s_moments(pair):
     a = exact.explain(Xq[:6])
     error = (draws.mean(axis=2) - a.weights) / (a.weights_std / np.sqrt(200))
     assert np.abs(error).max() < 4.5
-    assert np.sqrt(np.mean((draws.std(axis=2) / a.weights_std) ** 2)) == pytest.approx(1.0, abs=0.06)
+    assert np.sqrt(np.mean((draws.std(axis=2) / a.weights_std) ** 2)) == pytest.approx(
+        1.0, abs=0.06
+    )
     y = iterative.sample_y(Xq[:6], n_samples=200, random_state=0)
     assert np.sqrt(np.mean((y.std(axis=1) / a.prediction_std) ** 2)) == pytest.approx(1.0, abs=0.2)
     assert_allclose(
-        iterative.sample_y(Xq[:6], n_samples=3, random_state=5), iterative.sample_y(Xq[:6], n_samples=3, random_state=5)
+        iterative.sample_y(Xq[:6], n_samples=3, random_state=5),
+        iterative.sample_y(Xq[:6], n_samples=3, random_state=5),
     )
 
 
@@ -211,7 +250,9 @@ def test_the_report_says_how_it_was_solved(pair):
     assert "nats" in report.solution
     assert "standard error" in str(report)
     exact = pair[0].log_marginal_likelihood()
-    assert iterative.log_marginal_likelihood() == pytest.approx(exact, abs=5 * report.evidence_deviation)
+    assert iterative.log_marginal_likelihood() == pytest.approx(
+        exact, abs=5 * report.evidence_deviation
+    )
     value, gradient = iterative.log_marginal_likelihood(iterative.theta_, eval_gradient=True)
     assert value == pytest.approx(exact, abs=5 * report.evidence_deviation)
     assert gradient.shape == iterative.theta_.shape
@@ -221,7 +262,9 @@ def test_the_report_says_how_it_was_solved(pair):
 
 
 def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
-    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500)  # so that the search on all rows has something to do
+    monkeypatch.setattr(
+        "gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500
+    )  # so that the search on all rows has something to do
     data = datasets.synth10(1500)
     exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
     iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
@@ -234,9 +277,15 @@ def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
 def test_ard_and_other_kernels_are_searched_too(monkeypatch):
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 400)
     data = datasets.synth10(900)
-    for arguments in ({"ard": True}, {"kernel": "matern52"}, {"kernel": kernels.RBF() + kernels.Matern32()}):
+    for arguments in (
+        {"ard": True},
+        {"kernel": "matern52"},
+        {"kernel": kernels.RBF() + kernels.Matern32()},
+    ):
         exact = GPXRegressor(solver="exact", random_state=0, **arguments).fit(data.X[:, :4], data.y)
-        iterative = GPXRegressor(solver="cg", random_state=0, **arguments).fit(data.X[:, :4], data.y)
+        iterative = GPXRegressor(solver="cg", random_state=0, **arguments).fit(
+            data.X[:, :4], data.y
+        )
         lost = exact.log_marginal_likelihood() - exact.log_marginal_likelihood(iterative.theta_)
         assert lost < 1.0 + exact.theta_.size / (2 * cg.PROBES)
 
@@ -245,12 +294,17 @@ def test_z_of_one_is_gaussian_process_regression():
     data = datasets.synth10(800)
     Z = np.ones((800, 1))
     given = {"sigma_w": 0.0, "random_state": 0}
-    a, b = (GPXRegressor(solver=name, **given).fit(data.X[:700], data.y[:700], Z[:700]) for name in ("exact", "cg"))
+    a, b = (
+        GPXRegressor(solver=name, **given).fit(data.X[:700], data.y[:700], Z[:700])
+        for name in ("exact", "cg")
+    )
     assert a.log_marginal_likelihood(b.theta_) > a.log_marginal_likelihood() - 0.1
     same = GPXRegressor(solver="exact", optimizer=None, **{**given, **b.hyperparameters_}).fit(
         data.X[:700], data.y[:700], Z[:700]
     )
-    assert_allclose(b.predict(data.X[700:], Z[700:]), same.predict(data.X[700:], Z[700:]), atol=1e-4)
+    assert_allclose(
+        b.predict(data.X[700:], Z[700:]), same.predict(data.X[700:], Z[700:]), atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
@@ -258,7 +312,11 @@ def test_hardly_any_rows(n):
     problem = make_problem(n=n)
     exact, iterative = (problem.fitted(solver=name, random_state=0) for name in ("exact", "cg"))
     query = problem.X_query, problem.Z_query
-    for a, b in zip(exact.predict(*query, return_std=True), iterative.predict(*query, return_std=True), strict=True):
+    for a, b in zip(
+        exact.predict(*query, return_std=True),
+        iterative.predict(*query, return_std=True),
+        strict=True,
+    ):
         assert_allclose(b, a, rtol=1e-3, atol=1e-4)
 
 
@@ -274,10 +332,17 @@ def test_recomputed_tiles_do_not_change_the_answer():
 def test_gram_matrices_and_functions_are_solved_but_not_sampled():
     problem = make_problem(n=200)
     kernel = kernels.RBF(problem.theta1, problem.theta2)
-    K, K_query = kernel(problem.X), np.hstack([kernel(problem.X_query, problem.X), kernel(problem.X_query)])
+    K, K_query = (
+        kernel(problem.X),
+        np.hstack([kernel(problem.X_query, problem.X), kernel(problem.X_query)]),
+    )
     given = {"kernel": "precomputed", "theta1": 1.0, "theta2": 1.0, "random_state": 0}
-    a, b = (problem.model(solver=name, **given).fit(K, problem.y, problem.Z) for name in ("exact", "cg"))
-    (mean, sd), (mean_cg, sd_cg) = (m.predict(K_query, problem.Z_query, return_std=True) for m in (a, b))
+    a, b = (
+        problem.model(solver=name, **given).fit(K, problem.y, problem.Z) for name in ("exact", "cg")
+    )
+    (mean, sd), (mean_cg, sd_cg) = (
+        m.predict(K_query, problem.Z_query, return_std=True) for m in (a, b)
+    )
     assert_allclose(mean_cg, mean, atol=1e-4)
     assert (sd_cg >= sd * (1 - 1e-9)).all()
     with pytest.raises(SolverUnavailable, match="no spectrum"):
@@ -301,7 +366,9 @@ def test_gram_matrices_and_functions_are_solved_but_not_sampled():
 def test_prior_paths_have_the_kernel_s_second_moments(kernel, session):
     random = np.random.RandomState(0)
     x = random.randn(5, 2)
-    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)])  # (paths, 5, 3)
+    draws = np.stack(
+        [PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)]
+    )  # (paths, 5, 3)
     expected = kernel(x)
     found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
     assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))
@@ -342,7 +409,9 @@ def test_unscaled_x_of_any_size_is_right_or_refused(scale):
     problem = make_problem(n=200)
     X, query = problem.X * scale, problem.X_query * scale
     given = {"theta2": 2.5 * scale**2, "optimizer": None, "standardize": False, "random_state": 0}
-    a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
+    a, b = (
+        GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg")
+    )
     assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
 
 
@@ -352,7 +421,9 @@ def test_distances_that_float32_cannot_hold_are_formed_in_float64():
     X[::2] += 1e5  # two clusters far apart
     query[::2] += 1e5
     given = {"theta2": 2.5, "optimizer": None, "standardize": False, "random_state": 0}
-    a, b = (GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg"))
+    a, b = (
+        GPXRegressor(solver=name, **given).fit(X, problem.y, problem.Z) for name in ("exact", "cg")
+    )
     assert not b.posterior_.hyperparameters.kernel.float32_is_safe(b.posterior_.support.x)
     assert_allclose(b.predict(query, problem.Z_query), a.predict(query, problem.Z_query), atol=1e-4)
 
@@ -361,18 +432,23 @@ def test_a_kernel_without_float32_is_solved_in_float64(session):
     params = Hyperparameters.of(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
     problem = make_problem(n=300)
     solver = cg_solver(problem.inputs, session, 0, form="stored", rank=100)
-    assert solver._covariances(problem.inputs, problem.params)[0].dtype == np.float32  # an RBF's tiles
+    assert (
+        solver._covariances(problem.inputs, problem.params)[0].dtype == np.float32
+    )  # an RBF's tiles
     assert solver._covariances(problem.inputs, params)[0].dtype == np.float64
     rows = MemoryRows(problem.inputs)
     exact = ExactSolver(300, np.float64, session).condition(rows, params).coefficients
-    assert_allclose(solver.condition(rows, params).coefficients, exact, rtol=0, atol=1e-3 * np.abs(exact).max())
+    assert_allclose(
+        solver.condition(rows, params).coefficients, exact, rtol=0, atol=1e-3 * np.abs(exact).max()
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e30, 1e60])
 def test_y_of_any_size_without_scaling(scale):
     problem = make_problem(n=150)
     a, b = (
-        problem.model(solver=name, random_state=0).fit(problem.X, scale * problem.y, problem.Z) for name in ("exact", "cg")
+        problem.model(solver=name, random_state=0).fit(problem.X, scale * problem.y, problem.Z)
+        for name in ("exact", "cg")
     )
     query = problem.X_query, problem.Z_query
     assert_allclose(b.predict(*query) / scale, a.predict(*query) / scale, atol=1e-3)
@@ -382,8 +458,14 @@ def test_y_of_any_size_without_scaling(scale):
 def test_z_that_float32_cannot_hold(scale):
     problem = make_problem(n=150)
     Z, Zq = scale * problem.Z, scale * problem.Z_query
-    given = {"theta1": problem.theta1 / scale**2, "sigma_w": problem.sigma_w / scale, "random_state": 0}
-    a, b = (problem.model(solver=name, **given).fit(problem.X, problem.y, Z) for name in ("exact", "cg"))
+    given = {
+        "theta1": problem.theta1 / scale**2,
+        "sigma_w": problem.sigma_w / scale,
+        "random_state": 0,
+    }
+    a, b = (
+        problem.model(solver=name, **given).fit(problem.X, problem.y, Z) for name in ("exact", "cg")
+    )
     assert_allclose(b.predict(problem.X_query, Zq), a.predict(problem.X_query, Zq), atol=1e-4)
 
 
@@ -397,7 +479,10 @@ def test_local_variances_in_clusters_with_hardly_any_noise(kernel, session):
         params = Hyperparameters.of(kernel, 0.0, sigma_y)
         exact = ExactSolver(400, np.float64, session).condition(MemoryRows(data), params)
         x = 0.3 * random.randn(40, 2) + 3.0
-        cross, request = exact.cross(x, session), MomentRequest(along=[DenseFeatures(np.ones((40, 1)))])
+        cross, request = (
+            exact.cross(x, session),
+            MomentRequest(along=[DenseFeatures(np.ones((40, 1)))]),
+        )
         truth = 1.0 - exact.reduction(cross, request, session).along[0]
         for shared in (np.arange(0, 400, 9), np.arange(0, 400, 3)):
             near = LocalVariance.of(data, params, shared, session)
@@ -452,7 +537,9 @@ def test_a_query_without_z_does_not_depend_on_its_company(pair, monkeypatch, ses
     near = LocalVariance.of(posterior.support, posterior.hyperparameters, np.arange(5), session)
     cross, A = posterior.cross(Xq[:3], session), Xq[:3].copy()
     A[1] = 0.0
-    together = near.reduction(cross, MomentRequest(variance=True, along=[DenseFeatures(A)]), session).variance[1]
+    together = near.reduction(
+        cross, MomentRequest(variance=True, along=[DenseFeatures(A)]), session
+    ).variance[1]
     alone = near.reduction(cross[1:2], MomentRequest(variance=True), session).variance[0]
     assert_allclose(together, alone, rtol=1e-6)
 

@@ -26,7 +26,9 @@ def evaluate(data, params, dtype=np.float64, n_jobs=1):
 @given(problems())
 def test_evidence_agrees_with_the_oracle(problem):
     expected = oracle.log_evidence(problem.k, *problem.data, *problem.noise)
-    assert evaluate(problem.inputs, problem.params).value == pytest.approx(expected, rel=problem.tol, abs=problem.tol)
+    assert evaluate(problem.inputs, problem.params).value == pytest.approx(
+        expected, rel=problem.tol, abs=problem.tol
+    )
 
 
 @given(problems())
@@ -56,7 +58,10 @@ def test_gradient_of_every_kernel(name):
     for k, h in enumerate(1e-5 * np.eye(params.theta.size)):
         moved = [params.with_theta(params.theta + e) for e in (h, -h)]
         up, down = (
-            oracle.log_evidence(lambda a, b, q=q: plain(q.kernel, a, b), *problem.data, q.sigma_w, q.sigma_y) for q in moved
+            oracle.log_evidence(
+                lambda a, b, q=q: plain(q.kernel, a, b), *problem.data, q.sigma_w, q.sigma_y
+            )
+            for q in moved
         )
         assert found.gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-5)
 
@@ -80,25 +85,38 @@ def test_tiles_fill_and_contract_like_the_whole(n):
     along_noise = (
         2
         * weights.diagonal()
-        @ np.column_stack([problem.sigma_w**2 * (problem.Z**2).sum(axis=1), np.full(n, problem.sigma_y**2)])
+        @ np.column_stack(
+            [problem.sigma_w**2 * (problem.Z**2).sum(axis=1), np.full(n, problem.sigma_y**2)]
+        )
     )
-    assert_allclose(contracted, [*along_kernel, *along_noise], rtol=1e-8, atol=1e-8 * np.abs(G).sum())
+    assert_allclose(
+        contracted, [*along_kernel, *along_noise], rtol=1e-8, atol=1e-8 * np.abs(G).sum()
+    )
 
 
 @pytest.mark.parametrize("name", ["rbf", "matern52 ard", "nested"])
 def test_information_is_average_information(name):
     problem = make_problem(n=30)
     params = Hyperparameters.of(KERNELS[name], 0.2, 0.3)
-    found = ExactSolver(30, np.float64, session_of()).evaluate(MemoryRows(problem.inputs), params, information=True)
+    found = ExactSolver(30, np.float64, session_of()).evaluate(
+        MemoryRows(problem.inputs), params, information=True
+    )
 
     def C(q):
-        return oracle.covariance(lambda a, b: plain(q.kernel, a, b), problem.X, problem.Z, q.sigma_w, q.sigma_y)
+        return oracle.covariance(
+            lambda a, b: plain(q.kernel, a, b), problem.X, problem.Z, q.sigma_w, q.sigma_y
+        )
 
     h, inverse = 1e-5, np.linalg.inv(C(params))
     steps = h * np.eye(params.theta.size)
-    slopes = [(C(params.with_theta(params.theta + e)) - C(params.with_theta(params.theta - e))) / (2 * h) for e in steps]
+    slopes = [
+        (C(params.with_theta(params.theta + e)) - C(params.with_theta(params.theta - e))) / (2 * h)
+        for e in steps
+    ]
     U = np.column_stack([slope @ inverse @ problem.y for slope in slopes])
-    assert_allclose(found.information, 0.5 * U.T @ inverse @ U, rtol=1e-6, atol=1e-6 * np.abs(U).max())
+    assert_allclose(
+        found.information, 0.5 * U.T @ inverse @ U, rtol=1e-6, atol=1e-6 * np.abs(U).max()
+    )
 
 
 def test_float32_factor_keeps_float64_answers():
@@ -111,18 +129,25 @@ def test_float32_factor_keeps_float64_answers():
     query = (problem.X_query, problem.Z_query)
     assert_allclose(single.predict(*query), double.predict(*query), rtol=1e-9, atol=1e-9)
     # 300 log-pivots, each rounded to eps(float32) times a condition number of about 1e5 at worst.
-    assert single.log_marginal_likelihood() == pytest.approx(double.log_marginal_likelihood(), abs=0.05)
+    assert single.log_marginal_likelihood() == pytest.approx(
+        double.log_marginal_likelihood(), abs=0.05
+    )
     ours, exact_std = single.explain(*query).weights_std, double.explain(*query).weights_std
     assert (ours >= exact_std * (1 - 1e-10)).all()  # never less than there is
     assert_allclose(ours, exact_std, rtol=1e-3)
     _, gradient = single.log_marginal_likelihood(eval_gradient=True)
-    assert_allclose(gradient, double.log_marginal_likelihood(eval_gradient=True)[1], rtol=1e-3, atol=0.1)
+    assert_allclose(
+        gradient, double.log_marginal_likelihood(eval_gradient=True)[1], rtol=1e-3, atol=0.1
+    )
 
 
 def test_busy_cores_are_left_to_others(monkeypatch):
     """When evaluations are slower than one thread would be, the next ones take one thread, with the same result."""
     problem = make_problem(n=factoring.THREADS_FROM)
-    rows, solver = MemoryRows(problem.inputs), ExactSolver(len(problem.y), np.float64, session_of(2))
+    rows, solver = (
+        MemoryRows(problem.inputs),
+        ExactSolver(len(problem.y), np.float64, session_of(2)),
+    )
     monkeypatch.setattr(factoring, "_one_thread_flops", lambda: 0.0)
     first = solver.evaluate(rows, problem.params)
     assert not solver._threads.alone

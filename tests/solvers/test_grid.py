@@ -30,7 +30,13 @@ KERNELS = {
 def covariance_of(kernel, X, y, Z, per_length=4.0, noise=NOISE):
     data = rows_of(X, y, Z).data
     grid = Grid.around(InputExtent.of(data), kernel, None, per_length)
-    return GridCovariance(data, Hyperparameters.of(kernel, *noise), session_of(2), np.float64, Interpolated.of(grid, X))
+    return GridCovariance(
+        data,
+        Hyperparameters.of(kernel, *noise),
+        session_of(2),
+        np.float64,
+        Interpolated.of(grid, X),
+    )
 
 
 def rough(n, seed=0):
@@ -40,7 +46,9 @@ def rough(n, seed=0):
     Z = np.column_stack([np.ones(n), random.standard_normal(n)])
     u, v = 2 * np.pi * X.T
     weights = np.column_stack([np.sin(12 * u) * np.cos(11 * v), np.cos(13 * u + 9 * v)])
-    return Varying(X, (weights * Z).sum(axis=1) + 0.2 * random.standard_normal(n), Z, ["1", "z"], weights)
+    return Varying(
+        X, (weights * Z).sum(axis=1) + 0.2 * random.standard_normal(n), Z, ["1", "z"], weights
+    )
 
 
 # interpolation
@@ -50,7 +58,9 @@ def rough(n, seed=0):
 def test_cubics_are_interpolated_exactly(p):
     X, *_ = varying(60, p)
     grid = Grid(np.full(p, -2.3), np.full(p, 0.4), (12,) * p)
-    points = np.stack(np.meshgrid(*[grid.origin[0] + 0.4 * np.arange(12)] * p, indexing="ij"), axis=-1).reshape(-1, p)
+    points = np.stack(
+        np.meshgrid(*[grid.origin[0] + 0.4 * np.arange(12)] * p, indexing="ij"), axis=-1
+    ).reshape(-1, p)
 
     def cubic(x):
         return (1.0 + x - 2 * x**2 + 0.5 * x**3).prod(axis=1)
@@ -68,7 +78,9 @@ def test_products_are_those_of_the_interpolated_matrix(name, p):
     kernel, (X, y, Z) = KERNELS[name](p), varying(50, p)
     C = covariance_of(kernel, X, y, Z, per_length=2.0)
     grid, W = C.on.grid, C.on.grid.weights(X).toarray()
-    each = [o + s * np.arange(c) for o, s, c in zip(grid.origin, grid.step, grid.shape, strict=True)]
+    each = [
+        o + s * np.arange(c) for o, s, c in zip(grid.origin, grid.step, grid.shape, strict=True)
+    ]
     points = np.stack(np.meshgrid(*each, indexing="ij"), axis=-1).reshape(-1, p)
     S = (W @ kernel(points, points) @ W.T) * (Z @ Z.T)
     exact = oracle.covariance(kernel, X, Z, *NOISE)
@@ -87,7 +99,11 @@ def test_derivatives_are_those_of_the_products(name):
         step = 1e-6 * (np.arange(C.hyperparameters.theta.size) == t)
         moved = [
             GridCovariance(
-                C.rows, C.hyperparameters.with_theta(C.hyperparameters.theta + sign * step), C.session, np.float64, C.on
+                C.rows,
+                C.hyperparameters.with_theta(C.hyperparameters.theta + sign * step),
+                C.session,
+                np.float64,
+                C.on,
             )
             for sign in (1, -1)
         ]
@@ -125,7 +141,10 @@ def test_evidence_and_posterior_are_near_the_exact_ones(name, p):
     y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, *NOISE)) @ y
     model = fitted(kernel, X, y, Z, solver="grid", random_state=0)
     assert model.solver_ == "grid"
-    exact, deviation = oracle.log_evidence(kernel, X, y, Z, *NOISE), model.fit_report_.evidence_deviation
+    exact, deviation = (
+        oracle.log_evidence(kernel, X, y, Z, *NOISE),
+        model.fit_report_.evidence_deviation,
+    )
     assert abs(model.log_marginal_likelihood_value_ - exact) <= 1.0 + 4.0 * deviation
     query = varying(5, p, d=2, seed=1)
     explanation = model.explain(query[0], query[2])
@@ -147,13 +166,17 @@ def test_auto_takes_a_grid_for_short_length_scales():
     """Above the rows that are done exactly; the length scale is given here."""
     data = synth2(10_500)
     Z, y = np.ones((10_500, 1)), data.y
-    model = GPXRegressor(optimizer=None, theta2=0.005, sigma_y=1.0, random_state=0).fit(data.X, y, Z)
+    model = GPXRegressor(optimizer=None, theta2=0.005, sigma_y=1.0, random_state=0).fit(
+        data.X, y, Z
+    )
     assert model.solver_ == "grid"
     assert "too short for a basis" in str(model.fit_report_)
     explanation = model.explain(data.X[:30], Z[:30])
     total = explanation.base_values + explanation.contributions.sum(axis=1)
     assert_allclose(total, explanation.prediction, rtol=1e-12, atol=1e-12)
-    assert_allclose(model.predict(data.X[:30], Z[:30]), explanation.prediction, rtol=1e-12, atol=1e-12)
+    assert_allclose(
+        model.predict(data.X[:30], Z[:30]), explanation.prediction, rtol=1e-12, atol=1e-12
+    )
     longer = GPXRegressor(optimizer=None, theta2=0.5, sigma_y=1.0, random_state=0).fit(data.X, y, Z)
     assert longer.solver_ == "basis"
 
@@ -187,7 +210,10 @@ def test_other_length_scales_get_a_grid_of_their_own():
     kernel = kernels.RBF(1.3, 4.0 * np.exp(-2.0))
     fresh = fitted(kernel, X, y, Z, solver="grid", random_state=0)
     deviation = fresh.fit_report_.evidence_deviation
-    assert abs(model.log_marginal_likelihood(theta) - fresh.log_marginal_likelihood_value_) <= 0.5 + 4.0 * deviation
+    assert (
+        abs(model.log_marginal_likelihood(theta) - fresh.log_marginal_likelihood_value_)
+        <= 0.5 + 4.0 * deviation
+    )
 
 
 def test_constant_y_and_one_row_are_fitted():
@@ -225,7 +251,13 @@ def series(kernel, noise, n=500, m=300):
 
 
 def at_given_parameters(kernel, noise, solver, x, y, **more):
-    given = {"optimizer": None, "standardize": False, "sigma_w": 0.0, "sigma_y": noise, "random_state": 0}
+    given = {
+        "optimizer": None,
+        "standardize": False,
+        "sigma_w": 0.0,
+        "sigma_y": noise,
+        "random_state": 0,
+    }
     return GPXRegressor(kernel, solver=solver, **given, **more).fit(x, y, np.ones((len(x), 1)))
 
 
@@ -236,7 +268,11 @@ def coverage(model, x, y):
 
 def test_a_kernel_too_rough_for_a_grid_is_refused():
     x, y, *_ = series(kernels.Matern12(1.0, 2.0), 0.1, n=60)
-    for kernel in (kernels.Matern12(1.0, 2.0), kernels.RBF() + kernels.Matern12(), kernels.RBF() * kernels.Matern12()):
+    for kernel in (
+        kernels.Matern12(1.0, 2.0),
+        kernels.RBF() + kernels.Matern12(),
+        kernels.RBF() * kernels.Matern12(),
+    ):
         with pytest.raises(SolverUnavailable, match="too rough"):
             GPXRegressor(kernel, solver="grid").fit(x, y)
 
@@ -270,5 +306,11 @@ def test_deviations_of_a_grid_are_not_called_bounds():
 
 def test_auto_takes_no_grid_for_a_rough_kernel():
     known = {"spans": (3000.0,), "spread": 1.0, "signal_to_noise": 1.0}
-    assert make_plan(12_000, 1, 1, low=InputResolution(True, 1.5, **known), memory_limit="4GiB").solver == "grid"
-    assert make_plan(12_000, 1, 1, low=InputResolution(True, 0.5, **known), memory_limit="4GiB").solver == "cg"
+    assert (
+        make_plan(12_000, 1, 1, low=InputResolution(True, 1.5, **known), memory_limit="4GiB").solver
+        == "grid"
+    )
+    assert (
+        make_plan(12_000, 1, 1, low=InputResolution(True, 0.5, **known), memory_limit="4GiB").solver
+        == "cg"
+    )

@@ -48,10 +48,14 @@ def solver_at(places):
 @given(problems(largest=25))
 def test_the_bound_is_the_oracle_s_and_below_the_evidence(problem):
     points = some_points(problem, max(1, len(problem.y) // 3))
-    model = problem.model(solver="inducing", inducing_points=points).fit(*problem.data[:2], problem.Z)
+    model = problem.model(solver="inducing", inducing_points=points).fit(
+        *problem.data[:2], problem.Z
+    )
     expected = oracle.bound(problem.k, *problem.data, points.X, points.Z, *problem.noise)
     found = model.log_marginal_likelihood_value_
-    singular = oracle.tolerance(problem.k, points.X, points.Z, 0.0, 1e-7)  # of S_uu, which the oracle solves as it is
+    singular = oracle.tolerance(
+        problem.k, points.X, points.Z, 0.0, 1e-7
+    )  # of S_uu, which the oracle solves as it is
     assert abs(found - expected) <= max(1e-9, singular) * (1 + abs(expected))
     evidence = oracle.log_evidence(problem.k, *problem.data, *problem.noise)
     assert found <= evidence + 1e-8 * (1 + abs(evidence))
@@ -60,11 +64,18 @@ def test_the_bound_is_the_oracle_s_and_below_the_evidence(problem):
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 def test_points_at_the_data_give_the_exact_model(kernel):
     problem = make_problem(n=50, sigma_y=0.2)
-    exact, inducing = (problem.fitted(kernel=kernel, solver=solver, n_inducing=200) for solver in ("exact", "nystrom"))
+    exact, inducing = (
+        problem.fitted(kernel=kernel, solver=solver, n_inducing=200)
+        for solver in ("exact", "nystrom")
+    )
     assert inducing.solver_ == "inducing"
-    assert_allclose(inducing.log_marginal_likelihood_value_, exact.log_marginal_likelihood_value_, rtol=1e-9)
+    assert_allclose(
+        inducing.log_marginal_likelihood_value_, exact.log_marginal_likelihood_value_, rtol=1e-9
+    )
     queries = problem.X_query, problem.Z_query
-    for mine, theirs in zip(*(m.predict(*queries, return_cov=True) for m in (inducing, exact)), strict=True):
+    for mine, theirs in zip(
+        *(m.predict(*queries, return_cov=True) for m in (inducing, exact)), strict=True
+    ):
         assert_allclose(mine, theirs, atol=1e-9)
     mine, theirs = (m.explain(*queries, cov=True) for m in (inducing, exact))
     for name in ("weights", "weights_std", "weights_cov", "prediction_std", "base_values"):
@@ -76,12 +87,17 @@ def test_points_at_the_data_give_the_exact_model(kernel):
 def test_the_gradient_is_that_of_finite_differences(kernel, sparse):
     problem = make_problem(n=60, share=0.5 if sparse else 1.0)
     Z = sp.csr_array(problem.Z) if sparse else problem.Z
-    model = problem.model(kernel=kernel, solver="inducing", n_inducing=15, random_state=0).fit(problem.X, problem.y, Z)
+    model = problem.model(kernel=kernel, solver="inducing", n_inducing=15, random_state=0).fit(
+        problem.X, problem.y, Z
+    )
     theta = model.theta_ + 0.1
     value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
     assert value == model.log_marginal_likelihood(theta)
     steps = 1e-5 * np.eye(theta.size)
-    numeric = [(model.log_marginal_likelihood(theta + h) - model.log_marginal_likelihood(theta - h)) / 2e-5 for h in steps]
+    numeric = [
+        (model.log_marginal_likelihood(theta + h) - model.log_marginal_likelihood(theta - h)) / 2e-5
+        for h in steps
+    ]
     assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-4)
 
 
@@ -100,10 +116,20 @@ def test_slopes_by_the_points_are_those_of_finite_differences(kernel):
     for i, j in ((0, 0), (5, 2), (11, 1)):
         step = np.zeros_like(x)
         step[i, j] = 1e-5
-        assert_allclose(slopes.x[i, j], (bound(x + step, z).value - bound(x - step, z).value) / 2e-5, rtol=1e-4, atol=1e-5)
+        assert_allclose(
+            slopes.x[i, j],
+            (bound(x + step, z).value - bound(x - step, z).value) / 2e-5,
+            rtol=1e-4,
+            atol=1e-5,
+        )
         step = np.zeros_like(z)
         step[i, j] = 1e-5
-        assert_allclose(slopes.z[i, j], (bound(x, z + step).value - bound(x, z - step).value) / 2e-5, rtol=1e-4, atol=1e-5)
+        assert_allclose(
+            slopes.z[i, j],
+            (bound(x, z + step).value - bound(x, z - step).value) / 2e-5,
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
@@ -111,9 +137,15 @@ def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
     points = XZ(np.vstack([problem.X[:10], problem.X[:10] + 1e-9]), np.vstack([problem.Z[:10]] * 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of jitter
-        model = problem.model(solver="inducing", inducing_points=points).fit(problem.X, problem.y, problem.Z)
-    expected = oracle.bound(problem.k, *problem.data, problem.X[:10], problem.Z[:10], *problem.noise)
-    assert model.log_marginal_likelihood_value_ <= oracle.log_evidence(problem.k, *problem.data, *problem.noise)
+        model = problem.model(solver="inducing", inducing_points=points).fit(
+            problem.X, problem.y, problem.Z
+        )
+    expected = oracle.bound(
+        problem.k, *problem.data, problem.X[:10], problem.Z[:10], *problem.noise
+    )
+    assert model.log_marginal_likelihood_value_ <= oracle.log_evidence(
+        problem.k, *problem.data, *problem.noise
+    )
     assert_allclose(model.log_marginal_likelihood_value_, expected, rtol=1e-3)
 
 
@@ -124,14 +156,23 @@ def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
 @given(problems(largest=25, shares=(1.0, 0.6)))
 def test_weights_are_the_oracle_s(problem):
     points = some_points(problem, max(1, len(problem.y) // 2))
-    model = problem.model(solver="inducing", inducing_points=points).fit(problem.X, problem.y, problem.Z)
+    model = problem.model(solver="inducing", inducing_points=points).fit(
+        problem.X, problem.y, problem.Z
+    )
     found = model.explain(problem.X_query, problem.Z_query, cov=True)
     tol = max(1e-7, oracle.tolerance(problem.k, points.X, points.Z, 0.0, 1e-6))
     for i, x in enumerate(problem.X_query):
-        mean, cov = oracle.inducing_weights(problem.k, *problem.data, points.X, points.Z, x, *problem.noise)
+        mean, cov = oracle.inducing_weights(
+            problem.k, *problem.data, points.X, points.Z, x, *problem.noise
+        )
         assert_allclose(found.weights[i], mean, atol=tol * (1 + np.abs(problem.y).max()))
         assert_allclose(found.weights_cov[i], cov, atol=tol * (1 + problem.theta1))
-    assert_allclose(found.base_values + found.contributions.sum(axis=1), found.prediction, rtol=1e-12, atol=1e-12)
+    assert_allclose(
+        found.base_values + found.contributions.sum(axis=1),
+        found.prediction,
+        rtol=1e-12,
+        atol=1e-12,
+    )
     assert (found.weights_std >= problem.sigma_w).all()
 
 
@@ -146,7 +187,10 @@ def test_samples_have_the_posterior_s_moments():
 
 def test_a_fitted_model_holds_no_training_row():
     X, y, _ = synth10(4000)
-    small, large = (GPXRegressor(solver="inducing", n_inducing=30, optimizer=None).fit(X[:n], y[:n]) for n in (1000, 4000))
+    small, large = (
+        GPXRegressor(solver="inducing", n_inducing=30, optimizer=None).fit(X[:n], y[:n])
+        for n in (1000, 4000)
+    )
     copy = pickle.loads(pickle.dumps(large))
     assert abs(len(pickle.dumps(large)) - len(pickle.dumps(small))) < 200
     assert_array_equal(copy.predict(X), large.predict(X))
@@ -168,7 +212,9 @@ def test_kernels_that_are_given():
         n_inducing=100,
     ).fit(list(problem.X), problem.y, problem.Z)
     expected = problem.fitted(solver="exact").predict(problem.X_query, problem.Z_query)
-    assert_allclose(by_function.predict(list(problem.X_query), problem.Z_query), expected, atol=1e-9)
+    assert_allclose(
+        by_function.predict(list(problem.X_query), problem.Z_query), expected, atol=1e-9
+    )
     gram = by_function.__class__(**{**by_function.get_params(), "kernel": "precomputed"})
     gram.fit(inner(problem.X, problem.X) / 1.3, problem.y, problem.Z)
     asked = inner(problem.X_query, problem.X) / 1.3
@@ -182,7 +228,9 @@ def test_kernels_that_are_given():
 
 def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
     X, y, _ = synth10(800)
-    fixed = GPXRegressor(solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0).fit(X, y)
+    fixed = GPXRegressor(
+        solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0
+    ).fit(X, y)
     moved = GPXRegressor(solver="inducing", n_inducing=60, random_state=0).fit(X, y)
     assert moved.log_marginal_likelihood_value_ > fixed.log_marginal_likelihood_value_ + 20
     exact = GPXRegressor(random_state=0).fit(X, y)
@@ -194,7 +242,9 @@ def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
 def test_ways_to_choose_points(way, sparse):
     problem = make_problem(n=200, share=0.5 if sparse else 1.0)
     Z = sp.csr_array(problem.Z) if sparse else problem.Z
-    model = GPXRegressor(solver="inducing", n_inducing=20, inducing_points=way, random_state=0).fit(problem.X, problem.y, Z)
+    model = GPXRegressor(solver="inducing", n_inducing=20, inducing_points=way, random_state=0).fit(
+        problem.X, problem.y, Z
+    )
     assert 1 <= len(model.posterior_) <= 20
     assert model.score(problem.X, problem.y, Z) > 0.5
 
@@ -207,9 +257,13 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
     sparse = XZ(twice.X, sp.csr_array(twice.Z))
     with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
-        problem.model(solver="inducing", inducing_points=sparse).fit(problem.X, problem.y, sp.csr_array(problem.Z))
+        problem.model(solver="inducing", inducing_points=sparse).fit(
+            problem.X, problem.y, sp.csr_array(problem.Z)
+        )
     with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
-        model = problem.model(solver="inducing", inducing_points=twice).fit(problem.X, problem.y, problem.Z)
+        model = problem.model(solver="inducing", inducing_points=twice).fit(
+            problem.X, problem.y, problem.Z
+        )
     expected = oracle.bound(problem.k, *problem.data, problem.X[:5], problem.Z[:5], *problem.noise)
     assert_allclose(model.log_marginal_likelihood_value_, expected)
 
@@ -219,7 +273,9 @@ def test_data_that_say_nothing():
     model = GPXRegressor(solver="inducing", n_inducing=5).fit(X, y)  # one distinct row
     assert_allclose(model.predict(X[:2]), 0.0, atol=1e-9)
     Z = sp.csr_array((30, 4))
-    empty = GPXRegressor(solver="inducing", n_inducing=5).fit(np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z)
+    empty = GPXRegressor(solver="inducing", n_inducing=5).fit(
+        np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z
+    )
     assert np.isfinite(empty.predict(X[:2], Z[:2], return_std=True)).all()
 
 
@@ -248,16 +304,23 @@ def test_given_points_are_planned_for_and_know_their_columns():
     frame = pd.DataFrame(X, columns=names)
     with pytest.raises(ValueError, match="feature names"):
         GPXRegressor(solver="inducing", inducing_points=frame[:9][names[::-1]]).fit(frame, y)
-    model = GPXRegressor(solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None).fit(frame, y)
+    model = GPXRegressor(
+        solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None
+    ).fit(frame, y)
     assert model._plan.settings.points == 9
     with pytest.raises(InputError, match="dense X and Z"):
-        GPXRegressor(solver="inducing", n_inducing=5, optimize_inducing=True).fit(X, y, sp.csr_array(X))
+        GPXRegressor(solver="inducing", n_inducing=5, optimize_inducing=True).fit(
+            X, y, sp.csr_array(X)
+        )
 
 
 def test_auto_knows_when():
     assert make_plan(100_001, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "inducing"
     assert make_plan(100_000, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "cg"
-    assert make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.01).settings.form == "pairs"
+    assert (
+        make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.01).settings.form
+        == "pairs"
+    )
     dense = make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.9)
     assert dense.solver == "inducing"
     assert "n > 100000" in str(dense)
@@ -266,7 +329,10 @@ def test_auto_knows_when():
     assert "the iterative solver" in str(tight)
     with pytest.raises(MemoryLimitError, match="smaller n_inducing"):
         make_plan(1_000_000, 5, 5, memory_limit="1GiB", n_jobs=2, n_inducing=20_000)
-    assert make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, dtype="float32").solver == "inducing"
+    assert (
+        make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, dtype="float32").solver
+        == "inducing"
+    )
     with pytest.raises(InputError, match="needs all rows in memory"):
         make_plan(1000, 5, 5, solver="cg", stream=True)
 
@@ -282,17 +348,23 @@ def test_what_other_threads_ask_of_blas_does_not_change_a_search():
         return model.fit(problem.X, problem.y, problem.Z).theta_
 
     alone = found()
-    with threads(1):  # BLAS threads belong to the process: another thread's scope would have the same effect
+    with threads(
+        1
+    ):  # BLAS threads belong to the process: another thread's scope would have the same effect
         assert_array_equal(found(), alone)
 
 
 def test_the_search_ends_where_the_bound_is_flat():
     X, y, _ = synth10(1000)
-    model = GPXRegressor(solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0).fit(X, y)
+    model = GPXRegressor(
+        solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0
+    ).fit(X, y)
     assert model.fit_report_.converged
     for step in 0.1 * np.eye(model.theta_.size):
         for there in (model.theta_ + step, model.theta_ - step):
-            assert model.log_marginal_likelihood(there) < model.log_marginal_likelihood_value_ + 1.5  # the prior's share
+            assert (
+                model.log_marginal_likelihood(there) < model.log_marginal_likelihood_value_ + 1.5
+            )  # the prior's share
 
 
 def test_many_length_scales_and_a_y_of_any_size():
@@ -313,7 +385,9 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
     X, y, _ = synth10(500)
     path = tmp_path / "state"
     arguments = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "checkpoint": path}
-    stopped = GPXRegressor(**arguments, callbacks=[lambda state: state["phase"] == "all rows"]).fit(X, y)
+    stopped = GPXRegressor(**arguments, callbacks=[lambda state: state["phase"] == "all rows"]).fit(
+        X, y
+    )
     assert stopped.fit_report_.converged is False
     assert path.exists()
     resumed = GPXRegressor(**arguments).fit(X, y)
@@ -327,7 +401,12 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
 
 def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
     X, y, _ = synth10(2300)  # more than the start values are learned from
-    arguments = {"solver": "inducing", "n_inducing": 10, "checkpoint": tmp_path / "state", "max_iter": 3}
+    arguments = {
+        "solver": "inducing",
+        "n_inducing": 10,
+        "checkpoint": tmp_path / "state",
+        "max_iter": 3,
+    }
     first, second = (GPXRegressor(**arguments).fit(X, y) for _ in range(2))
     assert first.log_marginal_likelihood_value_ <= second.log_marginal_likelihood_value_ + 1e-6
 
@@ -342,7 +421,11 @@ def test_a_checkpoint_of_other_given_points_is_refused(tmp_path):
 
 def test_max_iter_holds_for_every_search():
     X, y, _ = synth10(300)
-    counts = GPXRegressor(solver="inducing", n_inducing=20, max_iter=3, random_state=0).fit(X, y).fit_report_.evaluations
+    counts = (
+        GPXRegressor(solver="inducing", n_inducing=20, max_iter=3, random_state=0)
+        .fit(X, y)
+        .fit_report_.evaluations
+    )
     assert counts["a sample"] <= 2 * 3 + 4  # a line search may end its step
     assert counts["all rows"] <= 3 + 21
 
@@ -350,10 +433,14 @@ def test_max_iter_holds_for_every_search():
 def test_restarts_are_of_the_subset():
     X, y, _ = synth10(300)
     without, with_two = (
-        GPXRegressor(solver="inducing", n_inducing=20, n_restarts=count, random_state=0).fit(X, y).fit_report_.evaluations
+        GPXRegressor(solver="inducing", n_inducing=20, n_restarts=count, random_state=0)
+        .fit(X, y)
+        .fit_report_.evaluations
         for count in (0, 2)
     )
-    assert with_two["300 rows"] > without["300 rows"]  # the subset is all of them here, and solved exactly
+    assert (
+        with_two["300 rows"] > without["300 rows"]
+    )  # the subset is all of them here, and solved exactly
     assert with_two["all rows"] <= without["all rows"] < 20
 
 
@@ -364,7 +451,9 @@ def test_a_warm_start_keeps_the_points_and_does_not_lose():
     assert found[1] >= found[0] - 1e-6
     assert found[2] >= found[1] - 1e-6
     other = np.hstack([X, X[:, :3]])
-    assert np.isfinite(model.fit(X, y, sp.csr_array(X)).fit(other, y).predict(other)).all()  # of other columns: from the start
+    assert np.isfinite(
+        model.fit(X, y, sp.csr_array(X)).fit(other, y).predict(other)
+    ).all()  # of other columns: from the start
 
 
 @pytest.mark.parametrize("phase", ["a sample", "all rows"])
@@ -376,7 +465,9 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
         seen.append(state["phase"])
         return state["phase"] == phase
 
-    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[stop]).fit(X, y)
+    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[stop]).fit(
+        X, y
+    )
     assert seen.count(phase) == 1
     assert not model.fit_report_.converged
 
@@ -403,8 +494,12 @@ def test_rows_added_are_rows_fitted(cuts, sparse):
     parts = problem.model(solver="inducing", inducing_points=points)
     for rows in np.split(np.arange(60), cuts):
         parts.partial_fit(problem.X[rows], problem.y[rows], Z[rows])
-    assert_allclose(parts.log_marginal_likelihood_value_, whole.log_marginal_likelihood_value_, rtol=1e-10)
-    for a, b in zip(*(m.predict(problem.X_query, Z_query, return_std=True) for m in (parts, whole)), strict=True):
+    assert_allclose(
+        parts.log_marginal_likelihood_value_, whole.log_marginal_likelihood_value_, rtol=1e-10
+    )
+    for a, b in zip(
+        *(m.predict(problem.X_query, Z_query, return_std=True) for m in (parts, whole)), strict=True
+    ):
         assert_allclose(a, b, atol=1e-10)
     assert parts.fit_report_.n_samples == 60
 
@@ -413,7 +508,11 @@ def test_the_first_call_freezes_scaling_points_and_hyperparameters():
     X, y, _ = synth10(900)
     model = GPXRegressor(n_inducing=40, random_state=0).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
     assert model.solver_ == "inducing"
-    theta, scaling, before = model.theta_, model._preprocessor.scaling, model.score(X[600:], 5.0 + 3.0 * y[600:])
+    theta, scaling, before = (
+        model.theta_,
+        model._preprocessor.scaling,
+        model.score(X[600:], 5.0 + 3.0 * y[600:]),
+    )
     model.partial_fit(X[600:], 5.0 + 3.0 * y[600:])
     assert model._preprocessor.scaling is scaling
     assert_array_equal(model.theta_, theta)

@@ -14,7 +14,9 @@ from problems import make_problem, problems
 def test_moments_agree_with_the_oracle(problem):
     model = problem.fitted()
     explanation = model.explain(problem.X_query, problem.Z_query, cov=True, baseline="zero")
-    mean, joint = oracle.predict(problem.k, *problem.data, problem.X_query, problem.Z_query, *problem.noise)
+    mean, joint = oracle.predict(
+        problem.k, *problem.data, problem.X_query, problem.Z_query, *problem.noise
+    )
     near = {"rtol": problem.tol, "atol": problem.tol * np.abs(problem.y).max() + problem.tol}
     assert_allclose(model.predict(problem.X_query, problem.Z_query), mean, **near)
     assert_allclose(explanation.prediction, mean, **near)
@@ -24,8 +26,15 @@ def test_moments_agree_with_the_oracle(problem):
     for i, x in enumerate(problem.X_query):
         w_mean, w_cov = oracle.weights(problem.k, *problem.data, x, *problem.noise)
         assert_allclose(explanation.weights[i], w_mean, **near)
-        assert_allclose(explanation.weights_cov[i], w_cov, rtol=problem.tol, atol=problem.tol * w_cov.max())
-        assert_allclose(explanation.weights_std[i] ** 2, w_cov.diagonal(), rtol=problem.tol, atol=problem.tol * w_cov.max())
+        assert_allclose(
+            explanation.weights_cov[i], w_cov, rtol=problem.tol, atol=problem.tol * w_cov.max()
+        )
+        assert_allclose(
+            explanation.weights_std[i] ** 2,
+            w_cov.diagonal(),
+            rtol=problem.tol,
+            atol=problem.tol * w_cov.max(),
+        )
 
 
 @given(problems())
@@ -52,7 +61,9 @@ def test_samples_have_the_posterior_s_moments_without_noise_of_the_weights():
     scale = np.sqrt(np.outer(cov.diagonal(), cov.diagonal()))
     assert (np.abs(np.cov(y) - cov) < 1.5 * five_sd * scale).all()
     for i in range(3):
-        assert (np.abs(np.cov(W[i]) - explanation.weights_cov[i]) < 1.5 * five_sd * problem.theta1).all()
+        assert (
+            np.abs(np.cov(W[i]) - explanation.weights_cov[i]) < 1.5 * five_sd * problem.theta1
+        ).all()
     # the same seed draws the same weights: y is w.z plus noise of deviation sigma_y
     noise = y - np.einsum("mds,md->ms", W, problem.Z_query)
     assert noise.std() == pytest.approx(problem.sigma_y, rel=0.05)
@@ -61,8 +72,12 @@ def test_samples_have_the_posterior_s_moments_without_noise_of_the_weights():
 def test_certified_deviations_are_never_below_exact_and_close():
     data = datasets.synth10(1400)
     problem = make_problem(n=1, d=1)
-    model = problem.model(theta1=0.2, theta2=24.0, sigma_w=0.01, sigma_y=0.1).fit(data.X[:600], data.y[:600])
-    exact, bound = (model.explain(data.X[600:], baseline="zero", std=std) for std in (True, "certified"))
+    model = problem.model(theta1=0.2, theta2=24.0, sigma_w=0.01, sigma_y=0.1).fit(
+        data.X[:600], data.y[:600]
+    )
+    exact, bound = (
+        model.explain(data.X[600:], baseline="zero", std=std) for std in (True, "certified")
+    )
     assert not np.array_equal(exact.weights_std, bound.weights_std)  # the low rank was used
     assert (bound.weights_std >= exact.weights_std * (1 - 1e-12)).all()
     assert np.median(bound.weights_std / exact.weights_std) < 1.03
@@ -85,8 +100,13 @@ def test_float32_samples_and_joint_covariance():
     query = (problem.X_query, problem.Z_query)
     single, double = problem.fitted(dtype="float32"), problem.fitted()
     assert_allclose(
-        single.predict(*query, return_cov=True)[1], double.predict(*query, return_cov=True)[1], rtol=1e-4, atol=1e-4
+        single.predict(*query, return_cov=True)[1],
+        double.predict(*query, return_cov=True)[1],
+        rtol=1e-4,
+        atol=1e-4,
     )
     for draw in ("sample_y", "sample_weights"):
-        ours, theirs = (getattr(model, draw)(*query, n_samples=3, random_state=0) for model in (single, double))
+        ours, theirs = (
+            getattr(model, draw)(*query, n_samples=3, random_state=0) for model in (single, double)
+        )
         assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)

@@ -57,7 +57,14 @@ def text_problem(n=800, m=40, seed=0, **more):
     return X[:n], y[:n], Z[:n], X[n:], Z[n:]
 
 
-GIVEN = {"theta1": 0.8, "theta2": 6.0, "sigma_w": 0.1, "sigma_y": 0.4, "optimizer": None, "standardize": False}
+GIVEN = {
+    "theta1": 0.8,
+    "theta2": 6.0,
+    "sigma_w": 0.1,
+    "sigma_y": 0.4,
+    "optimizer": None,
+    "standardize": False,
+}
 
 
 # sparse is dense
@@ -89,7 +96,9 @@ def test_sparse_and_dense_agree_on_drawn_problems(problem):
     for name in ("weights", "weights_std", "contributions", "contributions_std"):
         assert isinstance(getattr(few, name), sp.csr_array)
         assert_array_equal(getattr(few, name).indices, CSR(problem.Z_query).indices)
-        assert_allclose(getattr(few, name).toarray()[present], getattr(expected, name)[present], **tol)
+        assert_allclose(
+            getattr(few, name).toarray()[present], getattr(expected, name)[present], **tol
+        )
         assert_allclose(getattr(all_, name), getattr(expected, name), **tol)
     for name in ("base_values", "base_values_std", "prediction", "prediction_std"):
         assert_allclose(getattr(few, name), getattr(expected, name), **tol)
@@ -126,16 +135,23 @@ def test_golden_bag_of_words():
 def test_every_form_of_a_sparse_matrix_is_taken(make, dtype):
     X, y, Z, Xq, Zq = text_problem(n=60, m=5)
     expected = GPXRegressor(**GIVEN).fit(X, y, CSR(Z)).predict(Xq, CSR(Zq))
-    assert_allclose(GPXRegressor(**GIVEN).fit(X, y, make(Z.astype(dtype))).predict(Xq, make(Zq.astype(dtype))), expected)
+    assert_allclose(
+        GPXRegressor(**GIVEN).fit(X, y, make(Z.astype(dtype))).predict(Xq, make(Zq.astype(dtype))),
+        expected,
+    )
 
 
 def test_unsorted_duplicate_and_zero_entries_and_wide_indices():
     X, y, Z, Xq, Zq = text_problem(n=60, m=5, kind="counts")
     tidy = CSR(Z)
-    order = np.concatenate([np.arange(*span)[::-1] for span in zip(tidy.indptr[:-1], tidy.indptr[1:], strict=True)])
+    order = np.concatenate(
+        [np.arange(*span)[::-1] for span in zip(tidy.indptr[:-1], tidy.indptr[1:], strict=True)]
+    )
     halves = np.repeat(0.5 * tidy.data[order], 2)  # every entry twice, each half of it
     messy = CSR((halves, np.repeat(tidy.indices[order], 2), 2 * tidy.indptr), shape=Z.shape)
-    wide = CSR((tidy.data, tidy.indices.astype(np.int64), tidy.indptr.astype(np.int64)), shape=Z.shape)
+    wide = CSR(
+        (tidy.data, tidy.indices.astype(np.int64), tidy.indptr.astype(np.int64)), shape=Z.shape
+    )
     zeros = tidy.copy().tolil()
     zeros[0, 0] = 7.0
     zeros = CSR(zeros)
@@ -146,19 +162,30 @@ def test_unsorted_duplicate_and_zero_entries_and_wide_indices():
     assert_array_equal(messy.indices, before[1])
     for model in models[1:]:
         assert_allclose(model.predict(Xq, CSR(Zq)), models[0].predict(Xq, CSR(Zq)), rtol=1e-12)
-        assert model.log_marginal_likelihood_value_ == pytest.approx(models[0].log_marginal_likelihood_value_, rel=1e-12)
+        assert model.log_marginal_likelihood_value_ == pytest.approx(
+            models[0].log_marginal_likelihood_value_, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
     "kernel",
-    ["rbf", "matern12", "matern32", "matern52", "rq", kernels.RBF(0.5, 3.0) + kernels.Matern32(0.5, 9.0)],
+    [
+        "rbf",
+        "matern12",
+        "matern32",
+        "matern52",
+        "rq",
+        kernels.RBF(0.5, 3.0) + kernels.Matern32(0.5, 9.0),
+    ],
 )
 def test_sparse_x(kernel):
     _, y, Z, _, Zq = text_problem(n=80, m=6, kind="tfidf")
     given = {**GIVEN, "theta2": 0.8}
     dense = GPXRegressor(kernel, **given).fit(Z, y)
     sparse = GPXRegressor(kernel, **given).fit(CSR(Z), y)
-    for one, other in zip(sparse.predict(CSR(Zq), return_std=True), dense.predict(Zq, return_std=True), strict=True):
+    for one, other in zip(
+        sparse.predict(CSR(Zq), return_std=True), dense.predict(Zq, return_std=True), strict=True
+    ):
         assert_allclose(one, other, rtol=1e-9, atol=1e-10)
     assert sparse.n_features_in_ == Z.shape[1]
     iterative = GPXRegressor(kernel, solver="cg", **given).fit(CSR(Z), y)
@@ -169,7 +196,9 @@ def test_distances_of_sparse_rows_far_from_the_origin_keep_their_digits():
     random = np.random.RandomState(0)
     near = CSR(1e4 + 1e-3 * random.rand(6, 3))
     for kernel in (kernels.RBF(1.0, 1e-6), kernels.Matern12(1.0, 1e-6)):
-        assert_allclose(kernel(near), kernel(near.toarray() - near.toarray().mean(axis=0)), rtol=1e-6)
+        assert_allclose(
+            kernel(near), kernel(near.toarray() - near.toarray().mean(axis=0)), rtol=1e-6
+        )
 
 
 def test_a_wide_sparse_x_is_planned_by_its_entries():
@@ -195,7 +224,9 @@ def test_ard_needs_a_dense_x():
     _, y, Z, _, _ = text_problem(n=30)
     with pytest.raises(InputError, match="dense X"):
         GPXRegressor(ard=True).fit(CSR(Z), y)
-    dense, sparse = (GPXRegressor(ard=True, **GIVEN).fit(np.eye(30)[:, :3], y, A) for A in (Z, CSR(Z)))
+    dense, sparse = (
+        GPXRegressor(ard=True, **GIVEN).fit(np.eye(30)[:, :3], y, A) for A in (Z, CSR(Z))
+    )
     assert_allclose(sparse.log_marginal_likelihood_value_, dense.log_marginal_likelihood_value_)
 
 
@@ -231,7 +262,11 @@ def test_intercept_beside_a_sparse_z():
     assert b.weights.shape == Zq.shape
     assert_allclose(b.contributions.toarray(), a.contributions, rtol=1e-9, atol=1e-12)
     raw = sparse.explain(Xq, CSR(Zq), dense=True, baseline=np.full(Zq.shape[1], 0.5))
-    assert_allclose(raw.base_values, dense.explain(Xq, Zq, baseline=np.full(Zq.shape[1], 0.5)).base_values, rtol=1e-9)
+    assert_allclose(
+        raw.base_values,
+        dense.explain(Xq, Zq, baseline=np.full(Zq.shape[1], 0.5)).base_values,
+        rtol=1e-9,
+    )
 
 
 def test_training_rows_own_weights():
@@ -245,7 +280,15 @@ def test_training_rows_own_weights():
     names = [f"word {l}" for l in range(Z.shape[1])]
     c = sparse.training_explanation(dense=True, feature_names=names)
     assert c.feature_names == names
-    for name in ("data", "weights", "weights_std", "contributions", "contributions_std", "prediction", "base_values"):
+    for name in (
+        "data",
+        "weights",
+        "weights_std",
+        "contributions",
+        "contributions_std",
+        "prediction",
+        "base_values",
+    ):
         assert_allclose(getattr(c, name), getattr(a, name), rtol=1e-8, atol=1e-12)
 
 
@@ -277,7 +320,9 @@ def test_the_pairs_are_those_that_share_a_feature(session):
                 span = slice(pointers[0], pointers[-1])
                 i, j = tile.rows.start + rows, tile.cols.start + s * tile.strip + tile.columns[span]
                 found[i, j] = tile.inner[span]
-                assert_allclose(tile.squared[span], np.square(data.x[i] - data.x[j]).sum(axis=1), rtol=1e-12)
+                assert_allclose(
+                    tile.squared[span], np.square(data.x[i] - data.x[j]).sum(axis=1), rtol=1e-12
+                )
         assert_array_equal(found, expected.toarray())
         assert all(tile.inner.dtype == np.float32 for tile in listed.tiles)  # of words, exact
 
@@ -285,7 +330,10 @@ def test_the_pairs_are_those_that_share_a_feature(session):
 @pytest.mark.parametrize("count", [2, 4, 16])
 def test_a_tournament_plays_every_match_once_and_no_block_twice_a_round(count):
     rounds = pairs._tournament(count)
-    assert all(len({*sum(matches, ())}) >= 2 * len(matches) - count * (matches[0][0] == matches[0][1]) for matches in rounds)
+    assert all(
+        len({*sum(matches, ())}) >= 2 * len(matches) - count * (matches[0][0] == matches[0][1])
+        for matches in rounds
+    )
     matches = [match for one in rounds for match in one]
     assert sorted(matches) == [(i, j) for i in range(count) for j in range(i + 1)]
 
@@ -298,7 +346,9 @@ def test_strips_and_blocks_do_not_matter(session, monkeypatch, strips):
     monkeypatch.setattr(pairs, "STRIPS", strips)
     monkeypatch.setattr(pairs, "FEWEST_PAIRS", 100)
     data = problem.sparse_inputs
-    found = PairCovariance(data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session))
+    found = PairCovariance(
+        data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session)
+    )
     assert len(found.pairs.rounds) == 16
     assert_allclose(found.matmul(V), expected, rtol=1e-11, atol=1e-11)
 
@@ -334,7 +384,11 @@ def pair(request):
     """The same text fitted exactly and on pairs, at equal hyperparameters."""
     X, y, Z, Xq, Zq = text_problem(n=1200, m=30, kind=request.param)
     given = {**GIVEN, "random_state": 0}
-    return (*(GPXRegressor(solver=s, **given).fit(X, y, CSR(Z)) for s in ("exact", "cg")), Xq, CSR(Zq))
+    return (
+        *(GPXRegressor(solver=s, **given).fit(X, y, CSR(Z)) for s in ("exact", "cg")),
+        Xq,
+        CSR(Zq),
+    )
 
 
 def test_means_agree_and_deviations_are_never_below_exact(pair):
@@ -368,9 +422,13 @@ def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
     X, _, Z, _, _ = text_problem(n=900)
     params = Hyperparameters.of(kernels.RBF(0.8, 6.0), 0.1, 0.4)
     C = oracle.covariance(oracle.rbf(0.8, 6.0), X, Z, 0.1, 0.4)
-    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)  # of the model: its information is what it should be
+    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(
+        900
+    )  # of the model: its information is what it should be
     data = TrainingRows(X, SparseFeatures.of(CSR(Z)), y)
-    exact = ExactSolver(900, np.float64, session).evaluate(MemoryRows(data), params, information=True)
+    exact = ExactSolver(900, np.float64, session).evaluate(
+        MemoryRows(data), params, information=True
+    )
     values, losses = [], []
     for seed in range(4):
         solver = cg_solver(data, session, seed, form="pairs", rank=60, try_jacobi=seed % 2 == 0)
@@ -378,7 +436,12 @@ def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
         off = found.gradient - exact.gradient
         losses.append(0.5 * off @ np.linalg.solve(exact.information, off))
         values.append((found.value - exact.value) / max(found.standard_error, 0.05))
-        assert_allclose(found.information, exact.information, rtol=0.05, atol=0.02 * np.abs(exact.information).max())
+        assert_allclose(
+            found.information,
+            exact.information,
+            rtol=0.05,
+            atol=0.02 * np.abs(exact.information).max(),
+        )
     # s probes without a control variate lose t / (2 s) nats on average; four draws of that vary by half of it.
     assert np.mean(losses) < 2 * params.theta.size / (2 * cg.PROBES)
     assert np.abs(values).max() < 4.5
@@ -386,19 +449,29 @@ def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
 
 def test_a_fit_on_pairs_finds_the_optimum_of_the_exact_one():
     X, y, Z, _, _ = text_problem(n=3000)
-    exact, iterative = (GPXRegressor(solver=s, random_state=0).fit(X, y, CSR(Z)) for s in ("exact", "cg"))
+    exact, iterative = (
+        GPXRegressor(solver=s, random_state=0).fit(X, y, CSR(Z)) for s in ("exact", "cg")
+    )
     assert iterative._plan.subset < 3000  # the search did go on pairs
     reached = exact.log_marginal_likelihood(iterative.theta_)
     assert exact.log_marginal_likelihood_value_ - reached < 0.5
-    assert iterative.log_marginal_likelihood_value_ == pytest.approx(reached, abs=5 * iterative.fit_report_.evidence_deviation)
+    assert iterative.log_marginal_likelihood_value_ == pytest.approx(
+        reached, abs=5 * iterative.fit_report_.evidence_deviation
+    )
 
 
 def test_jacobi_or_pivots_whichever_is_faster(session):
     """120 words whose weights hardly vary, and hardly any noise: as many eigenvalues of all sizes, which pivots take away."""
     n = 1500
     random, Z = np.random.RandomState(0), SparseFeatures.of(CSR(bag_of_words(n)))
-    hard = TrainingRows(1e-3 * random.randn(n, 1), Z, random.randn(n)), Hyperparameters.of(kernels.RBF(1.0, 1.0), 1e-3, 0.1)
-    easy = TrainingRows(random.randn(n, 3), Z, random.randn(n)), Hyperparameters.of(kernels.RBF(1.0, 6.0), 0.5, 0.5)
+    hard = (
+        TrainingRows(1e-3 * random.randn(n, 1), Z, random.randn(n)),
+        Hyperparameters.of(kernels.RBF(1.0, 1.0), 1e-3, 0.1),
+    )
+    easy = (
+        TrainingRows(random.randn(n, 3), Z, random.randn(n)),
+        Hyperparameters.of(kernels.RBF(1.0, 6.0), 0.5, 0.5),
+    )
     ranks = []
     for data, params in (hard, easy):
         solver = cg_solver(data, session, 0, form="pairs", rank=600, try_jacobi=True)
@@ -411,8 +484,12 @@ def test_jacobi_or_pivots_whichever_is_faster(session):
 def test_low_rank_and_diagonal_residual(session, rank):
     problem = make_problem(n=400, d=40, share=0.1)
     data = problem.sparse_inputs
-    C = PairCovariance(data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session))
-    P = LowRankPreconditioner.of(C, choose_pivots(C, rank, np.random.RandomState(0)), bounds_from_below=False)
+    C = PairCovariance(
+        data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session)
+    )
+    P = LowRankPreconditioner.of(
+        C, choose_pivots(C, rank, np.random.RandomState(0)), bounds_from_below=False
+    )
     assert P.rank == rank
     whole = np.diag(P.D) + P.F @ P.F.T
     assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # that is the residual
@@ -424,7 +501,9 @@ def test_low_rank_and_diagonal_residual(session, rank):
     assert (P.error_bound_nats(R, P.solve(R)) >= left).all()  # a bound, whatever P is
 
 
-@pytest.mark.parametrize("more", [{"fit_intercept": True}, {"ard": True}, {"fit_intercept": True, "dtype": "float64"}])
+@pytest.mark.parametrize(
+    "more", [{"fit_intercept": True}, {"ard": True}, {"fit_intercept": True, "dtype": "float64"}]
+)
 def test_a_sparse_z_over_tiles(more):
     """A C that is not sparse, or not of one distance, from a Z that is."""
     X, y, Z, Xq, Zq = text_problem(n=700, m=20)
@@ -434,7 +513,10 @@ def test_a_sparse_z_over_tiles(more):
     a, b = exact.explain(Xq, Zq, baseline="zero"), tiles.explain(Xq, CSR(Zq))
     rows, cols = Zq.nonzero()
     assert_allclose(b.prediction, a.prediction, atol=1e-3)
-    for ratio in (b.weights_std.data / a.weights_std[rows, cols], b.prediction_std / a.prediction_std):
+    for ratio in (
+        b.weights_std.data / a.weights_std[rows, cols],
+        b.prediction_std / a.prediction_std,
+    ):
         assert 1 - 1e-9 < ratio.min() <= np.median(ratio) < 1.2
 
 
@@ -463,7 +545,10 @@ def test_joint_covariance_of_pairs(pair):
 
 
 def test_the_plan_takes_pairs_below_half_and_says_why():
-    few, many = (make_plan(20_000, 50, 10, density=density, memory_limit="4GiB", n_jobs=2) for density in (0.05, 0.7))
+    few, many = (
+        make_plan(20_000, 50, 10, density=density, memory_limit="4GiB", n_jobs=2)
+        for density in (0.05, 0.7)
+    )
     assert few.settings.form == "pairs"
     assert few.bytes_needed < many.bytes_needed
     assert many.settings.form == "stored"
@@ -527,7 +612,9 @@ def test_bad_sparse_input_is_named():
         model.explain(Xq, CSR(Zq), baseline=np.ones(120))
     with pytest.raises(InputError, match="dense=True"):
         model.explain(Xq, CSR(Zq), cov=True)
-    assert_allclose(model.predict(Xq, Zq), model.predict(Xq, CSR(Zq)))  # dense queries of a sparse model
+    assert_allclose(
+        model.predict(Xq, Zq), model.predict(Xq, CSR(Zq))
+    )  # dense queries of a sparse model
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         GPXRegressor(**GIVEN).fit(X, y, Z).predict(Xq, CSR(Zq))
     with pytest.raises(MemoryLimitError, match="explaining"):
@@ -539,7 +626,9 @@ def test_bad_sparse_input_is_named():
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("solver", ["exact", "cg"])
 def test_one_and_two_rows(solver, n):
-    model = GPXRegressor(solver=solver).fit(np.arange(n)[:, None], np.arange(n), CSR(np.ones((n, 2))))
+    model = GPXRegressor(solver=solver).fit(
+        np.arange(n)[:, None], np.arange(n), CSR(np.ones((n, 2)))
+    )
     assert np.isfinite(model.predict([[0.5]], CSR(np.ones((1, 2))), return_std=True)).all()
 
 
@@ -561,11 +650,14 @@ def test_slices_frames_and_tops_of_a_sparse_explanation():
     explanation = GPXRegressor(**GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq))
     assert len(explanation) == 6
     assert len(explanation[1:3]) == 2
-    assert_array_equal(explanation[np.array([4, 0])].weights.toarray(), explanation.weights.toarray()[[4, 0]])
+    assert_array_equal(
+        explanation[np.array([4, 0])].weights.toarray(), explanation.weights.toarray()[[4, 0]]
+    )
     frame = explanation.to_frame()
     assert len(frame) == np.count_nonzero(Zq)
     assert_allclose(
-        frame.groupby("sample").contribution.sum().to_numpy(), explanation.contributions.sum(axis=1)[Zq.any(axis=1)]
+        frame.groupby("sample").contribution.sum().to_numpy(),
+        explanation.contributions.sum(axis=1)[Zq.any(axis=1)],
     )
     wide = explanation.to_frame(wide=True)
     assert wide.shape == (6, 3 + 120)
@@ -580,10 +672,18 @@ def test_pickles_and_checkpoints(tmp_path):
     import pickle
 
     X, y, Z, Xq, Zq = text_problem(n=200, m=5)
-    model = GPXRegressor(solver="cg", random_state=0, checkpoint=tmp_path / "fit.npz").fit(X, y, CSR(Z))
+    model = GPXRegressor(solver="cg", random_state=0, checkpoint=tmp_path / "fit.npz").fit(
+        X, y, CSR(Z)
+    )
     again = pickle.loads(pickle.dumps(model))
-    assert_allclose(again.predict(Xq, CSR(Zq), return_std=True), model.predict(Xq, CSR(Zq), return_std=True), rtol=1e-12)
-    resumed = GPXRegressor(solver="cg", random_state=0, checkpoint=tmp_path / "fit.npz").fit(X, y, CSR(Z))
+    assert_allclose(
+        again.predict(Xq, CSR(Zq), return_std=True),
+        model.predict(Xq, CSR(Zq), return_std=True),
+        rtol=1e-12,
+    )
+    resumed = GPXRegressor(solver="cg", random_state=0, checkpoint=tmp_path / "fit.npz").fit(
+        X, y, CSR(Z)
+    )
     assert "checkpoint" in resumed.fit_report_.message
     Z[0, 0] += 1.0
     with pytest.raises(InputError, match="other data"):
@@ -593,8 +693,19 @@ def test_pickles_and_checkpoints(tmp_path):
 @pytest.mark.parametrize("sigma_y", [0.2, 0.01, 1e-4])
 def test_exact_deviations_are_not_below_those_of_a_dense_z_when_c_is_nearly_singular(sigma_y):
     random = np.random.RandomState(0)
-    X, Z, y = random.randint(0, 2, (200, 3)) * 1.0, random.poisson(1.5, (200, 40)) * 1.0, random.randn(200)
-    given = {**GIVEN, "theta1": 8.0, "theta2": 5.0, "sigma_w": 0.0, "sigma_y": sigma_y, "solver": "exact"}
+    X, Z, y = (
+        random.randint(0, 2, (200, 3)) * 1.0,
+        random.poisson(1.5, (200, 40)) * 1.0,
+        random.randn(200),
+    )
+    given = {
+        **GIVEN,
+        "theta1": 8.0,
+        "theta2": 5.0,
+        "sigma_w": 0.0,
+        "sigma_y": sigma_y,
+        "solver": "exact",
+    }
     dense, sparse = (GPXRegressor(**given).fit(X, y, A) for A in (Z, CSR(Z)))
     rows, cols = Z.nonzero()
     expected = dense.explain(X, Z, baseline="zero").weights_std[rows, cols]
@@ -609,7 +720,9 @@ def test_empty_documents_beside_large_entries_do_not_loosen_the_solve(size):
     Z[:6] = 0.0
     X, y = random.randn(600, 4), random.randn(600)
     found = [
-        GPXRegressor(solver=solver, optimizer=None, random_state=0).fit(X, y, CSR(Z)).predict(X[:50], CSR(Z[100:150]))
+        GPXRegressor(solver=solver, optimizer=None, random_state=0)
+        .fit(X, y, CSR(Z))
+        .predict(X[:50], CSR(Z[100:150]))
         for solver in ("exact", "cg")
     ]
     assert_allclose(found[1], found[0], atol=1e-4 * np.ptp(found[0]))
@@ -621,7 +734,10 @@ def test_a_y_that_is_rounding_in_the_largest_rows_is_solved(tiny):
     size = (Z**2).sum(axis=1)
     y = np.where(size >= np.quantile(size, 0.75), tiny, 1.0) * (y - y.mean())
     for A, B in ((Z, Zq), (CSR(Z), CSR(Zq))):
-        found = [GPXRegressor(solver=s, random_state=0, **GIVEN).fit(X, y, A).predict(Xq, B) for s in ("exact", "cg")]
+        found = [
+            GPXRegressor(solver=s, random_state=0, **GIVEN).fit(X, y, A).predict(Xq, B)
+            for s in ("exact", "cg")
+        ]
         assert_allclose(found[1], found[0], atol=1e-4)
 
 
@@ -629,7 +745,10 @@ def test_nested_kernels_on_pairs():
     X, y, Z, Xq, Zq = text_problem(n=150, m=5)
     kernel = kernels.RBF(0.5, 6.0) + kernels.Matern32(0.4, 3.0) + kernels.RBF(0.2, 1.0)
     given = {"optimizer": None, "standardize": False, "sigma_y": 0.4}
-    a, b = (GPXRegressor(kernel, solver=s, **given).fit(X, y, CSR(Z)).predict(Xq, CSR(Zq)) for s in ("exact", "cg"))
+    a, b = (
+        GPXRegressor(kernel, solver=s, **given).fit(X, y, CSR(Z)).predict(Xq, CSR(Zq))
+        for s in ("exact", "cg")
+    )
     assert_allclose(a, b, atol=1e-4)
 
 
@@ -650,7 +769,9 @@ def test_all_pivots_where_jacobi_fails():
     y = random.randn(1000)
     exact, iterative = (GPXRegressor(solver=s, **given).fit(X, y, CSR(Z)) for s in ("exact", "cg"))
     assert iterative.posterior_.pivots.size > iterative._plan.settings.rank / TRIAL_RANK_DIVISOR
-    assert_allclose(iterative.predict(X[:50], CSR(Z[:50])), exact.predict(X[:50], CSR(Z[:50])), atol=1e-3)
+    assert_allclose(
+        iterative.predict(X[:50], CSR(Z[:50])), exact.predict(X[:50], CSR(Z[:50])), atol=1e-3
+    )
 
 
 def test_far_queries_of_a_float32_factor():
@@ -667,10 +788,14 @@ def test_far_queries_of_a_float32_factor():
 
 
 def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypatch):
-    monkeypatch.setattr("gpx_scale.solvers.sparse_weights.WORD_ROWS", 100)  # some words are in more rows than that
+    monkeypatch.setattr(
+        "gpx_scale.solvers.sparse_weights.WORD_ROWS", 100
+    )  # some words are in more rows than that
     X, y, Z, Xq, Zq = text_problem(n=400, m=30)
     found = [
-        GPXRegressor(solver="cg", random_state=0, n_jobs=jobs, **GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq))
+        GPXRegressor(solver="cg", random_state=0, n_jobs=jobs, **GIVEN)
+        .fit(X, y, CSR(Z))
+        .explain(Xq, CSR(Zq))
         for jobs in (1, 3)
     ]
     assert_allclose(found[1].weights_std.data, found[0].weights_std.data, rtol=1e-12)
@@ -682,7 +807,11 @@ def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypat
 def test_words_named_like_columns_and_sparse_forms_in_pairs():
     pytest.importorskip("pandas")
     X, y, Z, Xq, Zq = text_problem(n=40, m=4)
-    explanation = GPXRegressor(**GIVEN).fit(X, y, CSR(Z)).explain(Xq, CSR(Zq), feature_names=["prediction", *"x" * 119])
+    explanation = (
+        GPXRegressor(**GIVEN)
+        .fit(X, y, CSR(Z))
+        .explain(Xq, CSR(Zq), feature_names=["prediction", *"x" * 119])
+    )
     assert explanation.to_frame(wide=True).shape == (4, 123)
     assert len(explanation[np.array(2)]) == 1
     for form in (sp.coo_array, sp.bsr_array, sp.dia_array):

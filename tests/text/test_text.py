@@ -13,7 +13,11 @@ from sklearn.pipeline import make_pipeline
 from gpx_scale import PAPER, GPXRegressor, InputError, datasets, text
 from gpx_scale.explanation import Reason
 
-GOOD, BAD, OTHER = ["great", "lovely", "honest"], ["awful", "dull", "broken"], ["film", "phone", "story", "screen"]
+GOOD, BAD, OTHER = (
+    ["great", "lovely", "honest"],
+    ["awful", "dull", "broken"],
+    ["film", "phone", "story", "screen"],
+)
 
 
 def reviews(n=120, seed=0):
@@ -38,10 +42,13 @@ def text_model(components=3, **more):
 def test_a_list_of_strings_is_fitted_and_explained_by_words():
     documents, ratings = reviews()
     model = text_model().fit(documents, ratings)
-    explanation = model.explain(["A great phone, and lovely.", "Dull, awful, broken.", "", "Unknown words only."])
+    explanation = model.explain(
+        ["A great phone, and lovely.", "Dull, awful, broken.", "", "Unknown words only."]
+    )
     assert isinstance(explanation.weights, sp.csr_array)
     assert [reason.feature for reason in explanation.top(1, k=3)] == sorted(
-        BAD, key=lambda w: -abs(next(r.contribution for r in explanation.top(1, 9) if r.feature == w))
+        BAD,
+        key=lambda w: -abs(next(r.contribution for r in explanation.top(1, 9) if r.feature == w)),
     )
     assert explanation.prediction[0] > 1 > -1 > explanation.prediction[1]
     assert all(reason.contribution < 0 for reason in explanation.top(1, k=3))
@@ -101,7 +108,11 @@ def test_highlighted_words_keep_the_text():
 
 def test_a_page_is_self_contained_and_escaped():
     documents, ratings = reviews(60)
-    explanation = text_model(optimizer=None).fit(documents, ratings).explain(["<script>great</script>", "dull"])
+    explanation = (
+        text_model(optimizer=None)
+        .fit(documents, ratings)
+        .explain(["<script>great</script>", "dull"])
+    )
     page = text.highlighted_page(explanation, ["<script>great</script>", "dull"], title="<Reviews>")
     assert "<script" not in page
     assert "&lt;Reviews&gt;" in page
@@ -118,7 +129,9 @@ def test_paper_reviews_as_in_the_paper(shared_data):
         train, test = order[:319], order[319:]
         model = GPXRegressor(
             **PAPER,
-            x_transformer=make_pipeline(TfidfVectorizer(min_df=2), TruncatedSVD(64, random_state=0)),
+            x_transformer=make_pipeline(
+                TfidfVectorizer(min_df=2), TruncatedSVD(64, random_state=0)
+            ),
             z_transformer=TfidfVectorizer(min_df=2),
             random_state=0,
         ).fit([data.texts[i] for i in train], y[train])

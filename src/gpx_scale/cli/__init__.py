@@ -33,7 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("GPX_SCALE_DEBUG"):
             raise
         said = " ".join(str(error).split())
-        print(f"gpx-scale: {type(error).__name__}: {said} (set GPX_SCALE_DEBUG=1 to see where)", file=sys.stderr)
+        print(
+            f"gpx-scale: {type(error).__name__}: {said} (set GPX_SCALE_DEBUG=1 to see where)",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

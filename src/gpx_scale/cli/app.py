@@ -27,7 +27,8 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _start(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
         print(f"gpx-scale {__version__}")
@@ -39,7 +40,9 @@ def _start(
 
 def names_in(text: str) -> tuple[str, ...]:
     """Commas between; a name that has one is quoted."""
-    found = tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip())
+    found = tuple(
+        name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()
+    )
     if text and not found:
         raise typer.BadParameter(f"{text!r} names no column")
     return found
@@ -69,7 +72,14 @@ def remark(text: str) -> None:
 
 
 def model_of(
-    kernel: str, ard: bool, solver: str, intercept: bool, points: int, memory: str | None, n_jobs: int | None, seed: int
+    kernel: str,
+    ard: bool,
+    solver: str,
+    intercept: bool,
+    points: int,
+    memory: str | None,
+    n_jobs: int | None,
+    seed: int,
 ) -> GPXRegressor:
     return GPXRegressor(
         kernel,

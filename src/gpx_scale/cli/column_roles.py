@@ -71,7 +71,9 @@ class TabularData:
     transformers: dict[str, Any]
 
     @classmethod
-    def of(cls, path: Any, wish: ColumnRoles, way: TextFormat = PLAIN, hold: int | None = None) -> TabularData:
+    def of(
+        cls, path: Any, wish: ColumnRoles, way: TextFormat = PLAIN, hold: int | None = None
+    ) -> TabularData:
         wish = wish.among(header_of(path, way), Path(path).name)
         if len(wish.wanted) > MOST_COLUMNS:
             raise InputError(
@@ -79,12 +81,25 @@ class TabularData:
                 "the command line takes: choose some with --x and --z, leave others out with --drop, or give the numbers as "
                 "an array to GPXRegressor in Python, which has no such limit"
             )
-        kinds = {name: kind for name, kind in ((wish.target, "number"), (wish.text, "text")) if name is not None}
-        table = read_table(path, [*wish.wanted, *([wish.target] if wish.target is not None else [])], way, kinds, hold)
+        kinds = {
+            name: kind
+            for name, kind in ((wish.target, "number"), (wish.text, "text"))
+            if name is not None
+        }
+        table = read_table(
+            path,
+            [*wish.wanted, *([wish.target] if wish.target is not None else [])],
+            way,
+            kinds,
+            hold,
+        )
         if wish.target is not None:
             _must_vary(table.columns[wish.target], table.rows)
         if wish.text is None:
-            x, z = (encoder_of([table.columns[name] for name in names], table.rows) for names in (wish.x, wish.z))
+            x, z = (
+                encoder_of([table.columns[name] for name in names], table.rows)
+                for names in (wish.x, wish.z)
+            )
             how = {"x_transformer": x, "z_transformer": z}
         else:
             how = texts_of(wish.text, table.taken(table.evenly(SAMPLE))[wish.text].tolist())
@@ -111,21 +126,33 @@ def _must_vary(target: Column, rows: int) -> None:
     if rows < 2:
         raise InputError("one row is not enough to learn from: give at least two, better hundreds")
     if target.low == target.high:
-        raise InputError(f"the target {target.name!r} is {target.low:g} in all {rows} rows: there is nothing to explain")
+        raise InputError(
+            f"the target {target.name!r} is {target.low:g} in all {rows} rows: there is nothing to explain"
+        )
 
 
 def encoder_of(columns: Sequence[Column], rows: int) -> ColumnTransformer:
     """Numbers as they are, a column of 0 and 1 for each level of a category, named `column_level`."""
-    names = [name for column in columns for name in ([f"{column.name}_{level}" for level in column.levels] or [column.name])]
+    names = [
+        name
+        for column in columns
+        for name in ([f"{column.name}_{level}" for level in column.levels] or [column.name])
+    ]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise InputError(f"{listed(twice, 5)} would be the name of a column and of a category's value: rename one of them")
+        raise InputError(
+            f"{listed(twice, 5)} would be the name of a column and of a category's value: rename one of them"
+        )
     steps: list[tuple[str, Any, list[str]]] = []
     for kind, run in itertools.groupby(columns, key=lambda column: column.kind):
         some = list(run)
         for column in some:
             must_be_category(column, rows)
         levels = [np.array(sorted(column.levels), dtype=object) for column in some]
-        how = "passthrough" if kind == "number" else OneHotEncoder(categories=levels, sparse_output=False)
+        how = (
+            "passthrough"
+            if kind == "number"
+            else OneHotEncoder(categories=levels, sparse_output=False)
+        )
         steps.append((f"{kind} {len(steps)}", how, [column.name for column in some]))
     return ColumnTransformer(steps, verbose_feature_names_out=False)
 
@@ -153,11 +180,18 @@ def texts_of(name: str, documents: Sequence[str]) -> dict[str, Any]:
     least = 2 if len(documents) > 20 else 1
     try:  # words are chosen once, and are the same for every part of the documents
         every = sorted(CountVectorizer(min_df=least).fit(documents).vocabulary_)
-        telling = sorted(CountVectorizer(min_df=least, stop_words="english").fit(documents).vocabulary_)
+        telling = sorted(
+            CountVectorizer(min_df=least, stop_words="english").fit(documents).vocabulary_
+        )
     except ValueError as error:
         raise InputError(f"column {name!r} has no words to go by: {error}") from None
-    words, vector = CountVectorizer(binary=True, vocabulary=telling), TfidfVectorizer(vocabulary=every)
-    if (dimensions := min(VECTOR, len(every) // 2, len(documents) // 2)) > 1:  # half: of a part of the documents too
+    words, vector = (
+        CountVectorizer(binary=True, vocabulary=telling),
+        TfidfVectorizer(vocabulary=every),
+    )
+    if (
+        dimensions := min(VECTOR, len(every) // 2, len(documents) // 2)
+    ) > 1:  # half: of a part of the documents too
         vector = make_pipeline(vector, TruncatedSVD(dimensions, random_state=0))
     named = {"verbose_feature_names_out": False, "sparse_threshold": 1.0}
     return {
@@ -173,11 +207,18 @@ def asked_by(model: Any) -> dict[str, Column]:
     """The columns that a fitted model needs, and what they must be."""
     names = [str(name) for name in getattr(model, "feature_names_in_", ())]
     if not names:
-        raise InputError("this model was fitted without names of columns: fit it on a pandas table, or with `gpx-scale fit`")
+        raise InputError(
+            "this model was fitted without names of columns: fit it on a pandas table, or with `gpx-scale fit`"
+        )
     if model._preprocessor.separate:
-        raise InputError("this model was fitted with a separate Z, which a file does not say: use it from Python")
+        raise InputError(
+            "this model was fitted with a separate Z, which a file does not say: use it from Python"
+        )
     found = {name: Column(name, "number") for name in names}
-    for transformer in (model._preprocessor.transforms.x_transformer, model._preprocessor.transforms.z_transformer):
+    for transformer in (
+        model._preprocessor.transforms.x_transformer,
+        model._preprocessor.transforms.z_transformer,
+    ):
         for _, how, columns in getattr(transformer, "transformers_", ()):
             if isinstance(columns, str):
                 found[columns] = Column(columns, "text")
@@ -186,7 +227,9 @@ def asked_by(model: Any) -> dict[str, Column]:
                     if name in found and all(isinstance(level, str) for level in levels):
                         found[name] = Column(name, "category", set(levels))
             elif hasattr(how, "transform") and not isinstance(how, FunctionTransformer):
-                found.update({name: Column(name) for name in columns if name in found})  # it knows what it takes
+                found.update(
+                    {name: Column(name) for name in columns if name in found}
+                )  # it knows what it takes
     return found
 
 
@@ -210,7 +253,11 @@ def table_for(model: Any, path: Any, way: TextFormat = PLAIN, also: str | None =
         kinds[str(also)] = "number"
     table = read_table(path, list(kinds), way, kinds)
     for name, column in asked.items():
-        if new := sorted(table.columns[name].levels - column.levels) if column.kind == "category" else []:
+        if (
+            new := sorted(table.columns[name].levels - column.levels)
+            if column.kind == "category"
+            else []
+        ):
             raise InputError(
                 f"{Path(path).name}: column {name!r} has {listed(new, 5)}, which the model has not seen; it knows "
                 f"{listed(sorted(column.levels), 5)}"

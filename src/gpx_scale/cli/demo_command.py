@@ -19,11 +19,12 @@ from .options import typer
 @app.command()
 def demo(
     name: Annotated[
-        Literal["all", "digits", "diabetes", "text", "spatial"], typer.Argument(help="Which; all are digits and diabetes.")
+        Literal["all", "digits", "diabetes", "text", "spatial"],
+        typer.Argument(help="Which; all are digits and diabetes."),
     ] = "all",
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to leave the report and pictures in.")] = Path(
-        "gpx_demo"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder to leave the report and pictures in.")
+    ] = Path("gpx_demo"),
 ) -> None:
     """Fit data that every machine has, and leave a report to look at.
 
@@ -43,14 +44,20 @@ def demo(
         with atomic_write(out / f"{which}.png") as beside:
             figure.savefig(beside, dpi=110)
         plt.close(figure)
-        print(f"{made.section.title}\n{made.section.explanation.fit_report}\n  held out        {_held_out(made.section)}\n")
-    path = write_report(out / "report.html", sections, title="gpx_scale: predictions and their reasons")
+        print(
+            f"{made.section.title}\n{made.section.explanation.fit_report}\n  held out        {_held_out(made.section)}\n"
+        )
+    path = write_report(
+        out / "report.html", sections, title="gpx_scale: predictions and their reasons"
+    )
     print(f"pictures: {', '.join(str(out / f'{which}.png') for which in shown)}\nreport:   {path}")
 
 
 def _held_out(section: Section) -> str:
     explanation = section.explanation
     assert explanation.prediction_std is not None
-    accuracy = Accuracy.of(section.y, explanation.prediction, explanation.prediction_std, section.level)
+    accuracy = Accuracy.of(
+        section.y, explanation.prediction, explanation.prediction_std, section.level
+    )
     rmse, r2, within = measured(accuracy)
     return f"{len(explanation)} samples: RMSE {rmse}, R^2 {r2}, {within} inside the {section.level:.0%} interval"

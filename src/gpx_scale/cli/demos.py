@@ -34,13 +34,13 @@ def digits(verbose: int = 0) -> Demo:
     """Handwritten digits as the paper has them: 0-4 are -1, 5-9 are +1."""
     data = load_digits()
     kept, held = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=0)
-    X = data.X / 16.0  # all pixels on one scale, relative to white: standardised, those that are hardly ever dark weigh most
+    X = (
+        data.X / 16.0
+    )  # all pixels on one scale, relative to white: standardised, those that are hardly ever dark weigh most
     model = GPXRegressor(**PAPER, standardize=False, random_state=0, verbose=verbose)
     model.fit(X[kept], data.y[kept])
     explanation = model.explain(X[held], feature_names=data.feature_names)
-    about = (
-        "8 x 8 pixels of handwritten digits (scikit-learn); -1 for 0 to 4, +1 for 5 to 9. Shown: digits that were held out."
-    )
+    about = "8 x 8 pixels of handwritten digits (scikit-learn); -1 for 0 to 4, +1 for 5 to 9. Shown: digits that were held out."
     classes = digit_classes()[held]
     section = Section(
         "Digits",
@@ -52,11 +52,22 @@ def digits(verbose: int = 0) -> Demo:
         sample_names=[f"a {digit}" for digit in classes],
     )
     one_of_each = [int(np.flatnonzero(classes == digit)[0]) for digit in range(10)]
-    return Demo(section, lambda: plot_images(explanation, one_of_each, (8, 8), titles=[f"digit {k}" for k in range(10)]))
+    return Demo(
+        section,
+        lambda: plot_images(
+            explanation, one_of_each, (8, 8), titles=[f"digit {k}" for k in range(10)]
+        ),
+    )
 
 
 WORDS = {
-    **{"bmi": "body mass index", "bp": "blood pressure", "s1": "cholesterol", "s2": "LDL", "s3": "HDL"},
+    **{
+        "bmi": "body mass index",
+        "bp": "blood pressure",
+        "s1": "cholesterol",
+        "s2": "LDL",
+        "s3": "HDL",
+    },
     **{"s4": "cholesterol / HDL", "s5": "log triglycerides", "s6": "blood sugar"},
 }
 
@@ -66,12 +77,15 @@ def diabetes(verbose: int = 0) -> Demo:
     data = load_diabetes()
     X, X_held, y, y_held = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     model = GPXRegressor(random_state=0, verbose=verbose).fit(X, y)
-    explanation = model.explain(X_held, feature_names=[WORDS.get(name, name) for name in data.feature_names])
-    explanation = replace(explanation, target_name="progression")
-    about = (
-        "442 patients (scikit-learn): a measure of progression after a year, by ten measurements. Shown: held-out patients."
+    explanation = model.explain(
+        X_held, feature_names=[WORDS.get(name, name) for name in data.feature_names]
     )
-    return Demo(Section("Diabetes", explanation, y=y_held, about=about, seen=0), lambda: _draw_patients(explanation))
+    explanation = replace(explanation, target_name="progression")
+    about = "442 patients (scikit-learn): a measure of progression after a year, by ten measurements. Shown: held-out patients."
+    return Demo(
+        Section("Diabetes", explanation, y=y_held, about=about, seen=0),
+        lambda: _draw_patients(explanation),
+    )
 
 
 def _draw_patients(explanation: Explanation) -> Any:
@@ -85,8 +99,21 @@ def _draw_patients(explanation: Explanation) -> Any:
 
 
 LIBRARIES = {
-    1.0: ("sklearn.cluster", "sklearn.decomposition", "sklearn.ensemble", "sklearn.linear_model", "sklearn.metrics"),
-    -1.0: ("scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.sparse", "scipy.special", "scipy.stats"),
+    1.0: (
+        "sklearn.cluster",
+        "sklearn.decomposition",
+        "sklearn.ensemble",
+        "sklearn.linear_model",
+        "sklearn.metrics",
+    ),
+    -1.0: (
+        "scipy.linalg",
+        "scipy.optimize",
+        "scipy.signal",
+        "scipy.sparse",
+        "scipy.special",
+        "scipy.stats",
+    ),
 }
 
 
@@ -128,11 +155,15 @@ def spatial(verbose: int = 0) -> Demo:
     """Coefficients that vary over a square, known because they were made."""
     data = synth2(10_500)
     kept, held = slice(0, 10_000), slice(10_000, None)
-    model = GPXRegressor(random_state=0, verbose=verbose).fit(data.X[kept], data.y[kept], data.Z[kept])
+    model = GPXRegressor(random_state=0, verbose=verbose).fit(
+        data.X[kept], data.y[kept], data.Z[kept]
+    )
     explanation = model.explain(data.X[held], data.Z[held], feature_names=data.feature_names)
     assert explanation.weights_std is not None
     assert data.weights is not None
-    inside = (np.abs(explanation.weights - data.weights[held]) <= 2 * explanation.weights_std)[:, 1:]  # but the level
+    inside = (np.abs(explanation.weights - data.weights[held]) <= 2 * explanation.weights_std)[
+        :, 1:
+    ]  # but the level
     about = (
         "10,000 made samples whose coefficients vary smoothly over a square. "
         f"{inside.mean():.1%} of the true coefficients at 500 new places are within two deviations."
@@ -142,4 +173,9 @@ def spatial(verbose: int = 0) -> Demo:
     return Demo(section, lambda: plot_map(shown, data.feature_names[1], data.X[:4000]))
 
 
-DEMOS: dict[str, Callable[[int], Demo]] = {"digits": digits, "diabetes": diabetes, "text": text, "spatial": spatial}
+DEMOS: dict[str, Callable[[int], Demo]] = {
+    "digits": digits,
+    "diabetes": diabetes,
+    "text": text,
+    "spatial": spatial,
+}

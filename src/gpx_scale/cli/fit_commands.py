@@ -44,7 +44,9 @@ from .tables import apart
 def fit(
     data: Data,
     target: Target,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The model file to write.", show_default=False)
+    ],
     x: X = "",
     z: Z = "",
     text: Text = None,
@@ -55,7 +57,8 @@ def fit(
     intercept: Intercept = False,
     n_inducing: Points = 1000,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A file that a fit which is cut off goes on from.", show_default=False)
+        Path | None,
+        typer.Option(help="A file that a fit which is cut off goes on from.", show_default=False),
     ] = None,
     memory_limit: Memory = None,
     n_jobs: Jobs = None,
@@ -72,7 +75,9 @@ def fit(
     """
     apart(out, data)
     recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
-    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed).set_params(checkpoint=checkpoint)
+    model = model_of(
+        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
+    ).set_params(checkpoint=checkpoint)
     X, y, transformers = recipe.data()
     model.set_params(**transformers).fit(X, y)
     model.target_name_ = recipe.target
@@ -85,7 +90,9 @@ def fit(
 def evaluate(
     data: Data,
     target: Target,
-    folds: Annotated[int, typer.Option(help="Parts, each of which is predicted from the others.", min=2)] = 5,
+    folds: Annotated[
+        int, typer.Option(help="Parts, each of which is predicted from the others.", min=2)
+    ] = 5,
     x: X = "",
     z: Z = "",
     text: Text = None,
@@ -97,7 +104,10 @@ def evaluate(
     n_inducing: Points = 1000,
     report: Annotated[
         Path | None,
-        typer.Option(help="An HTML file: every row explained by a model that had not seen it.", show_default=False),
+        typer.Option(
+            help="An HTML file: every row explained by a model that had not seen it.",
+            show_default=False,
+        ),
     ] = None,
     level: Level = 0.95,
     memory_limit: Memory = None,
@@ -110,15 +120,30 @@ def evaluate(
 
     Example: `gpx-scale evaluate houses.csv --target price --folds 10`
     """
-    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize)
+    recipe = TabularData.of(
+        data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize
+    )
     if recipe.table.rows < 2 * folds:
-        raise InputError(f"{recipe.table.rows} rows are too few for {folds} folds: two rows a fold, at least")
+        raise InputError(
+            f"{recipe.table.rows} rows are too few for {folds} folds: two rows a fold, at least"
+        )
     X, y, transformers = recipe.data()
-    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed).set_params(**transformers)
+    model = model_of(
+        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
+    ).set_params(**transformers)
     if report is not None:
         apart(report, data)
-    found = cross_validate(model, X, y, folds=folds, level=level, seed=seed, explain=report is not None)
-    grid = Table("fold", "rows", "RMSE", "R²", f"within {100 * level:g}%", title=f"{data.name}: {target}, {folds} folds")
+    found = cross_validate(
+        model, X, y, folds=folds, level=level, seed=seed, explain=report is not None
+    )
+    grid = Table(
+        "fold",
+        "rows",
+        "RMSE",
+        "R²",
+        f"within {100 * level:g}%",
+        title=f"{data.name}: {target}, {folds} folds",
+    )
     for k, (rows, accuracy) in enumerate(found.folds):
         grid.add_row(str(k + 1), str(rows), *measured(accuracy))
     grid.add_section()
@@ -149,7 +174,10 @@ def measured(accuracy: Accuracy) -> list[str]:
 @app.command()
 def plan(
     data: Data,
-    target: Annotated[str | None, typer.Option("--target", "-t", help="The column to predict.", show_default=False)] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="The column to predict.", show_default=False),
+    ] = None,
     x: X = "",
     z: Z = "",
     text: Text = None,
@@ -170,11 +198,18 @@ def plan(
     """
     recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
     X, y, transformers = recipe.data()
-    model = model_of(kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0).set_params(verbose=0, **transformers)
+    model = model_of(
+        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0
+    ).set_params(verbose=0, **transformers)
     found = model.plan(X, y)
     for column in recipe.table.columns.values():
         levels = f" of {len(column.levels)} values" if column.kind == "category" else ""
-        print(f"{'target' if column.name == recipe.target else 'column'} {column.name}: {column.kind}{levels}")
+        print(
+            f"{'target' if column.name == recipe.target else 'column'} {column.name}: {column.kind}{levels}"
+        )
     print(found)
     seconds = expected_seconds(found)
-    print(f"  expected: {in_words(seconds)}" + (f" (to a factor of {FACTOR:.0f})" if seconds is not None else ""))
+    print(
+        f"  expected: {in_words(seconds)}"
+        + (f" (to a factor of {FACTOR:.0f})" if seconds is not None else "")
+    )

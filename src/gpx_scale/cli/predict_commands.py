@@ -25,7 +25,8 @@ def predict(
     model: Model,
     data: Data,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen.")
+        Path | None,
+        typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen."),
     ] = None,
     level: Level = 0.95,
     sep: Separator = None,
@@ -43,7 +44,13 @@ def predict(
         pieces.append(np.column_stack([mean, std]))
     mean, std = np.concatenate(pieces).T
     lower, upper = between(mean, std, level)
-    columns = {"row": np.arange(1, len(mean) + 1), "prediction": mean, "prediction_std": std, "lower": lower, "upper": upper}
+    columns = {
+        "row": np.arange(1, len(mean) + 1),
+        "prediction": mean,
+        "prediction_std": std,
+        "lower": lower,
+        "upper": upper,
+    }
     write(pandas.DataFrame(columns), out)
 
 
@@ -52,13 +59,21 @@ def explain(
     model: Model,
     data: Data,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen.")
+        Path | None,
+        typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen."),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(help="The largest contributions of each row alone.", show_default=False, min=1)
+        int | None,
+        typer.Option(
+            help="The largest contributions of each row alone.", show_default=False, min=1
+        ),
     ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="One line a row, its contributions side by side.")] = False,
-    baseline: Annotated[str, typer.Option(help="What contributions are relative to: mean or zero.")] = "mean",
+    wide: Annotated[
+        bool, typer.Option("--wide", help="One line a row, its contributions side by side.")
+    ] = False,
+    baseline: Annotated[
+        str, typer.Option(help="What contributions are relative to: mean or zero.")
+    ] = "mean",
     level: Level = 0.95,
     sep: Separator = None,
     encoding: Encoding = UTF8,
@@ -77,7 +92,9 @@ def explain(
     found = _explained(fitted, table.chunks(), baseline)
     if out is not None and out.suffix.lower() == ".json":
         if table.held is None or top is not None or wide:
-            raise InputError("JSON has every reason, of tables that fit in memory: for --top, --wide or more rows give a .csv")
+            raise InputError(
+                "JSON has every reason, of tables that fit in memory: for --top, --wide or more rows give a .csv"
+            )
         next(found).to_json(out, level=level)
         print(f"explanations: {out}")
         return
@@ -94,7 +111,9 @@ def explain(
     write(pandas.concat(frames, ignore_index=True), out)
 
 
-def _explained(model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean") -> Iterator[Explanation]:
+def _explained(
+    model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean"
+) -> Iterator[Explanation]:
     names = list(model.feature_names_in_)
     return (model.explain(frame[names], baseline=baseline) for frame in frames)
 
@@ -102,8 +121,12 @@ def _explained(model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean
 def _one_line_each(frame: Any, start: int) -> Any:
     frame.insert(0, "row", np.arange(start, start + len(frame)), allow_duplicates=True)
     if twice := frame.columns[frame.columns.duplicated()].tolist():
-        raise InputError(f"a feature is named {twice[0]!r}, as a column of the result: explain without --wide")
-    return frame.apply(lambda column: column.sparse.to_dense() if hasattr(column.dtype, "fill_value") else column)
+        raise InputError(
+            f"a feature is named {twice[0]!r}, as a column of the result: explain without --wide"
+        )
+    return frame.apply(
+        lambda column: column.sparse.to_dense() if hasattr(column.dtype, "fill_value") else column
+    )
 
 
 def _largest(frame: Any, k: int) -> Any:
@@ -115,8 +138,12 @@ def _largest(frame: Any, k: int) -> Any:
 def report(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
-    samples: Annotated[int, typer.Option(help="Rows that are explained, evenly spread.", min=1)] = 2000,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
+    samples: Annotated[
+        int, typer.Option(help="Rows that are explained, evenly spread.", min=1)
+    ] = 2000,
     title: Annotated[str | None, typer.Option(help="Of the report.", show_default=False)] = None,
     level: Level = 0.95,
     sep: Separator = None,

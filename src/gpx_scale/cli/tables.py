@@ -17,7 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ..data.table_files import CHUNK, PLAIN, TextFormat, frames, header_of, is_parquet, listed, must_have
+from ..data.table_files import (
+    CHUNK,
+    PLAIN,
+    TextFormat,
+    frames,
+    header_of,
+    is_parquet,
+    listed,
+    must_have,
+)
 from ..errors import InputError
 from ..plan import CG_ROWS
 from ..runtime.files import atomic_write, import_optional, writable
@@ -52,8 +61,14 @@ class Table:
         """All rows as frames: numbers are float64, all else is text."""
         if self.held is not None:
             return iter([self.held])
-        kinds = {name: "float64" if column.kind == "number" else "str" for name, column in self.columns.items()}
-        return (_typed(frame, self.columns) for frame in frames(self.path, self.way, list(self.columns), kinds, CHUNK))
+        kinds = {
+            name: "float64" if column.kind == "number" else "str"
+            for name, column in self.columns.items()
+        }
+        return (
+            _typed(frame, self.columns)
+            for frame in frames(self.path, self.way, list(self.columns), kinds, CHUNK)
+        )
 
     def evenly(self, most: int) -> np.ndarray:
         """Numbers of rows spread over the table, at most so many."""
@@ -94,20 +109,31 @@ def read_table(
     with closing(frames(path, way, wanted, as_written, CHUNK)) as chunks:
         for frame in chunks:
             for name in wanted:
-                _survey(frame[name], found[name], rows, path.name, (kinds or {}).get(name, ""), is_parquet(path))
+                _survey(
+                    frame[name],
+                    found[name],
+                    rows,
+                    path.name,
+                    (kinds or {}).get(name, ""),
+                    is_parquet(path),
+                )
             rows += len(frame)
             if kept is not None:
                 kept = [*kept, _typed(frame, found)] if rows <= hold else None
     if not rows:
         raise InputError(f"{path.name} has columns ({listed(names)}) and no rows")
-    held = None if kept is None else import_optional("pandas", "cli").concat(kept, ignore_index=True)
+    held = (
+        None if kept is None else import_optional("pandas", "cli").concat(kept, ignore_index=True)
+    )
     return Table(path, way, found, rows, held)
 
 
 # surveying
 
 
-def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False) -> None:
+def _survey(
+    values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False
+) -> None:
     """What a chunk of a column says of it; what is wrong is named by its row, counted from 1 below the header. `typed`: the
     file says what its columns are, so that texts are no numbers, whatever they look like."""
     missing = values.isna().to_numpy()
@@ -118,7 +144,9 @@ def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "
         )
     first = values.iloc[0]
     if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
-        raise InputError(f"{file}: column {column.name!r} holds times: make numbers of them, such as days since the first")
+        raise InputError(
+            f"{file}: column {column.name!r} holds times: make numbers of them, such as days since the first"
+        )
     if isinstance(first, list | tuple | dict | set | bytes | np.ndarray):
         raise InputError(
             f"{file}: column {column.name!r} holds a {type(first).__name__} in each row: leave it out with --drop"
@@ -127,7 +155,9 @@ def _survey(values: Any, column: Column, start: int, file: str, must_be: str = "
         numbers = values.to_numpy(dtype=float)
         if not np.isfinite(numbers).all():
             at = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            raise InputError(f"{file}: row {start + at + 1}, column {column.name!r} is {numbers[at]}")
+            raise InputError(
+                f"{file}: row {start + at + 1}, column {column.name!r} is {numbers[at]}"
+            )
         _agree(column, "number", lambda: (start, values.iloc[0]), file)
         column.low, column.high = min(column.low, numbers.min()), max(column.high, numbers.max())
         return
@@ -155,14 +185,22 @@ def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file
 
 
 def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
-    remedy = "write numbers plainly, as in 1200.5" if looks_like(NUMBER, [str(value)]) else "make it one or the other"
+    remedy = (
+        "write numbers plainly, as in 1200.5"
+        if looks_like(NUMBER, [str(value)])
+        else "make it one or the other"
+    )
     return InputError(
         f"{file}: column {name!r} is to hold numbers, or holds some, and row {row + 1} is {str(value)!r}: {remedy}"
     )
 
 
-NUMBER = re.compile(r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?")  # but not written plainly
-DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})([ T]\d{1,2}:\d{2}.*)?")
+NUMBER = re.compile(
+    r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?"
+)  # but not written plainly
+DATE = re.compile(
+    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})([ T]\d{1,2}:\d{2}.*)?"
+)
 
 
 def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
@@ -172,13 +210,20 @@ def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
 
 def _typed(frame: Any, columns: dict[str, Column]) -> Any:
     number = {name for name in frame.columns if columns[name].kind == "number"}
-    typed = {name: frame[name].astype(float) if name in number else frame[name].astype(str).astype(object) for name in frame}
+    typed = {
+        name: frame[name].astype(float)
+        if name in number
+        else frame[name].astype(str).astype(object)
+        for name in frame
+    }
     return import_optional("pandas", "cli").DataFrame(typed)
 
 
 # writing
 
-FORMULA_STARTS = tuple("=+-@\t\r\n")  # A spreadsheet runs what begins so. OWASP's page on CSV injection lists these.
+FORMULA_STARTS = tuple(
+    "=+-@\t\r\n"
+)  # A spreadsheet runs what begins so. OWASP's page on CSV injection lists these.
 PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -194,13 +239,19 @@ def _without_formulas(frame: Any) -> Any:
             continue
         changed = {text: _inert(text) for text in column.unique() if _inert(text) != text}
         if changed:
-            safe.isetitem(k, column.astype(object).map(lambda cell, changed=changed: changed.get(cell, cell)))
+            safe.isetitem(
+                k, column.astype(object).map(lambda cell, changed=changed: changed.get(cell, cell))
+            )
     return safe
 
 
 def _inert(cell: Any) -> Any:
     """Return a cell as it is, or with an apostrophe before it if it is a text that begins as a formula, and no number."""
-    runs = isinstance(cell, str) and cell.startswith(FORMULA_STARTS) and not PLAIN_NUMBER.fullmatch(cell)
+    runs = (
+        isinstance(cell, str)
+        and cell.startswith(FORMULA_STARTS)
+        and not PLAIN_NUMBER.fullmatch(cell)
+    )
     return f"'{cell}" if runs else cell
 
 
@@ -209,7 +260,9 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
     ".csv.gz": write_csv,
     ".tsv": lambda frame, path: write_csv(frame, path, "\t"),
     ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
-    ".json": lambda frame, path: path.write_text(json.dumps(frame.to_dict("records"), allow_nan=False), encoding="utf-8"),
+    ".json": lambda frame, path: path.write_text(
+        json.dumps(frame.to_dict("records"), allow_nan=False), encoding="utf-8"
+    ),
 }
 
 

@@ -15,4 +15,16 @@ from .method import Method
 from .model_agnostic import LIME, SHAP
 from .network_lasso import LocalizedLasso, NetworkLasso
 
-__all__ = ["ARD", "GPR", "GPX", "KL", "LIME", "SHAP", "Lasso", "LocalizedLasso", "Method", "NetworkLasso", "Ridge"]
+__all__ = [
+    "ARD",
+    "GPR",
+    "GPX",
+    "KL",
+    "LIME",
+    "SHAP",
+    "Lasso",
+    "LocalizedLasso",
+    "Method",
+    "NetworkLasso",
+    "Ridge",
+]

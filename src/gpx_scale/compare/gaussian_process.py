@@ -45,7 +45,12 @@ class GPR(Method):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> Self:
-        engine = {"sigma_w": 0.0, "standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
+        engine = {
+            "sigma_w": 0.0,
+            "standardize": False,
+            "n_jobs": self.n_jobs,
+            "random_state": self.random_state,
+        }
         return self._with(GPXRegressor(**PAPER | {"ard": self.ard}, **engine).fit(X, y, _ones(X)))
 
     @classmethod
@@ -54,7 +59,11 @@ class GPR(Method):
         return cls()._with(model)
 
     def _with(self, model: GPXRegressor) -> Self:
-        self.model_, self.n_features_in_, self.n_readable_ = model, model.n_features_in_, model.n_features_in_
+        self.model_, self.n_features_in_, self.n_readable_ = (
+            model,
+            model.n_features_in_,
+            model.n_features_in_,
+        )
         return self
 
     def predict(self, X: Any, Z: Any = None, return_std: bool = False) -> Any:

@@ -24,7 +24,13 @@ class KL(Method):
     weights_are_contributions = True
     signed = False
 
-    def __init__(self, model: Any = None, delta: float = 1e-3, n_jobs: int | None = None, random_state: Any = None) -> None:
+    def __init__(
+        self,
+        model: Any = None,
+        delta: float = 1e-3,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
         self.model = model
         self.delta = delta
         self.n_jobs = n_jobs
@@ -34,7 +40,9 @@ class KL(Method):
         """Fits an ARD, unless a fitted one was given."""
         positive(self.delta, "delta")
         X, y, _ = training(X, y, None)
-        self.model_ = fitted(self.model, ARD(n_jobs=self.n_jobs, random_state=self.random_state), X, y)
+        self.model_ = fitted(
+            self.model, ARD(n_jobs=self.n_jobs, random_state=self.random_state), X, y
+        )
         self._remember(X, X)
         return self
 
@@ -48,12 +56,19 @@ class KL(Method):
         found = np.zeros(X.shape)
         for delta in (-self.delta, self.delta):
             for rows, _, moved in each_moved(X, partial(np.add, delta)):
-                moved_mean, moved_std = (part.reshape(-1, X.shape[1]) for part in self.model_.predict(moved, return_std=True))
-                found[rows] += 0.5 * np.sqrt(_divergence(mean[rows, None], std[rows, None], moved_mean, moved_std))
+                moved_mean, moved_std = (
+                    part.reshape(-1, X.shape[1])
+                    for part in self.model_.predict(moved, return_std=True)
+                )
+                found[rows] += 0.5 * np.sqrt(
+                    _divergence(mean[rows, None], std[rows, None], moved_mean, moved_std)
+                )
         return found / self.delta
 
 
-def _divergence(mean: np.ndarray, std: np.ndarray, other: np.ndarray, other_std: np.ndarray) -> np.ndarray:
+def _divergence(
+    mean: np.ndarray, std: np.ndarray, other: np.ndarray, other_std: np.ndarray
+) -> np.ndarray:
     """KL of normals, without the cancellation of v/v' - 1."""
     excess = (std - other_std) * (std + other_std) / other_std**2
     return np.maximum(0.5 * (((mean - other) / other_std) ** 2 + excess - np.log1p(excess)), 0.0)

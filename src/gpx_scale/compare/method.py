@@ -35,7 +35,11 @@ class Method(RegressorMixin, BaseEstimator):
     def contributions(self, X: Any, Z: Any = None, baseline: Any = 0.0) -> np.ndarray:
         """Weights times (z - baseline), or weights that are contributions already and know no baseline;  (m, d)."""
         W = self.weights(X, Z)
-        return W if self.weights_are_contributions else W * (dense(X if Z is None else Z) - np.asarray(baseline, dtype=float))
+        return (
+            W
+            if self.weights_are_contributions
+            else W * (dense(X if Z is None else Z) - np.asarray(baseline, dtype=float))
+        )
 
     def _remember(self, X: np.ndarray, Z: np.ndarray) -> None:
         self.n_features_in_, self.n_readable_ = X.shape[1], Z.shape[1]
@@ -49,12 +53,23 @@ def dense(A: Any) -> np.ndarray:
 def training(X: Any, y: Any, Z: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """X, y, Z of a fit, checked: finite, and of as many rows each."""
     X, y, Z = dense(X), dense(y), dense(X if Z is None else Z)
-    if X.ndim != 2 or y.ndim != 1 or Z.ndim != 2 or not len(X) == len(y) == len(Z) or not X.size or not Z.size:
-        raise InputError(f"X, y, Z need as many rows each, and columns, got shapes {X.shape}, {y.shape}, {Z.shape}")
+    if (
+        X.ndim != 2
+        or y.ndim != 1
+        or Z.ndim != 2
+        or not len(X) == len(y) == len(Z)
+        or not X.size
+        or not Z.size
+    ):
+        raise InputError(
+            f"X, y, Z need as many rows each, and columns, got shapes {X.shape}, {y.shape}, {Z.shape}"
+        )
     with np.errstate(over="ignore"):
         fine = all(np.isfinite(np.square(A).sum()) for A in (X, y, Z))  # squares, too
     if not fine:
-        raise InputError("X, y and Z need to be finite, and not so large that squares are not: impute, drop or scale rows")
+        raise InputError(
+            "X, y and Z need to be finite, and not so large that squares are not: impute, drop or scale rows"
+        )
     return X, y, Z
 
 
@@ -64,7 +79,9 @@ def asked(method: Method, X: Any, Z: Any) -> tuple[np.ndarray, np.ndarray]:
     X, Z = dense(X), dense(X if Z is None else Z)
     wanted = method.n_features_in_, method.n_readable_
     if X.ndim != 2 or Z.ndim != 2 or len(X) != len(Z) or (X.shape[1], Z.shape[1]) != wanted:
-        raise InputError(f"X and Z need {wanted[0]} and {wanted[1]} columns and as many rows each, got {X.shape}, {Z.shape}")
+        raise InputError(
+            f"X and Z need {wanted[0]} and {wanted[1]} columns and as many rows each, got {X.shape}, {Z.shape}"
+        )
     if not (np.isfinite(X).all() and np.isfinite(Z).all()):
         raise InputError("X and Z need to be finite: impute or drop rows with NaN or infinity")
     return X, Z

@@ -35,7 +35,9 @@ class _Agnostic(Method):
     def fit(self, X: Any, y: Any, Z: Any = None) -> _Agnostic:
         import_optional(self.package, "bench")
         X, y, Z = training(X, y, Z if self.encode else None)
-        self.model_ = fitted(self.model, GPR(n_jobs=self.n_jobs, random_state=self.random_state), X, y)
+        self.model_ = fitted(
+            self.model, GPR(n_jobs=self.n_jobs, random_state=self.random_state), X, y
+        )
         self._seed = check_random_state(self.random_state).randint(2**31)
         self._learn(X)
         self._remember(X, Z)
@@ -104,22 +106,34 @@ class LIME(_Agnostic):
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
         lime, found = import_optional("lime.lime_tabular", "bench"), np.zeros(rows.shape)
-        settings = {"discretize_continuous": self.quartiles, "kernel_width": self.kernel_width, "random_state": self._seed}
+        settings = {
+            "discretize_continuous": self.quartiles,
+            "kernel_width": self.kernel_width,
+            "random_state": self._seed,
+        }
         explainer = lime.LimeTabularExplainer(self._X, mode="regression", **settings)
         how = {"num_features": rows.shape[1], "num_samples": self.num_samples}
         for row, out in zip(rows, found, strict=True):
-            for feature, weight in explainer.explain_instance(row, self.model_.predict, **how).as_map()[1]:
+            for feature, weight in explainer.explain_instance(
+                row, self.model_.predict, **how
+            ).as_map()[1]:
                 out[feature] = weight
-        return found if self.quartiles else found / explainer.scaler.scale_  # lime's slopes are of standardised columns
+        return (
+            found if self.quartiles else found / explainer.scaler.scale_
+        )  # lime's slopes are of standardised columns
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
         lime, found = import_optional("lime.lime_text", "bench"), np.zeros(rows.shape)
         explainer = lime.LimeTextExplainer(random_state=self._seed)
         for row, out in zip(rows, found, strict=True):
-            words = [f"w{column}" for column in np.flatnonzero(row)]  # a bag is a text of its columns' numbers
+            words = [
+                f"w{column}" for column in np.flatnonzero(row)
+            ]  # a bag is a text of its columns' numbers
             if words:
                 how = {"labels": (0,), "num_features": len(words), "num_samples": self.num_samples}
-                for word, weight in explainer.explain_instance(" ".join(words), self._reader(row), **how).as_list(label=0):
+                for word, weight in explainer.explain_instance(
+                    " ".join(words), self._reader(row), **how
+                ).as_list(label=0):
                     out[int(word[1:])] = weight
         return found
 
@@ -169,25 +183,40 @@ class SHAP(_Agnostic):
         if np.ndim(self.background):
             self._background = dense(self.background)
             if self._background.shape[1:] != X.shape[1:]:
-                raise InputError(f"background needs rows of {X.shape[1]} columns, got {self._background.shape}")
+                raise InputError(
+                    f"background needs rows of {X.shape[1]} columns, got {self._background.shape}"
+                )
             return
         centres = whole(self.background, "background", least=1)
         if not self.encode:
-            self._background = import_optional("shap", "bench").kmeans(X, min(centres, len(np.unique(X, axis=0))))
+            self._background = import_optional("shap", "bench").kmeans(
+                X, min(centres, len(np.unique(X, axis=0)))
+            )
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
         return self._values(self.model_.predict, self._background, rows)
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
-        return self._values(lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))), np.zeros((1, rows.shape[1])), rows)
+        return self._values(
+            lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))),
+            np.zeros((1, rows.shape[1])),
+            rows,
+        )
 
-    def _values(self, predict: Callable[[np.ndarray], np.ndarray], background: Any, rows: np.ndarray) -> np.ndarray:
+    def _values(
+        self, predict: Callable[[np.ndarray], np.ndarray], background: Any, rows: np.ndarray
+    ) -> np.ndarray:
         explainer = import_optional("shap", "bench").KernelExplainer(predict, background)
         state = np.random.get_state()  # noqa: NPY002 (shap draws from the global generator)
         np.random.seed(self._seed)  # noqa: NPY002
         try:
             how = {"nsamples": self.nsamples, "silent": True}
-            return np.vstack([explainer.shap_values(row[None], l1_reg=self._selection(row), **how) for row in rows])
+            return np.vstack(
+                [
+                    explainer.shap_values(row[None], l1_reg=self._selection(row), **how)
+                    for row in rows
+                ]
+            )
         finally:
             np.random.set_state(state)  # noqa: NPY002
 

@@ -50,7 +50,9 @@ class Fusion:
     ridge: float
 
     @classmethod
-    def of(cls, Z: np.ndarray, y: np.ndarray, R: Any, lambda1: float, lambda2: float, ridge: float) -> Fusion:
+    def of(
+        cls, Z: np.ndarray, y: np.ndarray, R: Any, lambda1: float, lambda2: float, ridge: float
+    ) -> Fusion:
         upper = sp.triu(R, k=1).tocoo()
         return cls(Z, y, upper.row, upper.col, upper.data, lambda1, lambda2, ridge)
 
@@ -58,10 +60,17 @@ class Fusion:
         """What is minimised, at W (n, d), less what smoothing adds to fused rows."""
         residual = self.y - np.einsum("nd,nd->n", self.Z, W)
         squared = self.squared_lengths(W)
-        bent = squared / np.maximum(np.sqrt(squared + smoothing**2) + smoothing, np.finfo(float).tiny)
+        bent = squared / np.maximum(
+            np.sqrt(squared + smoothing**2) + smoothing, np.finfo(float).tiny
+        )
         fused = 2.0 * float(self.r @ bent)  # both orders of a pair
         exclusive = float((_smooth(W, smoothing).sum(axis=1) ** 2).sum()) if self.lambda2 else 0.0
-        return float(residual @ residual) + self.lambda1 * fused + self.lambda2 * exclusive + self.ridge * float((W**2).sum())
+        return (
+            float(residual @ residual)
+            + self.lambda1 * fused
+            + self.lambda2 * exclusive
+            + self.ridge * float((W**2).sum())
+        )
 
     def squared_lengths(self, W: np.ndarray) -> np.ndarray:
         """|w_i - w_j|^2 of every edge."""
@@ -70,10 +79,17 @@ class Fusion:
 
     def parabola(self, W: np.ndarray, smoothing: float) -> Parabola:
         """The bound that touches at W."""
-        n, weight = len(self.y), self.lambda1 * self.r / np.sqrt(self.squared_lengths(W) + smoothing**2)
-        degree = (np.bincount(self.i, weight, n) + np.bincount(self.j, weight, n)).astype(float)  # whole numbers without edges
+        n, weight = (
+            len(self.y),
+            self.lambda1 * self.r / np.sqrt(self.squared_lengths(W) + smoothing**2),
+        )
+        degree = (np.bincount(self.i, weight, n) + np.bincount(self.j, weight, n)).astype(
+            float
+        )  # whole numbers without edges
         pairs = np.r_[self.i, self.j], np.r_[self.j, self.i]
-        L = sp.csr_array(sp.diags_array(degree) - sp.csr_array((np.r_[weight, weight], pairs), shape=(n, n)))
+        L = sp.csr_array(
+            sp.diags_array(degree) - sp.csr_array((np.r_[weight, weight], pairs), shape=(n, n))
+        )
         own = np.full(W.shape, self.ridge)
         if self.lambda2:
             sizes = _smooth(W, smoothing)
@@ -97,7 +113,9 @@ class Parabola:
     def of(cls, Z: np.ndarray, L: Any, degree: np.ndarray, own: np.ndarray) -> Parabola:
         inverse = 1.0 / (own + degree[:, None])
         part = Z * inverse
-        scaled = part / np.sqrt(1.0 + np.einsum("nd,nd->n", Z, part))[:, None]  # Sherman and Morrison
+        scaled = (
+            part / np.sqrt(1.0 + np.einsum("nd,nd->n", Z, part))[:, None]
+        )  # Sherman and Morrison
         return cls(Z, L, own, inverse, scaled, _shared(Z, own.sum(axis=0)))
 
     def times(self, W: np.ndarray) -> np.ndarray:
@@ -216,11 +234,19 @@ class LocalizedLasso(Method):
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> LocalizedLasso:
         X, y, Z = training(X, y, Z)
-        lambda1, lambda2 = positive(self.lambda1, "lambda1", zero=True), positive(self.lambda2, "lambda2", zero=True)
+        lambda1, lambda2 = (
+            positive(self.lambda1, "lambda1", zero=True),
+            positive(self.lambda2, "lambda2", zero=True),
+        )
         ridge, smoothing = positive(self.ridge, "ridge"), positive(self.smoothing, "smoothing")
-        tol, max_iter = positive(self.tol, "tol", zero=True), whole(self.max_iter, "max_iter", least=1)
+        tol, max_iter = (
+            positive(self.tol, "tol", zero=True),
+            whole(self.max_iter, "max_iter", least=1),
+        )
         k = min(whole(self.n_neighbors, "n_neighbors", least=1), len(X) - 1)
-        self._nearest = NearestNeighbors(n_neighbors=max(k, 1), algorithm="brute").fit(_directions(X))
+        self._nearest = NearestNeighbors(n_neighbors=max(k, 1), algorithm="brute").fit(
+            _directions(X)
+        )
         S = self._nearest.kneighbors_graph() if k else sp.csr_array((1, 1))
         problem = Fusion.of(Z, y, (S + S.T) / 2, lambda1, lambda2, ridge)
         self.W_ = fused_weights(problem, smoothing, tol, max_iter)
@@ -237,7 +263,9 @@ class LocalizedLasso(Method):
             return np.empty(Z.shape)
         near = self.neighbours(X)
         rows = max(1, CHUNK // (near.shape[1] * Z.shape[1]))
-        return np.vstack([weber_points(self.W_[near[at : at + rows]]) for at in range(0, len(X), rows)])
+        return np.vstack(
+            [weber_points(self.W_[near[at : at + rows]]) for at in range(0, len(X), rows)]
+        )
 
     def predict(self, X: Any, Z: Any = None) -> np.ndarray:
         X, Z = asked(self, X, Z)
@@ -269,7 +297,9 @@ def weber_points(points: np.ndarray, max_iter: int = 200, tol: float = 1e-6) -> 
     for _ in range(max_iter):
         if not left.size:
             break
-        apart = (points[left] - w[left, None, :]) / extent[left, None, None]  # so that no unit is too small for its inverse
+        apart = (points[left] - w[left, None, :]) / extent[
+            left, None, None
+        ]  # so that no unit is too small for its inverse
         pull = 1.0 / np.maximum(np.sqrt(np.einsum("mkd,mkd->mk", apart, apart)), tol)
         step = np.einsum("mk,mkd->md", pull, apart) / pull.sum(axis=1, keepdims=True)
         w[left] += step * extent[left, None]

@@ -19,7 +19,10 @@ def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False
     """
     if function is None:
         return lambda f: jit(f, reassociate=reassociate)
-    options: dict[str, Any] = {"fastmath": FASTMATH | {"reassoc"} if reassociate else FASTMATH, "nogil": True}
+    options: dict[str, Any] = {
+        "fastmath": FASTMATH | {"reassoc"} if reassociate else FASTMATH,
+        "nogil": True,
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for the cache can be written: compile in each process

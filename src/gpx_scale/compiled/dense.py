@@ -50,7 +50,11 @@ def _exp_negative(x):
             x = max(min(x, _ZERO_32), _LOWEST_32)
             k = (x * _LOG2E_32 + _MAGIC_32) - _MAGIC_32
             r = (x - k * _LN2_HIGH_32) - k * _LN2_LOW_32
-            p = (((((_P7 * r + _P6) * r + _P5) * r + _P4) * r + _P3) * r + _P2) * (r * r) + r + _ONE_32
+            p = (
+                (((((_P7 * r + _P6) * r + _P5) * r + _P4) * r + _P3) * r + _P2) * (r * r)
+                + r
+                + _ONE_32
+            )
             return p * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(np.float32)
 
         return float32
@@ -128,7 +132,15 @@ def contract_profile(family, shape, E, G, sums):
     (a, b), (a, b), (3, a);  E <- s. The second sum is the derivative along one common log(theta2).
     """
     real = E.dtype.type
-    zero, one, third, half, two, six, ten = real(0), real(1), real(1 / 3), real(0.5), real(2), real(6), real(10)
+    zero, one, third, half, two, six, ten = (
+        real(0),
+        real(1),
+        real(1 / 3),
+        real(0.5),
+        real(2),
+        real(6),
+        real(10),
+    )
     value = np.empty(E.shape[1], E.dtype)
     shaped = np.zeros(E.shape[1], E.dtype)
     for i in range(E.shape[0]):
@@ -143,7 +155,9 @@ def contract_profile(family, shape, E, G, sums):
             for j in range(s.size):
                 a = np.sqrt(s[j] * two)
                 value[j] = g[j] * exp_negative(-a)
-                g[j] = value[j] / a if a > zero else zero  # h s -> 0 there: equal points have no difference to weigh
+                g[j] = (
+                    value[j] / a if a > zero else zero
+                )  # h s -> 0 there: equal points have no difference to weigh
         elif family == MATERN32:
             for j in range(s.size):
                 b = np.sqrt(s[j] * six)

@@ -217,16 +217,23 @@ def _row_times(typing, values, cols, start, stop, right, out, r, total):
             return value
 
         def store(value, place):
-            builder.store(value, place).align = context.get_abi_sizeof(context.get_data_type(values.dtype))
+            builder.store(value, place).align = context.get_abi_sizeof(
+                context.get_data_type(values.dtype)
+            )
 
         def added(sum_, a, b):
             return builder.fadd(sum_, builder.fmul(a, b, flags=("contract",)), flags=("contract",))
 
         value_at, col_at = data(values, args[0]), data(cols, args[1])
-        right_at, out_at, r_at, total_at = (data(*pair) for pair in zip((right, out, r, total), args[4:], strict=True))
+        right_at, out_at, r_at, total_at = (
+            data(*pair) for pair in zip((right, out, r, total), args[4:], strict=True)
+        )
         row, place = load(vector(r_at, word(0))), vector(total_at, word(0))
         sum_ = cgutils.alloca_once_value(builder, load(place))
-        none, everywhere = ir.Constant(wide, ir.Undefined), ir.Constant(ir.VectorType(lane, PANEL), [0] * PANEL)
+        none, everywhere = (
+            ir.Constant(wide, ir.Undefined),
+            ir.Constant(ir.VectorType(lane, PANEL), [0] * PANEL),
+        )
         with cgutils.for_range_slice(builder, args[2], args[3], word(1)) as (e, _):
             j = builder.zext(builder.load(builder.gep(col_at, [e])), word)
             one = builder.insert_element(none, builder.load(builder.gep(value_at, [e])), lane(0))
@@ -251,7 +258,9 @@ def pair_product(strip, at, cols, values, right_rows, right_cols, out_rows, out_
         right, out = right_cols[s * strip : (s + 1) * strip], out_cols[s * strip : (s + 1) * strip]
         for i in range(at.shape[1] - 1):
             if at[s, i] < at[s, i + 1]:
-                _row_times(values, cols, at[s, i], at[s, i + 1], right, out, right_rows[i], out_rows[i])  # type: ignore[call-arg]
+                _row_times(
+                    values, cols, at[s, i], at[s, i + 1], right, out, right_rows[i], out_rows[i]
+                )  # type: ignore[call-arg]
 
 
 @jit

@@ -24,7 +24,9 @@ LOOKED_AT = 100  # Dates among Python objects are looked for in so many rows, an
 
 def _must_not_be_masked(A: Any, name: str) -> None:
     if np.ma.is_masked(A):
-        raise InputError(f"{name} has masked entries, which would be taken as numbers: fill or drop them")
+        raise InputError(
+            f"{name} has masked entries, which would be taken as numbers: fill or drop them"
+        )
 
 
 def matrix_of(A: Any, name: str, like: bool | None = None) -> Any:
@@ -33,12 +35,19 @@ def matrix_of(A: Any, name: str, like: bool | None = None) -> Any:
     `like`: whether it must be sparse (rows of an array are made so) or must not be; None takes either."""
     _must_not_be_masked(A, name)
     if _is_text(A):
-        raise InputError(f"{name} holds text: give x_transformer= and z_transformer= that make numbers of it (docs/text.md)")
+        raise InputError(
+            f"{name} holds text: give x_transformer= and z_transformer= that make numbers of it (docs/text.md)"
+        )
     if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
-        raise InputError(f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words")
+        raise InputError(
+            f"{name} has no columns: is the vocabulary empty? A lower min_df or a higher max_df keeps more words"
+        )
     _must_be_whole(A, name)
     _must_not_be_dates(A, name, LOOKED_AT)
-    with _texts_named(A, name), np.errstate(all="ignore"):  # the check adds up: inf - inf is an error below, not a warning
+    with (
+        _texts_named(A, name),
+        np.errstate(all="ignore"),
+    ):  # the check adds up: inf - inf is an error below, not a warning
         A = check_array(
             A,
             accept_sparse="csr" if like is not False else False,
@@ -74,7 +83,9 @@ def _texts_named(A: Any, name: str) -> Iterator[None]:
         _must_not_be_dates(A, name)
         for column in A.columns if hasattr(A, "iloc") and A.ndim == 2 else ():
             first = (
-                next((value for value in A[column].head(100) if isinstance(value, str)), None) if _once(A, column) else None
+                next((value for value in A[column].head(100) if isinstance(value, str)), None)
+                if _once(A, column)
+                else None
             )
             if first is not None:
                 raise InputError(
@@ -101,23 +112,35 @@ def _must_not_be_dates(A: Any, name: str, rows: int | None = None) -> None:
     rows: how many are looked at where values are Python objects; None looks at all.
     """
     if hasattr(A, "iloc") and A.ndim == 2:
-        others = (k for k, dtype in enumerate(A.dtypes) if getattr(dtype, "kind", "O") not in "biufc")
+        others = (
+            k for k, dtype in enumerate(A.dtypes) if getattr(dtype, "kind", "O") not in "biufc"
+        )
         for column, label in ((A.iloc[:, k], A.columns[k]) for k in others):
             if what := _dates_of_type(column.dtype) or _dates_among(islice(column, rows)):
                 remedy = _as_numbers(what, column.dtype, f"frame[{label!r}]")
-                raise InputError(f"column {label!r} of {name} holds {what}: make numbers of them, such as {remedy}")
+                raise InputError(
+                    f"column {label!r} of {name} holds {what}: make numbers of them, such as {remedy}"
+                )
     elif hasattr(A, "iloc"):
         if what := _dates_of_type(A.dtype) or _dates_among(islice(A, rows)):
-            raise InputError(f"{name} holds {what}: make numbers of them, such as {_as_numbers(what, A.dtype, name)}")
+            raise InputError(
+                f"{name} holds {what}: make numbers of them, such as {_as_numbers(what, A.dtype, name)}"
+            )
     elif isinstance(A, np.ndarray) and A.dtype.kind in "Mm":
         since = f"({name} - numpy.datetime64('2000-01-01'))" if A.dtype.kind == "M" else name
         raise InputError(
             f"{name} holds {DATES[A.dtype.kind]}: make numbers of them, such as days: {since} / numpy.timedelta64(1, 'D')"
         )
-    elif isinstance(A, list | tuple) or (isinstance(A, np.ndarray) and A.dtype.kind == "O" and A.ndim):
+    elif isinstance(A, list | tuple) or (
+        isinstance(A, np.ndarray) and A.dtype.kind == "O" and A.ndim
+    ):
         for row in A[:rows]:
-            if what := _dates_among(row if isinstance(row, list | tuple | np.ndarray) and np.ndim(row) else [row]):
-                raise InputError(f"{name} holds {what}: make numbers of them, such as {NUMBERS[what]}")
+            if what := _dates_among(
+                row if isinstance(row, list | tuple | np.ndarray) and np.ndim(row) else [row]
+            ):
+                raise InputError(
+                    f"{name} holds {what}: make numbers of them, such as {NUMBERS[what]}"
+                )
 
 
 DATES = {"M": "dates", "m": "durations"}
@@ -166,21 +189,32 @@ def _must_be_whole(A: Any, name: str) -> None:
         return
     width = A.shape[1] if A.format == "csr" else A.shape[0]
     inside = not A.indices.size or (A.indices.min() >= 0 and A.indices.max() < width)
-    if not inside or A.indptr[0] != 0 or (np.diff(A.indptr) < 0).any() or A.indptr[-1] > min(A.indices.size, A.data.size):
-        raise InputError(f"{name} is not a valid sparse matrix: its indices point outside of {A.shape}")
+    if (
+        not inside
+        or A.indptr[0] != 0
+        or (np.diff(A.indptr) < 0).any()
+        or A.indptr[-1] > min(A.indices.size, A.data.size)
+    ):
+        raise InputError(
+            f"{name} is not a valid sparse matrix: its indices point outside of {A.shape}"
+        )
 
 
 def bounded(A: np.ndarray, name: str) -> np.ndarray:
     """A, if squares and products of its entries stay in float64."""
     if A.size and not max(A.max(), -A.min()) <= LARGEST_UNSCALED:
-        raise InputError(f"{name} has entries beyond {LARGEST_UNSCALED:.0e}: rescale it, which theta1 makes up for")
+        raise InputError(
+            f"{name} has entries beyond {LARGEST_UNSCALED:.0e}: rescale it, which theta1 makes up for"
+        )
     return A
 
 
 def symmetric(A: np.ndarray) -> bool:
     """Whether A = A^T to 1e-8 of its largest entry, by strips: no n^2 temporaries."""
     size = max(A.max(), -A.min())
-    return all((np.abs(A[rows] - A[:, rows].T) <= 1e-8 * size).all() for rows in slices(len(A), 256))
+    return all(
+        (np.abs(A[rows] - A[:, rows].T) <= 1e-8 * size).all() for rows in slices(len(A), 256)
+    )
 
 
 def target_of(y: Any) -> np.ndarray:
@@ -190,7 +224,9 @@ def target_of(y: Any) -> np.ndarray:
     _must_not_be_dates(y, "y", LOOKED_AT)
     y = column_or_1d(y, warn=True)
     with _texts_named(y, "y"), np.errstate(all="ignore"):
-        y = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor")
+        y = check_array(
+            y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor"
+        )
     _must_fit(y, "y")
     return y
 
@@ -208,8 +244,18 @@ def must_be_features(Z: Any, shape: tuple[int, int], what: str) -> None:
 
 
 def must_be_moderate(A: Any, name: str, standardize: bool) -> None:
-    numbers = A.values if isinstance(A, SparseFeatures) else A.array if isinstance(A, DenseFeatures) else A
+    numbers = (
+        A.values
+        if isinstance(A, SparseFeatures)
+        else A.array
+        if isinstance(A, DenseFeatures)
+        else A
+    )
     largest = LARGEST_UNSCALED if isinstance(A, SparseFeatures) else LARGEST_NUMBER
     if not (size := np.abs(numbers).max(initial=0.0)) < largest:
-        remedy = "rescale it" if standardize or isinstance(A, SparseFeatures) else "rescale it, or use standardize=True"
+        remedy = (
+            "rescale it"
+            if standardize or isinstance(A, SparseFeatures)
+            else "rescale it, or use standardize=True"
+        )
         raise InputError(f"{name} reaches {size:.1e}, whose square overflows: {remedy}")

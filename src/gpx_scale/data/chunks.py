@@ -43,18 +43,24 @@ class Chunk(NamedTuple):
 Source = Callable[[], Iterator[Chunk]]
 
 
-def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, input_kind: str = "vectors") -> Source | None:
+def source_of(
+    X: Any, y: Any, Z: Any, streamed_from: float = 0, input_kind: str = "vectors"
+) -> Source | None:
     """Chunks of what `fit` was given, afresh at every call; None where that is in memory, or is to be: a memory map streams if
     it has more rows than `streamed_from`."""
     if hasattr(X, "__next__"):
         raise InputError("a generator is used up by one pass: give the function that makes it")
     if callable(X) or isinstance(X, str | Path):
         if Z is not None:
-            raise InputError("a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns")
+            raise InputError(
+                "a stream brings its own Z: yield (X, y, Z), or give x_transformer and z_transformer columns"
+            )
         if not callable(X):
             return _files(path_of(X, "X"), y)
         if y is not None:
-            raise InputError("a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)")
+            raise InputError(
+                "a stream brings its own y: give fit(stream) alone, and yield (X, y) or (X, y, Z)"
+            )
         return lambda: _yielded(X)
     inner, z = unpack(X, Z)
     mapped = [len(A) for A in (inner, z) if isinstance(A, np.memmap)]
@@ -69,7 +75,9 @@ def source_of(X: Any, y: Any, Z: Any, streamed_from: float = 0, input_kind: str 
 def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
     chunks = factory()
     if not hasattr(chunks, "__iter__"):
-        raise InputError(f"a stream is a function that yields (X, y) or (X, y, Z) chunks at every call, got {type(chunks)}")
+        raise InputError(
+            f"a stream is a function that yields (X, y) or (X, y, Z) chunks at every call, got {type(chunks)}"
+        )
     for k, item in enumerate(chunks):
         if not isinstance(item, tuple | list) or len(item) not in (2, 3):
             raise InputError(f"chunk {k + 1} is not (X, y) or (X, y, Z), but {type(item).__name__}")
@@ -78,7 +86,9 @@ def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
 
 def _mapped(X: Any, y: Any, Z: Any) -> Iterator[Chunk]:
     for k, rows in enumerate(slices(count_rows(X), CHUNK)):
-        yield Chunk(f"chunk {k + 1}", _rows_of(X, rows), y[rows], None if Z is None else _rows_of(Z, rows))
+        yield Chunk(
+            f"chunk {k + 1}", _rows_of(X, rows), y[rows], None if Z is None else _rows_of(Z, rows)
+        )
 
 
 def _rows_of(A: Any, rows: slice) -> Any:
@@ -96,7 +106,9 @@ def _files(path: Path, target: Any) -> Source:
             f"{str(path)!r} holds both npz files and tables, which bring y in different ways: give each a folder of its own"
         )
     if tables and not isinstance(target, str):
-        raise InputError("CSV and Parquet files need the name of the target column: fit(folder, 'name')")
+        raise InputError(
+            "CSV and Parquet files need the name of the target column: fit(folder, 'name')"
+        )
     if not tables and target is not None:
         raise InputError("npz files bring their own y: give fit(folder) alone")
     columns = common_columns(tables, target, FROM_PYTHON) if tables else []
@@ -120,7 +132,9 @@ def _data_files(path: Path) -> list[Path]:
         raise InputError(f"X={str(path)!r}: there is no such folder or file")
     if not path.is_dir():
         if not _is_data(path):
-            raise InputError(f"X={str(path)!r} is not a file that fit reads: give one that ends in {', '.join(READ)}")
+            raise InputError(
+                f"X={str(path)!r} is not a file that fit reads: give one that ends in {', '.join(READ)}"
+            )
         return [path]
     found = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
     skipped = [file.name for file in found if not _is_data(file)]
@@ -150,14 +164,18 @@ def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             if missing := {"X", "y"} - set(file.files):
-                raise InputError(f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}")
+                raise InputError(
+                    f"{path.name} has no {' and no '.join(sorted(missing))}, only {', '.join(file.files)}"
+                )
             X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path.name} cannot be read: {error}") from error
     if len({count_rows(A) for A in (X, y, Z) if A is not None}) > 1:
-        raise InputError(f"{path.name}: X, y and Z have {', '.join(str(len(A)) for A in (X, y, Z) if A is not None)} rows")
+        raise InputError(
+            f"{path.name}: X, y and Z have {', '.join(str(len(A)) for A in (X, y, Z) if A is not None)} rows"
+        )
     for rows in slices(len(X), CHUNK):
         yield X[rows], y[rows], None if Z is None else Z[rows]
 
@@ -177,7 +195,10 @@ class Raw(NamedTuple):
 
 
 def through(
-    transforms: InputTransforms, chunk: Chunk, start: int | None, sparse: tuple[bool | None, bool | None] = (None, None)
+    transforms: InputTransforms,
+    chunk: Chunk,
+    start: int | None,
+    sparse: tuple[bool | None, bool | None] = (None, None),
 ) -> Raw:
     """Checked; an error names the chunk, and the row where a number is missing. `start` rows come before; None: not known."""
     X, Z = (A.tocsr() if sp.issparse(A) else A for A in unpack(chunk.X, chunk.Z))
@@ -204,10 +225,18 @@ def _where(arrays: tuple[Any, ...], start: int | None) -> str:
     for A in arrays:
         if sp.issparse(A):
             entries = np.flatnonzero(~np.isfinite(A.data))
-            rows += [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1] if entries.size else []
+            rows += (
+                [int(np.searchsorted(A.indptr, entries[0], side="right")) - 1]
+                if entries.size
+                else []
+            )
             continue
         numbers = real_array(A)
-        bad = ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim))) if numbers.ndim else np.zeros(0, bool)
+        bad = (
+            ~np.isfinite(numbers).all(axis=tuple(range(1, numbers.ndim)))
+            if numbers.ndim
+            else np.zeros(0, bool)
+        )
         rows += [int(bad.argmax())] if bad.any() else []
     if not rows:
         return ""
@@ -224,11 +253,15 @@ def transforms_for(input_kind: str, x_transformer: Any, z_transformer: Any) -> I
             try:
                 check_is_fitted(transformer)
             except NotFittedError:
-                raise InputError(f"{name} is not fitted: fit it to a sample of the stream's rows before") from None
+                raise InputError(
+                    f"{name} is not fitted: fit it to a sample of the stream's rows before"
+                ) from None
     return InputTransforms(input_kind, x_transformer, z_transformer)
 
 
-def read_through(transforms: InputTransforms, source: Source, sparse: Any = (None, None)) -> Iterator[tuple[Chunk, Raw, int]]:
+def read_through(
+    transforms: InputTransforms, source: Source, sparse: Any = (None, None)
+) -> Iterator[tuple[Chunk, Raw, int]]:
     """Yield chunks that have rows, their checked numbers, and how many rows came before;  one pass."""
     start = 0
     for chunk in source():

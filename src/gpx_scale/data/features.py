@@ -158,7 +158,9 @@ class DenseFeatures(Features):
         return (W * self.array).sum(axis=1)
 
     def columns_times(self, K: np.ndarray) -> np.ndarray:
-        return K[:, None, :] * np.ascontiguousarray(self.array.T)  # a strided Z^T costs three times as much
+        return K[:, None, :] * np.ascontiguousarray(
+            self.array.T
+        )  # a strided Z^T costs three times as much
 
 
 def _sparse_features(
@@ -201,7 +203,9 @@ class SparseFeatures(Features):
         rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
-        return cls(rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1])
+        return cls(
+            rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data, rows.shape[1]
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -213,7 +217,9 @@ class SparseFeatures(Features):
         return slice(int(self.pointers[0]), int(self.pointers[-1]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")}  # not what can be computed again
+        return {
+            name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")
+        }  # not what can be computed again
 
     @property
     def entries_per_row(self) -> int:
@@ -233,7 +239,9 @@ class SparseFeatures(Features):
         """A csr_array of this pattern;  (entries,)."""
         pointers = self.pointers - self.pointers[0]
         kind = np.int32 if values.size < 2**31 else np.int64
-        return sp.csr_array((values, self.indices[self.span].astype(kind), pointers.astype(kind)), shape=self.shape)
+        return sp.csr_array(
+            (values, self.indices[self.span].astype(kind), pointers.astype(kind)), shape=self.shape
+        )
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -242,7 +250,9 @@ class SparseFeatures(Features):
     def __getitem__(self, rows: slice | np.ndarray) -> SparseFeatures:
         if isinstance(rows, slice) and rows.step in (None, 1):
             start, stop, _ = rows.indices(len(self))
-            return SparseFeatures(self.pointers[start : max(start, stop) + 1], self.indices, self.values, self.d)
+            return SparseFeatures(
+                self.pointers[start : max(start, stop) + 1], self.indices, self.values, self.d
+            )
         index = np.arange(len(self))[rows]
         counts = self.counts[index]
         pointers = np.concatenate([[0], np.cumsum(counts)])
@@ -250,16 +260,24 @@ class SparseFeatures(Features):
         return SparseFeatures(pointers, self.indices[entries], self.values[entries], self.d)
 
     def astype(self, dtype: Any) -> SparseFeatures:
-        return SparseFeatures(self.pointers, self.indices, self.values.astype(dtype, copy=False), self.d)
+        return SparseFeatures(
+            self.pointers, self.indices, self.values.astype(dtype, copy=False), self.d
+        )
 
     def squared_norms(self) -> np.ndarray:
-        return np.asarray(self.with_values(self.values[self.span] ** 2).sum(axis=1), dtype=float).ravel()
+        return np.asarray(
+            self.with_values(self.values[self.span] ** 2).sum(axis=1), dtype=float
+        ).ravel()
 
     @cached_property
     def by_feature(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Entries in the order of their features: starts (d + 1,), the rows they are in, their values."""
         size = self.span.stop - self.span.start
-        starts, rows, values = np.zeros(self.d + 1, np.int64), np.empty(size, np.int32), np.empty(size, self.values.dtype)
+        starts, rows, values = (
+            np.zeros(self.d + 1, np.int64),
+            np.empty(size, np.int32),
+            np.empty(size, self.values.dtype),
+        )
         sparse_loops.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
         return starts, rows, values
 
@@ -272,7 +290,9 @@ class SparseFeatures(Features):
     def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
         Z = self.matrix
         return np.concatenate(
-            session.executor.map(lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // session.executor.n_jobs))))
+            session.executor.map(
+                lambda i: K[i] @ Z, slices(len(K), max(16, -(-len(K) // session.executor.n_jobs)))
+            )
         )
 
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
@@ -280,12 +300,19 @@ class SparseFeatures(Features):
 
     def scale_rows(self, a: np.ndarray) -> SparseFeatures:
         each = np.repeat(a, self.counts)
-        return SparseFeatures(self.pointers - self.pointers[0], self.indices[self.span], self.values[self.span] * each, self.d)
+        return SparseFeatures(
+            self.pointers - self.pointers[0],
+            self.indices[self.span],
+            self.values[self.span] * each,
+            self.d,
+        )
 
     def row_dots(self, W: np.ndarray) -> np.ndarray:
         """w_i . z_i, W dense (n, d) or the values at this very pattern (entries,);  -> (n,)."""
         at_pattern = W if W.ndim == 1 else W[self.entry_rows, self.indices[self.span]]
-        return np.bincount(self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self))
+        return np.bincount(
+            self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self)
+        )
 
     def to_dense(self) -> np.ndarray:
         return self.matrix.toarray()
@@ -318,8 +345,13 @@ class SparseFeatures(Features):
             return 1.0
         predicted = -np.expm1(np.log1p(-(shares**2)).sum())
         sample = self[evenly_spaced(SAMPLED_ROWS, len(self))]
-        sample, whole = (replace(some, values=np.abs(some.values)) for some in (sample, self))  # a product may cancel
-        met = sum(np.count_nonzero(sample.inner_products(whole[rows]), axis=1) for rows in slices(len(self), 4096)) / len(self)
+        sample, whole = (
+            replace(some, values=np.abs(some.values)) for some in (sample, self)
+        )  # a product may cancel
+        met = sum(
+            np.count_nonzero(sample.inner_products(whole[rows]), axis=1)
+            for rows in slices(len(self), 4096)
+        ) / len(self)
         if len(sample) == len(self):
             return float(np.mean(met))
         return float(min(predicted, np.mean(met) + 2.0 * np.std(met) / np.sqrt(len(sample))))
@@ -328,4 +360,6 @@ class SparseFeatures(Features):
 def full_pattern(shape: tuple[int, int]) -> SparseFeatures:
     """All d features of m rows."""
     m, d = shape
-    return SparseFeatures(d * np.arange(m + 1), np.tile(np.arange(d, dtype=np.int32), m), np.ones(m * d), d)
+    return SparseFeatures(
+        d * np.arange(m + 1), np.tile(np.arange(d, dtype=np.int32), m), np.ones(m * d), d
+    )

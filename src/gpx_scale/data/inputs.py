@@ -31,14 +31,18 @@ class XZ:
     """
 
     def __init__(self, X: Any, Z: Any) -> None:
-        X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))  # not every sparse form slices by rows
+        X, Z = (
+            A.tocsr() if sp.issparse(A) else A for A in (X, Z)
+        )  # not every sparse form slices by rows
         try:
             self.X = X if hasattr(X, "shape") else _as_rows(X)
             self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
         except (TypeError, ValueError):
             raise InputError("XZ needs rows of X, and a table Z") from None
         if count_rows(self.X) != count_rows(self.Z):
-            raise InputError(f"XZ needs as many rows of X as of Z, got {count_rows(self.X)} and {count_rows(self.Z)}")
+            raise InputError(
+                f"XZ needs as many rows of X as of Z, got {count_rows(self.X)} and {count_rows(self.Z)}"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,7 +53,9 @@ class XZ:
 
     def __getitem__(self, rows: Any) -> XZ:
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is not Ellipsis:
-            at = np.asarray(rows[0]).ravel()  # scikit-learn slices a Gram matrix by np.ix_(rows, columns)
+            at = np.asarray(
+                rows[0]
+            ).ravel()  # scikit-learn slices a Gram matrix by np.ix_(rows, columns)
             return XZ(self.X[rows], take(self.Z, at))
         if isinstance(rows, tuple):  # and all else by [rows, ...]
             rows = rows[0]
@@ -161,18 +167,26 @@ class InputTransforms:
     x_transformer: Any
     z_transformer: Any
 
-    def __call__(self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
+    def __call__(
+        self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)
+    ) -> tuple[Any, Any, Any]:
         """x as the kernel takes it and Z, both in the user's units, and Z with its names. `sparse`: whether they must be."""
         x = _transform_queries("x_transformer", self.x_transformer, X)
         z = _transform_queries("z_transformer", self.z_transformer, X if Z is None else Z)
         return self.check(x, z, "X" if Z is None else "Z", sparse)
 
-    def check(self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)) -> tuple[Any, Any, Any]:
+    def check(
+        self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)
+    ) -> tuple[Any, Any, Any]:
         raw, is_z = matrix_of(z, name, like=sparse[1]), x is z
         if self.input_kind == "vectors":
             x = raw if is_z else matrix_of(x, "X", like=sparse[0])
         else:
-            x = bounded(matrix_of(x, "X", like=False), "the Gram matrix") if self.input_kind == "gram" else _objects(x)
+            x = (
+                bounded(matrix_of(x, "X", like=False), "the Gram matrix")
+                if self.input_kind == "gram"
+                else _objects(x)
+            )
         _same_length(x, raw)
         return x, raw, z
 
@@ -221,19 +235,31 @@ class Preprocessor:
 
     def _must_be_separate(self, Z: Any) -> None:
         if self.separate and Z is None:
-            raise InputError("this model was fitted with a separate Z: give Z= (or an XZ pair) here too")
+            raise InputError(
+                "this model was fitted with a separate Z: give Z= (or an XZ pair) here too"
+            )
         if not self.separate and Z is not None:
-            raise InputError("this model was fitted without a separate Z: give X alone, or fit with Z=")
+            raise InputError(
+                "this model was fitted without a separate Z: give X alone, or fit with Z="
+            )
 
     def must_match(self, x: Any, raw: Any, Z: Any) -> None:
         """Columns as at fit."""
         self._must_be_separate(Z)
-        if self.z_columns is not None and (given := _column_names(Z)) is not None and given != self.z_columns:
-            raise InputError(f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then")
+        if (
+            self.z_columns is not None
+            and (given := _column_names(Z)) is not None
+            and given != self.z_columns
+        ):
+            raise InputError(
+                f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then"
+            )
         if raw.shape[1] != self.n_z:
             raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
         if self.transforms.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
-            raise InputError(f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit")
+            raise InputError(
+                f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit"
+            )
 
     def scaled_target(self, y: Any, n: int) -> np.ndarray:
         y = self.scaling.y(target_of(y))
@@ -265,7 +291,9 @@ def fit_preprocessor(
     X, Z = unpack(X, Z)
     x_transformer, z_transformer = options.x_transformer, options.z_transformer
     if Z is None and z_transformer is None and input_kind != "vectors":
-        raise InputError(f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)")
+        raise InputError(
+            f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)"
+        )
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
     z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
     transforms = InputTransforms(input_kind, x_transformer, z_transformer)
@@ -273,21 +301,31 @@ def fit_preprocessor(
     y = target_of(y)
     if input_kind == "gram":
         if x.shape[0] != x.shape[1] or not symmetric(x):
-            raise InputError(f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}')
+            raise InputError(
+                f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}'
+            )
         x = x.copy()  # it is kept, and the caller may write to it
     _same_length(x, raw, y)
     vectors = x if input_kind == "vectors" else None
-    scaling = Scaling.of(vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept)
+    scaling = Scaling.of(
+        vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept
+    )
     made = preprocessor_for(transforms, Z, x, raw, z, scaling)
     return made, made.training(x, raw, y, options.standardize)
 
 
-def preprocessor_for(transforms: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling) -> Preprocessor:
+def preprocessor_for(
+    transforms: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling
+) -> Preprocessor:
     if scaling.has_units_apart():
-        raise InputError("weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z")
+        raise InputError(
+            "weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z"
+        )
     names = _feature_names(z, transforms.z_transformer, raw.shape[1])
     sparse = transforms.input_kind == "vectors" and sp.issparse(x), sp.issparse(raw)
-    return Preprocessor(transforms, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse)
+    return Preprocessor(
+        transforms, Z is not None, _column_names(Z), raw.shape[1], names, scaling, *sparse
+    )
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
@@ -297,7 +335,11 @@ def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
         for name in ("n_features_in_", "feature_names_in_"):
             estimator.__dict__.pop(name, None)
     table = hasattr(X, "shape") or (isinstance(X, list | tuple) and hasattr(_as_rows(X), "shape"))
-    if table and len(getattr(X, "shape", (0, 0))) == 2 and (reset or hasattr(estimator, "n_features_in_")):
+    if (
+        table
+        and len(getattr(X, "shape", (0, 0))) == 2
+        and (reset or hasattr(estimator, "n_features_in_"))
+    ):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
 
 
@@ -327,7 +369,9 @@ def _objects(x: Any) -> list[Any]:
 def _same_length(*arrays: Any) -> None:
     lengths = {count_rows(A) for A in arrays}
     if len(lengths) > 1:
-        raise InputError(f"inconsistent numbers of samples: {', '.join(str(count_rows(A)) for A in arrays)} rows")
+        raise InputError(
+            f"inconsistent numbers of samples: {', '.join(str(count_rows(A)) for A in arrays)} rows"
+        )
 
 
 # transformers
@@ -350,7 +394,9 @@ def _transform_queries(name: str, transformer: Any, A: Any) -> Any:
     except (GPXError, NotFittedError, MemoryError):
         raise
     except Exception as error:  # a transformer may raise anything
-        raise InputError(f"{name} failed on these rows ({type(error).__name__}: {error})") from error
+        raise InputError(
+            f"{name} failed on these rows ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _row_by_row(name: str, before: Any, after: Any) -> Any:
@@ -377,13 +423,19 @@ def _transform(transformer: Any, A: Any) -> Any:
         and np.ndim(transformer) == 1
     ):
         return _columns(A, list(transformer))
-    raise InputError(f"a transformer is an estimator, a callable or a list of columns, got {transformer!r}")
+    raise InputError(
+        f"a transformer is an estimator, a callable or a list of columns, got {transformer!r}"
+    )
 
 
 def _columns(A: Any, columns: list[Any]) -> Any:
     try:
         if hasattr(A, "iloc"):
-            return A.iloc[:, columns] if all(isinstance(c, int | np.integer) for c in columns) else A[columns]
+            return (
+                A.iloc[:, columns]
+                if all(isinstance(c, int | np.integer) for c in columns)
+                else A[columns]
+            )
         return np.asarray(A)[:, columns]
     except (KeyError, IndexError) as error:
         raise InputError(f"columns {columns} are not all in the input: {error}") from None
@@ -392,7 +444,9 @@ def _columns(A: Any, columns: list[Any]) -> Any:
 def _feature_names(z: Any, transformer: Any, d: int) -> list[str]:
     names: Any = getattr(z, "columns", None)
     if hasattr(transformer, "get_feature_names_out"):
-        with suppress(AttributeError, ValueError):  # a pipeline may have a step without names to give
+        with suppress(
+            AttributeError, ValueError
+        ):  # a pipeline may have a step without names to give
             names = transformer.get_feature_names_out()
     elif names is None and isinstance(transformer, Sequence | np.ndarray):
         names = [f"x{column}" for column in transformer]

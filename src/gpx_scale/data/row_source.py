@@ -74,7 +74,12 @@ class MemoryRows(RowSource):
 
     def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
         return session.executor.sum_over(
-            task, told((self.data[rows] for rows in slices(len(self), BLOCK)), len(self), session.journal.passed)
+            task,
+            told(
+                (self.data[rows] for rows in slices(len(self), BLOCK)),
+                len(self),
+                session.journal.passed,
+            ),
         )
 
     def load(self) -> TrainingRows:
@@ -106,7 +111,9 @@ def told(blocks: Iterable[TrainingRows], rows: int, tell: Tell) -> Iterator[Trai
 def keys(start: int, count: int, seed: int) -> np.ndarray:
     """A random number for each row, from its place in the whole and the seed alone (splitmix64);  (count,) uint64."""
     with np.errstate(over="ignore"):
-        key = np.arange(start, start + count, dtype=np.uint64) + np.uint64(seed) * np.uint64(0x632BE59BD9B4E019)
+        key = np.arange(start, start + count, dtype=np.uint64) + np.uint64(seed) * np.uint64(
+            0x632BE59BD9B4E019
+        )
         key *= np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)

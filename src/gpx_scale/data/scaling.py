@@ -14,9 +14,7 @@ from .features import DenseFeatures, Features, SparseFeatures
 
 DIGITS = 40  # binary ones, of shifts and scales
 UNITS_APART = 290  # decimal digits between the units of y and of a z
-COLUMNS_APART = (
-    30.0  # powers of ten between columns of X that are not scaled: squares of float64 keep 16 of them, no unit needs more
-)
+COLUMNS_APART = 30.0  # powers of ten between columns of X that are not scaled: squares of float64 keep 16 of them, no unit needs more
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,30 @@ class ColumnMoments:
 
     @property
     def constant(self) -> np.ndarray:
-        same = self.high - self.low <= 8 * np.finfo(float).eps * np.maximum(np.abs(self.low), np.abs(self.high))
-        return same | (self.deviation < np.finfo(float).tiny)  # denormal numbers have no digits to scale by
+        same = self.high - self.low <= 8 * np.finfo(float).eps * np.maximum(
+            np.abs(self.low), np.abs(self.high)
+        )
+        return same | (
+            self.deviation < np.finfo(float).tiny
+        )  # denormal numbers have no digits to scale by
 
     @property
     def mean(self) -> np.ndarray:
         """To about 12 digits of the deviation, so that it does not depend on how parts were added up; the value itself where
         constant."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            unit = np.ldexp(1.0, np.frexp(np.maximum(self.deviation, np.abs(self.centre) / 16))[1] - DIGITS)
+            unit = np.ldexp(
+                1.0, np.frexp(np.maximum(self.deviation, np.abs(self.centre) / 16))[1] - DIGITS
+            )
             return np.where(self.constant, self.low, np.round(self.centre / unit) * unit)
 
     @property
     def scale(self) -> np.ndarray:
         """Deviations, to as many digits; 1 where constant."""
         fraction, exponent = np.frexp(self.deviation)
-        return np.where(self.constant, 1.0, np.ldexp(np.round(np.ldexp(fraction, DIGITS)), exponent - DIGITS))
+        return np.where(
+            self.constant, 1.0, np.ldexp(np.round(np.ldexp(fraction, DIGITS)), exponent - DIGITS)
+        )
 
 
 @stored
@@ -94,31 +100,52 @@ class Scaling:
     intercept: bool
 
     @classmethod
-    def of(cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool) -> Scaling:
+    def of(
+        cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool
+    ) -> Scaling:
         vectors = ColumnMoments.of(x if x is not None else np.empty((1, 0)))
-        return cls.from_columns(vectors, ColumnMoments.of(Z), ColumnMoments.of(y[:, None]), standardize, fit_intercept)
+        return cls.from_columns(
+            vectors, ColumnMoments.of(Z), ColumnMoments.of(y[:, None]), standardize, fit_intercept
+        )
 
     @classmethod
     def from_columns(
-        cls, x: ColumnMoments, z: ColumnMoments, y: ColumnMoments, standardize: bool, fit_intercept: bool
+        cls,
+        x: ColumnMoments,
+        z: ColumnMoments,
+        y: ColumnMoments,
+        standardize: bool,
+        fit_intercept: bool,
     ) -> Scaling:
         z_scale = np.where(z.constant & (z.mean != 0), z.mean, z.scale)
         z_shift = np.where(z.constant, 0.0, z.mean)
         x_scale, z_baseline, y_shift, y_scale = x.scale, z.mean, float(y.mean[0]), float(y.scale[0])
         if not standardize:
             _must_be_comparable(x)
-            x_scale, z_shift, z_scale = np.ones_like(x_scale), np.zeros_like(z_shift), np.ones_like(z_scale)
+            x_scale, z_shift, z_scale = (
+                np.ones_like(x_scale),
+                np.zeros_like(z_shift),
+                np.ones_like(z_scale),
+            )
             z_baseline, y_shift, y_scale = z_shift, 0.0, 1.0
         return cls(x.mean, x_scale, z_shift, z_scale, z_baseline, y_shift, y_scale, fit_intercept)
 
     def x(self, x: Any) -> Any:
-        return SparseFeatures.of(x) if sp.issparse(x) else np.ascontiguousarray((x - self.x_shift) / self.x_scale)
+        return (
+            SparseFeatures.of(x)
+            if sp.issparse(x)
+            else np.ascontiguousarray((x - self.x_shift) / self.x_scale)
+        )
 
     def z(self, Z: Any) -> Features:
         if sp.issparse(Z):
-            return SparseFeatures.of(sp.hstack([Z, np.ones((Z.shape[0], 1))]) if self.intercept else Z)
+            return SparseFeatures.of(
+                sp.hstack([Z, np.ones((Z.shape[0], 1))]) if self.intercept else Z
+            )
         scaled = (Z - self.z_shift) / self.z_scale
-        return DenseFeatures(np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled)
+        return DenseFeatures(
+            np.column_stack([scaled, np.ones(len(scaled))]) if self.intercept else scaled
+        )
 
     def z_row(self, z: np.ndarray) -> np.ndarray:
         """Return one z in standardised units;  (d,) -> (d~,)."""
@@ -150,13 +177,18 @@ class Scaling:
 
     def has_units_apart(self) -> bool:
         """Whether weights, in units of y over those of a column of Z, leave float64."""
-        return bool((np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any())
+        return bool(
+            (np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any()
+        )
 
 
 def _must_be_comparable(x: ColumnMoments) -> None:
     """Refuse columns that are added up in one distance and of which the smaller ones cannot count."""
     spreads = x.scale[~x.constant]
-    if spreads.size and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > COLUMNS_APART:
+    if (
+        spreads.size
+        and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > COLUMNS_APART
+    ):
         raise InputError(
             f"the columns of X differ by a factor of 1e{apart:.0f} in scale, and distances would be those of the largest one "
             "alone: use standardize=True, or rescale them"

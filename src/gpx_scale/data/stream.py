@@ -47,8 +47,14 @@ class ChunkChecksum:
 
     def must_be(self, before: ChunkChecksum) -> None:
         if (self.rows, self.checksum) != (before.rows, before.checksum):
-            what = f"{self.rows} rows, {before.rows} before" if self.rows != before.rows else "other numbers"
-            raise InputError(f"{self.name} differs from the first pass ({what}): it must bring the same rows every time")
+            what = (
+                f"{self.rows} rows, {before.rows} before"
+                if self.rows != before.rows
+                else "other numbers"
+            )
+            raise InputError(
+                f"{self.name} differs from the first pass ({what}): it must bring the same rows every time"
+            )
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,15 @@ class Survey:
         at = least(row_keys, keep)
         columns = ColumnMoments.of(raw.x), ColumnMoments.of(raw.Z), ColumnMoments.of(raw.y[:, None])
         sample = raw.x[at], raw.Z[at], raw.y[at]
-        return cls(len(raw.y), *columns, row_keys[at], sample, _head(raw), keep, [ChunkChecksum.of(name, raw)])
+        return cls(
+            len(raw.y),
+            *columns,
+            row_keys[at],
+            sample,
+            _head(raw),
+            keep,
+            [ChunkChecksum.of(name, raw)],
+        )
 
     def __iadd__(self, other: Survey) -> Survey:
         try:
@@ -106,7 +120,9 @@ class Survey:
 
     def preprocessor(self, transforms: InputTransforms, options: SurveyOptions) -> Preprocessor:
         """Return the way of inputs into standardised units that these column moments give."""
-        scaling = Scaling.from_columns(self.x, self.z, self.y, options.standardize, options.fit_intercept)
+        scaling = Scaling.from_columns(
+            self.x, self.z, self.y, options.standardize, options.fit_intercept
+        )
         head = self.first
         return preprocessor_for(transforms, head.separate, head.x, head.Z, head.z, scaling)
 
@@ -124,20 +140,30 @@ def _below(a: Any, b: Any) -> Any:
 def same_columns(first: Raw, other: Raw) -> None:
     for name, a, b in (("X", first.x, other.x), ("Z", first.Z, other.Z)):
         if a.shape[1] != b.shape[1]:
-            raise InputError(f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk")
+            raise InputError(
+                f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk"
+            )
         if sp.issparse(a) != sp.issparse(b):
-            raise InputError(f"{name} is {'sparse' if sp.issparse(b) else 'dense'} here and not in the first chunk")
+            raise InputError(
+                f"{name} is {'sparse' if sp.issparse(b) else 'dense'} here and not in the first chunk"
+            )
     if (first.separate is None) != (other.separate is None):
         raise InputError("some chunks bring a Z of their own, and some do not")
     for pair in ((first.X, other.X), (first.z, other.z)):
         names = [getattr(A, "columns", None) for A in pair]
         if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
-            raise InputError(f"columns are {list(names[1])} here and {list(names[0])} in the first chunk")
+            raise InputError(
+                f"columns are {list(names[1])} here and {list(names[0])} in the first chunk"
+            )
 
 
-def chunks_through(preprocessor: Preprocessor, source: Source, check: Callable[[Any], None]) -> Iterator[TrainingRows]:
+def chunks_through(
+    preprocessor: Preprocessor, source: Source, check: Callable[[Any], None]
+) -> Iterator[TrainingRows]:
     """Behind a preprocessor that is known; `check` knows the names of X's columns."""
-    for chunk, raw, _ in read_through(preprocessor.transforms, source, (preprocessor.sparse_x, preprocessor.sparse_z)):
+    for chunk, raw, _ in read_through(
+        preprocessor.transforms, source, (preprocessor.sparse_x, preprocessor.sparse_z)
+    ):
         with named(chunk):
             check(raw.X)
             preprocessor.must_match(raw.x, raw.Z, raw.separate)
@@ -196,15 +222,21 @@ class StreamRows(SurveyedRows):
         return cls(survey, survey.preprocessor(transforms, options), options.standardize, source)
 
     def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
-        return session.executor.sum_over(task, told(blocks_of(self._chunks()), len(self), session.journal.passed))
+        return session.executor.sum_over(
+            task, told(blocks_of(self._chunks()), len(self), session.journal.passed)
+        )
 
     def _chunks(self) -> Iterator[TrainingRows]:
         expected, seen = iter(self.survey.prints), 0
         for chunk, raw, start in read_through(
-            self.preprocessor.transforms, self.source, (self.preprocessor.sparse_x, self.preprocessor.sparse_z)
+            self.preprocessor.transforms,
+            self.source,
+            (self.preprocessor.sparse_x, self.preprocessor.sparse_z),
         ):
             if (before := next(expected, None)) is None:
-                raise InputError(f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time")
+                raise InputError(
+                    f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time"
+                )
             ChunkChecksum.of(chunk.name, raw).must_be(before)
             with named(chunk):
                 inputs = self.preprocessor.training(raw.x, raw.Z, raw.y, self.standardize)

@@ -20,9 +20,13 @@ from typing import Any, NamedTuple
 from ..errors import InputError
 from ..runtime.files import import_optional
 
-CHUNK = 65_536  # This many rows of a file are in memory at once; ten columns of numbers then take 5 MB.
+CHUNK = (
+    65_536  # This many rows of a file are in memory at once; ten columns of numbers then take 5 MB.
+)
 SUFFIXES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
-LONG_ROWS = "Length of header"  # This is how pandas begins its warning that it drops the ends of rows.
+LONG_ROWS = (
+    "Length of header"  # This is how pandas begins its warning that it drops the ends of rows.
+)
 
 
 class TextFormat(NamedTuple):
@@ -61,7 +65,9 @@ def header_of(path: Any, way: TextFormat = PLAIN) -> list[str]:
             names = [name.strip() for name in _first_line(path, way)]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise InputError(f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them")
+        raise InputError(
+            f"{path.name} has more than one column named {', '.join(map(repr, twice))}: rename them"
+        )
     if "" in names:
         raise InputError(
             f"{path.name}: column {names.index('') + 1} of {len(names)} has no name: give it one, or leave it out (pandas "
@@ -69,7 +75,9 @@ def header_of(path: Any, way: TextFormat = PLAIN) -> list[str]:
         )
     if len(names) == 1 and (other := next((mark for mark in ";\t|" if mark in names[0]), None)):
         remedy = way.separator_remedy.format(other)
-        raise InputError(f"{path.name} has one column, {names[0]!r}: is it separated by {other!r}? {remedy}")
+        raise InputError(
+            f"{path.name} has one column, {names[0]!r}: is it separated by {other!r}? {remedy}"
+        )
     return names
 
 
@@ -80,14 +88,27 @@ def common_columns(files: Sequence[Path], target: str, way: TextFormat = PLAIN) 
         names = header_of(file, way)
         if target not in names:
             index = is_parquet(file) and target in index_of(file)
-            remedy = f". {target!r} is its index: write it after reset_index(), which makes a column of it" if index else ""
-            raise InputError(f"{file.name} has no column {target!r}, only {', '.join(names)}{remedy}")
+            remedy = (
+                f". {target!r} is its index: write it after reset_index(), which makes a column of it"
+                if index
+                else ""
+            )
+            raise InputError(
+                f"{file.name} has no column {target!r}, only {', '.join(names)}{remedy}"
+            )
         if len(names) == 1:
-            raise InputError(f"{file.name} has no column besides the target {target!r}: give it columns to explain by")
+            raise InputError(
+                f"{file.name} has no column besides the target {target!r}: give it columns to explain by"
+            )
         columns = columns or names
         if (here := set(names)) != (first := set(columns)):
-            lacking, more = [name for name in columns if name not in here], [name for name in names if name not in first]
-            found = [f"it lacks {listed(lacking)}"] * bool(lacking) + [f"only it has {listed(more)}"] * bool(more)
+            lacking, more = (
+                [name for name in columns if name not in here],
+                [name for name in names if name not in first],
+            )
+            found = [f"it lacks {listed(lacking)}"] * bool(lacking) + [
+                f"only it has {listed(more)}"
+            ] * bool(more)
             raise InputError(
                 f"{file.name} does not have the columns of {files[0].name}: {', and '.join(found)}. Write all files of a "
                 "folder with the same columns"
@@ -98,10 +119,14 @@ def common_columns(files: Sequence[Path], target: str, way: TextFormat = PLAIN) 
 def index_of(path: Path) -> list[str]:
     """Return the names under which a Parquet file holds the index of the pandas frame that it was written from."""
     metadata = _parquet(path).schema_arrow.pandas_metadata or {}
-    return [name for name in metadata.get("index_columns", ()) if isinstance(name, str)]  # A range is stored as a dict.
+    return [
+        name for name in metadata.get("index_columns", ()) if isinstance(name, str)
+    ]  # A range is stored as a dict.
 
 
-def frames(path: Path, way: TextFormat, columns: list[str], kinds: dict[str, str], rows: int = CHUNK) -> Generator[Any]:
+def frames(
+    path: Path, way: TextFormat, columns: list[str], kinds: dict[str, str], rows: int = CHUNK
+) -> Generator[Any]:
     """Yield these columns of a file, in this order, as frames of at most so many rows; none of them is empty.
 
     kinds: the dtypes that columns of a text file are read as; pandas infers those of the others, chunk by chunk.
@@ -114,9 +139,13 @@ def frames(path: Path, way: TextFormat, columns: list[str], kinds: dict[str, str
         else:
             # All columns are read, because rows that are too long would pass if some columns were selected here.
             names = header_of(path, way)
-            blank = len(names) > 1  # In a table of one column, an empty line is a value that is missing.
+            blank = (
+                len(names) > 1
+            )  # In a table of one column, an empty line is a value that is missing.
             how = {"names": names, "header": 0, "skip_blank_lines": blank, **_how(path, way)}
-            found = import_optional("pandas", "files").read_csv(path, dtype=kinds, chunksize=rows, **how)
+            found = import_optional("pandas", "files").read_csv(
+                path, dtype=kinds, chunksize=rows, **how
+            )
     with closing(found):  # type: ignore[type-var]
         while True:
             with readable(path, way):
@@ -144,7 +173,11 @@ def _first_line(path: Path, way: TextFormat) -> list[str]:
 
 def _how(path: Path, way: TextFormat) -> dict[str, Any]:
     tabbed = path.name.lower().endswith((".tsv", ".tsv.gz"))
-    return {"sep": way.separator or ("\t" if tabbed else ","), "encoding": way.encoding, "index_col": False}
+    return {
+        "sep": way.separator or ("\t" if tabbed else ","),
+        "encoding": way.encoding,
+        "index_col": False,
+    }
 
 
 @contextmanager
@@ -157,8 +190,19 @@ def readable(path: Path, way: TextFormat = PLAIN) -> Iterator[None]:
     except InputError:
         raise
     except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not UTF-8 ({error.reason} at byte {error.start}): {way.encoding_remedy}") from error
-    except (ValueError, OSError, EOFError, Warning, LookupError, NotImplementedError, csv.Error, zlib.error) as error:
+        raise InputError(
+            f"{path.name} is not UTF-8 ({error.reason} at byte {error.start}): {way.encoding_remedy}"
+        ) from error
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        Warning,
+        LookupError,
+        NotImplementedError,
+        csv.Error,
+        zlib.error,
+    ) as error:
         said = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if said.startswith(LONG_ROWS):
             said = "rows are longer than the header. Name every column, and quote fields that have the separator in them"

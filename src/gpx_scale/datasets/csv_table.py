@@ -37,7 +37,9 @@ def read_table(path: Path, delimiter: str = ",") -> Table:
             rows = csv.reader(lines, delimiter=delimiter)
             return table_of(next(rows, []), rows)
     except (ValueError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"{str(path)!r} cannot be read as a table with a header row: {error}") from error
+        raise InputError(
+            f"{str(path)!r} cannot be read as a table with a header row: {error}"
+        ) from error
 
 
 def write_table(path: Path, table: Table) -> None:

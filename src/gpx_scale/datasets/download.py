@@ -39,7 +39,9 @@ def at_mirror(url: str) -> str:
     if not mirror:
         return url
     if not _is_host(mirror):
-        raise InputError(f"GPX_SCALE_MIRROR={mirror!r}: give what stands for the publisher's host, as in 'https://mirror.org'")
+        raise InputError(
+            f"GPX_SCALE_MIRROR={mirror!r}: give what stands for the publisher's host, as in 'https://mirror.org'"
+        )
     return mirror + urlsplit(url)._replace(scheme="", netloc="").geturl()
 
 
@@ -64,7 +66,9 @@ def fetch(url: str, stream: IO[bytes], title: str, progress: bool | None = None)
         try:
             _body(url, stream, meter)
         except HTTPException as error:
-            fault: OSError = ConnectionAbortedError(f"the answer broke off or is no HTTP ({type(error).__name__})")
+            fault: OSError = ConnectionAbortedError(
+                f"the answer broke off or is no HTTP ({type(error).__name__})"
+            )
             fault.__cause__ = error
         except OSError as error:
             fault = error
@@ -86,7 +90,11 @@ def reason(error: OSError) -> str:
     if isinstance(error, HTTPError):
         return f"HTTP {error.code} {error.reason}"
     cause = error.reason if isinstance(error, URLError) else error
-    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause) or type(cause).__name__
+    return (
+        (cause.strerror if isinstance(cause, OSError) else None)
+        or str(cause)
+        or type(cause).__name__
+    )
 
 
 def _passes(error: OSError) -> bool:
@@ -130,7 +138,9 @@ class Meter(Bar):
 
     def show_bytes(self, done: int, length: int | None) -> None:
         of = f" of {format_bytes(length)}" if length else ""
-        self._draw(self._title, min(1.0, done / length) if length else 0.0, f"{format_bytes(done)}{of}")
+        self._draw(
+            self._title, min(1.0, done / length) if length else 0.0, f"{format_bytes(done)}{of}"
+        )
 
 
 def _on_terminal() -> bool:

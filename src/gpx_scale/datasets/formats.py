@@ -13,10 +13,34 @@ from .csv_table import Table, table_of
 from .download import LIMIT
 
 ABALONE = (
-    *("sex", "length", "diameter", "height", "whole_weight", "shucked_weight", "viscera_weight", "shell_weight"),
+    *(
+        "sex",
+        "length",
+        "diameter",
+        "height",
+        "whole_weight",
+        "shucked_weight",
+        "viscera_weight",
+        "shell_weight",
+    ),
     "rings",
 )
-BOSTON = ("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT", "MEDV")
+BOSTON = (
+    "CRIM",
+    "ZN",
+    "INDUS",
+    "CHAS",
+    "NOX",
+    "RM",
+    "AGE",
+    "DIS",
+    "RAD",
+    "TAX",
+    "PTRATIO",
+    "B",
+    "LSTAT",
+    "MEDV",
+)
 FISH = ("CIC0", "SM1_Dz", "GATS1i", "NdsCH", "NdssC", "MLOGP", "LC50")
 REVIEW = ("lan", "timespan", "confidence", "orientation", "evaluation", "remarks", "text")
 
@@ -35,7 +59,9 @@ def boston(stream: IO[bytes]) -> Table:
 
 def fish(stream: IO[bytes]) -> Table:
     """qsar_fish_toxicity.csv: semicolons, no header."""
-    return table_of(FISH, csv.reader(_member(stream, "qsar_fish_toxicity.csv").splitlines(), delimiter=";"))
+    return table_of(
+        FISH, csv.reader(_member(stream, "qsar_fish_toxicity.csv").splitlines(), delimiter=";")
+    )
 
 
 def wine(stream: IO[bytes]) -> Table:
@@ -43,7 +69,9 @@ def wine(stream: IO[bytes]) -> Table:
     names: list[str] = []
     rows: list[list[str]] = []
     for color in ("red", "white"):
-        header, *records = csv.reader(_member(stream, f"winequality-{color}.csv").splitlines(), delimiter=";")
+        header, *records = csv.reader(
+            _member(stream, f"winequality-{color}.csv").splitlines(), delimiter=";"
+        )
         here = [name.strip().replace(" ", "_") for name in header]
         if names and here != names:
             raise ValueError(f"red wines have the columns {names}, white ones {here}")
@@ -55,7 +83,13 @@ def wine(stream: IO[bytes]) -> Table:
 def paper(stream: IO[bytes]) -> Table:
     """reviews.json: {"paper": [{"id", "preliminary_decision", "review": [{"id", "text", "evaluation", ...}]}]}; null is ''."""
     rows = [
-        [k, of["id"], of["preliminary_decision"], review["id"], *(review.get(name) for name in REVIEW)]
+        [
+            k,
+            of["id"],
+            of["preliminary_decision"],
+            review["id"],
+            *(review.get(name) for name in REVIEW),
+        ]
         for k, of in enumerate(json.loads(_member(stream, "reviews.json"))["paper"])
         for review in of["review"]
     ]
@@ -68,7 +102,9 @@ def arff(stream: IO[bytes]) -> Table:
     names = []
     lines = iter(stream.read().decode("utf-8").splitlines())
     for line in lines:
-        if attribute := re.match(r"""@attribute\s+('[^']*'|"[^"]*"|\S+)""", line.strip(), re.IGNORECASE):
+        if attribute := re.match(
+            r"""@attribute\s+('[^']*'|"[^"]*"|\S+)""", line.strip(), re.IGNORECASE
+        ):
             names.append(attribute[1].strip("'\""))
         elif line.strip().lower() == "@data":
             break
@@ -81,7 +117,9 @@ def _member(stream: IO[bytes], name: str) -> str:
     with zipfile.ZipFile(stream) as archive:
         named = [info for info in archive.infolist() if PurePosixPath(info.filename).name == name]
         if not named:
-            raise ValueError(f"the archive has no {name!r}; it has {', '.join(archive.namelist()) or 'nothing'}")
+            raise ValueError(
+                f"the archive has no {name!r}; it has {', '.join(archive.namelist()) or 'nothing'}"
+            )
         with archive.open(named[0]) as member:
             data = member.read(LIMIT + 1)
     if len(data) > LIMIT:

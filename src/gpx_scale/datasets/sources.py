@@ -26,10 +26,28 @@ from .download import at_mirror, fetch, reason
 
 UCI = "https://archive.ics.uci.edu/static/public"
 WINE = (
-    *("fixed_acidity", "volatile_acidity", "citric_acid", "residual_sugar", "chlorides", "free_sulfur_dioxide"),
+    *(
+        "fixed_acidity",
+        "volatile_acidity",
+        "citric_acid",
+        "residual_sugar",
+        "chlorides",
+        "free_sulfur_dioxide",
+    ),
     *("total_sulfur_dioxide", "density", "pH", "sulphates", "alcohol", "quality"),
 )
-KING_COUNTY = ("price", "lat", "long", "sqft_living", "sqft_lot", "grade", "condition", "view", "waterfront", "yr_built")
+KING_COUNTY = (
+    "price",
+    "lat",
+    "long",
+    "sqft_living",
+    "sqft_lot",
+    "grade",
+    "condition",
+    "view",
+    "waterfront",
+    "yr_built",
+)
 
 
 class DataUnavailable(InputError):
@@ -110,7 +128,9 @@ def load_table(file: str, progress: bool | None = None) -> Table:
         with open(path, "rb") as stream:
             return _parsed(source, stream, repr(str(path)))
     cached = cache_folder() / file
-    return _from_cache(source, cached) if cached.is_file() else _downloaded(source, cached, progress)
+    return (
+        _from_cache(source, cached) if cached.is_file() else _downloaded(source, cached, progress)
+    )
 
 
 def in_folder(file: str) -> Path | None:
@@ -143,7 +163,11 @@ def unavailable(title: str, files: tuple[str, ...], where: str, why: str) -> Dat
 
 def _folder_now() -> str:
     folder = data_folder()
-    return "not set" if folder is None else f"{str(folder)!r}" + ("" if folder.is_dir() else ", no folder")
+    return (
+        "not set"
+        if folder is None
+        else f"{str(folder)!r}" + ("" if folder.is_dir() else ", no folder")
+    )
 
 
 def _from_cache(source: Source, path: Path) -> Table:
@@ -173,12 +197,20 @@ def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
         try:
             fetch(url, stream, source.title, progress)
         except OSError as error:
-            files = (f"{cached.name} (from the cache of another machine)", f"{source.archive} (the file at that address)")
+            files = (
+                f"{cached.name} (from the cache of another machine)",
+                f"{source.archive} (the file at that address)",
+            )
             raise unavailable(source.title, files, url, reason(error)) from error
         table = _parsed(source, stream, url)
     found = _digest(source, table)
     if found != source.sha256:
-        raise _mismatch(source, url, found, f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA")
+        raise _mismatch(
+            source,
+            url,
+            found,
+            f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA",
+        )
     with atomic_write(cached) as beside:
         write_table(beside, table)
     return table
@@ -201,7 +233,13 @@ def _parsed(source: Source, stream: IO[bytes], where: str) -> Table:
         return source.read(stream)
     except (
         *(ValueError, LookupError, TypeError, AttributeError, csv.Error),  # of another layout
-        *(zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError),  # damaged, encrypted, packed in unknown ways
+        *(
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            OSError,
+            RuntimeError,
+        ),  # damaged, encrypted, packed in unknown ways
     ) as error:
         what = str(error) or type(error).__name__
         raise DataUnavailable(
@@ -211,7 +249,9 @@ def _parsed(source: Source, stream: IO[bytes], where: str) -> Table:
 
 def _digest(source: Source, table: Table) -> str:
     if missing := [name for name in source.columns if name not in table]:
-        raise DataUnavailable(f"{source.title}: the table has no column {', '.join(missing)}; it has {', '.join(table)}")
+        raise DataUnavailable(
+            f"{source.title}: the table has no column {', '.join(missing)}; it has {', '.join(table)}"
+        )
     return content_digest(table, source.columns)
 
 

@@ -62,7 +62,9 @@ def load_california() -> Dataset:
         bunch = fetch_california_housing()
     except OSError as error:
         files = (f"{CALIFORNIA} (its features by scikit-learn's names, and MedHouseVal)",)
-        raise unavailable("California", files, "where scikit-learn has it", reason(error)) from error
+        raise unavailable(
+            "California", files, "where scikit-learn has it", reason(error)
+        ) from error
     return Dataset(bunch.data, bunch.target, list(bunch.feature_names))
 
 
@@ -98,7 +100,10 @@ def _dataset(
     columns: dict[str, np.ndarray] = {}
     for key, cells in table.items():
         if key in categories:
-            columns |= {f"{key}={level}": np.array([c == level for c in cells], float) for level in sorted(set(cells))}
+            columns |= {
+                f"{key}={level}": np.array([c == level for c in cells], float)
+                for level in sorted(set(cells))
+            }
         elif key != target and key not in drop:
             columns[key] = numbers(table, key)
     if not columns:

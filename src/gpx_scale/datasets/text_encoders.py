@@ -34,7 +34,9 @@ def bag_of_words(min_count: int = 2) -> CountVectorizer:
     return CountVectorizer(binary=True, min_df=whole(min_count, "min_count", least=1))
 
 
-def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_state: Any = 0) -> LSA | SentenceEncoder:
+def sentence_vectors(
+    encoder: str = "auto", n_components: int = 100, random_state: Any = 0
+) -> LSA | SentenceEncoder:
     """An unfitted transformer of texts into vectors, whose `encoder` says which it is.
 
     encoder : "lsa", latent semantic analysis; or the name of a model of the package sentence-transformers, if that is
@@ -44,7 +46,9 @@ def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_stat
     n_components, random_state : of LSA.
     """
     if not isinstance(encoder, str):
-        raise InputError(f"encoder={encoder!r}: give 'auto', 'lsa' or the name of a model of sentence-transformers")
+        raise InputError(
+            f"encoder={encoder!r}: give 'auto', 'lsa' or the name of a model of sentence-transformers"
+        )
     if encoder == "lsa":
         return LSA(n_components, random_state)
     if encoder != "auto":
@@ -55,7 +59,9 @@ def sentence_vectors(encoder: str = "auto", n_components: int = 100, random_stat
     except ImportError:
         return LSA(n_components, random_state)
     except InputError as error:
-        warnings.warn(f"{error}; LSA instead (encoder='lsa' takes it at once)", GPXWarning, stacklevel=2)
+        warnings.warn(
+            f"{error}; LSA instead (encoder='lsa' takes it at once)", GPXWarning, stacklevel=2
+        )
         return LSA(n_components, random_state)
     return SentenceEncoder(ENCODER)
 
@@ -118,7 +124,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):
     def transform(self, texts: Iterable[str]) -> np.ndarray:
         if isinstance(texts, str):
             raise InputError("give a sequence of texts, not one text")
-        vectors = _model(self.encoder).encode(list(texts), batch_size=self.batch_size, show_progress_bar=False)
+        vectors = _model(self.encoder).encode(
+            list(texts), batch_size=self.batch_size, show_progress_bar=False
+        )
         return np.asarray(vectors, dtype=float)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -130,7 +138,11 @@ def _model(name: str) -> Any:
     """A model, loaded once: it takes seconds and some hundred MB."""
     try:
         return importlib.import_module("sentence_transformers").SentenceTransformer(name)
-    except Exception as error:  # many libraries have their own: of files, of the network, of formats
+    except (
+        Exception
+    ) as error:  # many libraries have their own: of files, of the network, of formats
         if isinstance(error, ModuleNotFoundError) and error.name == "sentence_transformers":
-            raise ImportError(f"encoder={name!r} needs the package sentence-transformers; encoder='lsa' does not") from error
+            raise ImportError(
+                f"encoder={name!r} needs the package sentence-transformers; encoder='lsa' does not"
+            ) from error
         raise InputError(f"the sentence encoder {name!r} could not be loaded: {error}") from error

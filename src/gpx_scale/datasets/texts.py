@@ -44,13 +44,17 @@ def load_drug(path: Any = None, columns: str | Sequence[str] = ("commentsReview"
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     if not names:
-        raise InputError("columns=() leaves no text: name one of the file's, such as 'commentsReview'")
+        raise InputError(
+            "columns=() leaves no text: name one of the file's, such as 'commentsReview'"
+        )
     texts: list[str] = []
     ratings: list[str] = []
     for file in _drug_files(path):
         table = read_table(file, delimiter="\t")
         if missing := [name for name in (*names, "rating") if name not in table]:
-            raise InputError(f"{str(file)!r} has no column {', '.join(missing)}; it has {', '.join(filter(None, table))}")
+            raise InputError(
+                f"{str(file)!r} has no column {', '.join(missing)}; it has {', '.join(filter(None, table))}"
+            )
         rows = zip(*(table[name] for name in names), strict=True)
         texts += [" ".join(filter(None, map(str.strip, row))) for row in rows]
         ratings += table["rating"]
@@ -85,7 +89,11 @@ def _drug_files(path: Any) -> list[Path]:
     if missing or not files:
         what = "GPX_SCALE_DATA is not set"
         if home is not None:
-            what = f"{str(home)!r} has no {' and no '.join(missing)}" if home.is_dir() else f"there is no {str(home)!r}"
+            what = (
+                f"{str(home)!r} has no {' and no '.join(missing)}"
+                if home.is_dir()
+                else f"there is no {str(home)!r}"
+            )
         raise DataUnavailable(
             f"Drug may not be redistributed: it is read from files of your own, and {what}. Get {' and '.join(DRUG_FILES)} "
             f"from {DRUG_HOME} and put them into the folder that GPX_SCALE_DATA names, or give a folder or a file as path="

@@ -45,7 +45,9 @@ def load_king_county(progress: bool | None = None) -> Varying:
     table = {name: numbers(cells, name) for name in KING_COUNTY}
     lat, long = table["lat"], table["long"]
     degree = 2 * np.pi * 6371.0 / 360  # km of latitude
-    X = degree * np.column_stack([(long - long.mean()) * np.cos(np.radians(lat.mean())), lat - lat.mean()])
+    X = degree * np.column_stack(
+        [(long - long.mean()) * np.cos(np.radians(lat.mean())), lat - lat.mean()]
+    )
     covariates = {
         "log living area": np.log(table["sqft_living"]),
         "log lot": np.log(table["sqft_lot"]),
@@ -64,9 +66,14 @@ def load_bike() -> Varying:
     harmonics, and three more on working days, whose two peaks leisure has not. Temperature (Celsius), humidity (%) and wind
     (km/h) are undone from the file's scaling;  17,379, Z of 18."""
     table = load_table("bike_hour.csv.gz")
-    number = {key: numbers(table, key) for key in ("hr", "workingday", "weathersit", "temp", "hum", "windspeed", "cnt")}
+    number = {
+        key: numbers(table, key)
+        for key in ("hr", "workingday", "weathersit", "temp", "hum", "windspeed", "cnt")
+    }
     start = date(2011, 1, 1)
-    days = np.array([(date.fromisoformat(day) - start).days for day in column(table, "dteday")], float)
+    days = np.array(
+        [(date.fromisoformat(day) - start).days for day in column(table, "dteday")], float
+    )
     hour, working = number["hr"], number["workingday"]
     covariates = {
         "temperature": 47.0 * number["temp"] - 8.0,
@@ -80,13 +87,17 @@ def load_bike() -> Varying:
         for period in (24, 12, 8)
         for name, wave in (("sin", np.sin), ("cos", np.cos))
     }
-    covariates |= harmonics | {f"{name}, working day": wave * working for name, wave in harmonics.items()}
+    covariates |= harmonics | {
+        f"{name}, working day": wave * working for name, wave in harmonics.items()
+    }
     return _varying((days + hour / 24)[:, None], np.log1p(number["cnt"]), covariates)
 
 
 def _varying(X: np.ndarray, y: np.ndarray, covariates: dict[str, np.ndarray]) -> Varying:
     """With a constant first: the intercept."""
-    return Varying(X, y, np.column_stack([np.ones(len(y)), *covariates.values()]), ["1", *covariates])
+    return Varying(
+        X, y, np.column_stack([np.ones(len(y)), *covariates.values()]), ["1", *covariates]
+    )
 
 
 def _places(table: Table) -> np.ndarray:

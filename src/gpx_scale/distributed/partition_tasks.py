@@ -67,7 +67,9 @@ def has_room(parts: Any) -> bool:
     return bool(left >= (1.0 - HELD_SHARE) * limit)
 
 
-def survey_partition(parts: Any, transforms: InputTransforms, name: str, start: int | None = None) -> Survey | None:
+def survey_partition(
+    parts: Any, transforms: InputTransforms, name: str, start: int | None = None
+) -> Survey | None:
     """Return the survey of a partition without a sample, because its rows depend on the number of rows before them."""
     chunk = Chunk(name, *parts)
     return None if is_empty(chunk) else Survey.of(name, through(transforms, chunk, start), 0, 0, 0)
@@ -91,7 +93,9 @@ def scale_partition(
         if before is not None:
             ChunkChecksum.of_nothing(name).must_be(before)
         return None
-    raw = through(preprocessor.transforms, chunk, start, (preprocessor.sparse_x, preprocessor.sparse_z))
+    raw = through(
+        preprocessor.transforms, chunk, start, (preprocessor.sparse_x, preprocessor.sparse_z)
+    )
     if before is not None:
         ChunkChecksum.of(name, raw).must_be(before)
     with named(chunk):

@@ -44,7 +44,6 @@ from .partition_tasks import (
 try:
     import dask
     import dask.array
-
     import distributed
 except ImportError:  # pragma: no cover - said where it is needed
     raise ImportError("gpx_scale.distributed needs Dask: pip install 'gpx-scale[dask]'") from None
@@ -55,7 +54,9 @@ FAN_IN = 4  # sums that are added at once
 WAIT, POLL = 10.0, 2.0  # seconds for a worker to come, and between looks
 HELD_POLL = 0.2  # seconds between looks for workers that are full, in which few disks read as much as a gigabyte
 PATIENCE = 60.0  # seconds without any worker before a running fit gives up
-LARGE = {"distributed.admin.large-graph-warning-threshold": "1TiB"}  # m x m numbers go with every pass, and are meant to
+LARGE = {
+    "distributed.admin.large-graph-warning-threshold": "1TiB"
+}  # m x m numbers go with every pass, and are meant to
 
 
 class DaskGPXRegressor(GPXRegressor):
@@ -83,23 +84,41 @@ class DaskGPXRegressor(GPXRegressor):
 
     def to_local(self) -> GPXRegressor:
         """The same model, without a cluster."""
-        local = GPXRegressor(**{name: value for name, value in self.get_params(deep=False).items() if name != "client"})
-        local.__dict__.update({name: value for name, value in self.__getstate__().items() if name not in ("client", "_rows")})
+        local = GPXRegressor(
+            **{
+                name: value
+                for name, value in self.get_params(deep=False).items()
+                if name != "client"
+            }
+        )
+        local.__dict__.update(
+            {
+                name: value
+                for name, value in self.__getstate__().items()
+                if name not in ("client", "_rows")
+            }
+        )
         return local
 
-    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
+    def predict(
+        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+    ) -> Any:
         """As of `GPXRegressor`; of a Dask array or dataframe, the means as a Dask array, computed where the partitions are."""
         check_is_fitted(self)
         if not dask.is_dask_collection(X):
             return super().predict(X, Z, return_std, return_cov)
         if Z is not None or return_std or return_cov:
-            raise InputError("of a Dask collection, means only: use to_local() on its partitions for more")
+            raise InputError(
+                "of a Dask collection, means only: use to_local() on its partitions for more"
+            )
         local = self.to_local()
         if hasattr(X, "map_partitions"):
             return X.map_partitions(local.predict, meta=np.empty(0))
         return X.rechunk({1: -1}).map_blocks(local.predict, drop_axis=1, dtype=float)
 
-    def _survey(self, X: Any, y: Any, Z: Any, options: FitOptions) -> Callable[..., SurveyedRows] | None:
+    def _survey(
+        self, X: Any, y: Any, Z: Any, options: FitOptions
+    ) -> Callable[..., SurveyedRows] | None:
         X, Z = unpack(X, Z)
         if not _is_remote(X):
             return super()._survey(X, y, Z, options)
@@ -113,15 +132,24 @@ class DaskGPXRegressor(GPXRegressor):
         parts = partitions_of(X, y, Z)
 
         def scaled(k: int, start: int | None = None) -> Any:
-            return dask.delayed(scale_partition)(parts[k], preprocessor, name_of_partition(k), start, True)
+            return dask.delayed(scale_partition)(
+                parts[k], preprocessor, name_of_partition(k), start, True
+            )
 
         with dask.config.set(LARGE):
             count, data = len(parts), [scaled(k) for k in range(len(parts))]
-            heads, counts = map(dask.delayed(head_of), parts), map(dask.delayed(rows_of_inputs), data)
+            heads, counts = (
+                map(dask.delayed(head_of), parts),
+                map(dask.delayed(rows_of_inputs), data),
+            )
             sums = [dask.delayed(sum_over)(task, one) for one in data]
-            futures = client.compute([*heads, *counts, *sums])  # one graph, in which all share what is read
+            futures = client.compute(
+                [*heads, *counts, *sums]
+            )  # one graph, in which all share what is read
             total = tree(client, futures[2 * count :])
-            del futures[2 * count :]  # A sum of one partition is not kept after it is added to the others.
+            del futures[
+                2 * count :
+            ]  # A sum of one partition is not kept after it is added to the others.
             for head in futures[:count]:
                 rows, first = result_of(client, head)
                 if rows:
@@ -134,13 +162,18 @@ class DaskGPXRegressor(GPXRegressor):
 
     def _query(self, X: Any, Z: Any) -> Any:
         if _is_remote(X):
-            raise InputError("a Dask collection has predict() alone: use to_local() on its partitions, or compute() it")
+            raise InputError(
+                "a Dask collection has predict() alone: use to_local() on its partitions, or compute() it"
+            )
         return super()._query(X, Z)
 
     def __sklearn_clone__(self) -> DaskGPXRegressor:
         """A client is shared, not copied."""
         return type(self)(
-            **{name: value if name == "client" else clone(value, safe=False) for name, value in self.get_params(False).items()}
+            **{
+                name: value if name == "client" else clone(value, safe=False)
+                for name, value in self.get_params(False).items()
+            }
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,7 +186,9 @@ def client_of(client: Any) -> Any:
         try:
             client = distributed.default_client()
         except ValueError:
-            raise InputError("there is no Dask client: give client=distributed.Client(...)") from None
+            raise InputError(
+                "there is no Dask client: give client=distributed.Client(...)"
+            ) from None
     try:
         client.wait_for_workers(1, timeout=WAIT)
     except TimeoutError:
@@ -179,20 +214,28 @@ def _is_remote(X: Any) -> bool:
 
 
 def _are_futures(X: Any) -> bool:
-    return isinstance(X, list | tuple) and bool(X) and all(isinstance(item, distributed.Future) for item in X)
+    return (
+        isinstance(X, list | tuple)
+        and bool(X)
+        and all(isinstance(item, distributed.Future) for item in X)
+    )
 
 
 def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
     """(X, y, Z) of each row partition, not yet computed."""
     if _are_futures(X):
         if y is not None or Z is not None:
-            raise InputError("futures are of whole (X, y) or (X, y, Z) partitions: give fit(futures) alone")
+            raise InputError(
+                "futures are of whole (X, y) or (X, y, Z) partitions: give fit(futures) alone"
+            )
         return [dask.delayed(triple_of_future)(future) for future in X]
     if y is None:
         raise InputError("the target y is missing: give y, or the name of its column")
     if isinstance(y, str):
         if y not in getattr(X, "columns", ()):
-            raise InputError(f"there is no column {y!r}, only {', '.join(map(str, getattr(X, 'columns', ()))) or 'numbers'}")
+            raise InputError(
+                f"there is no column {y!r}, only {', '.join(map(str, getattr(X, 'columns', ()))) or 'numbers'}"
+            )
         X, y = X.drop(columns=y), X[y]
     tables = [_cut_as(X, A, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
     counts = [A.numblocks[0] if hasattr(A, "chunks") else A.npartitions for A in tables]
@@ -204,7 +247,9 @@ def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
 def _cut_as(X: Any, A: Any, name: str) -> Any:
     """Return an array with one block of columns and the rows cut as those of X; a dataframe as it is."""
     if not dask.is_dask_collection(A):
-        raise InputError(f"{name} is not a Dask collection, as X is: give dask.array.from_array({name}, ...)")
+        raise InputError(
+            f"{name} is not a Dask collection, as X is: give dask.array.from_array({name}, ...)"
+        )
     if not hasattr(A, "chunks"):
         return A
     rows = X.chunks[0] if hasattr(X, "chunks") else A.chunks[0]
@@ -222,9 +267,16 @@ def _side_by_side(tables: list[Any]) -> list[Any]:
     """
     arrays = [hasattr(A, "chunks") for A in tables]
     if all(arrays):
-        axes = [("rows", *(f"{k}-{axis}" for axis in range(1, A.ndim))) for k, A in enumerate(tables)]
+        axes = [
+            ("rows", *(f"{k}-{axis}" for axis in range(1, A.ndim))) for k, A in enumerate(tables)
+        ]
         pairs = [item for pair in zip(tables, axes, strict=True) for item in pair]
-        how = {"concatenate": False, "align_arrays": False, "dtype": object, "meta": np.empty(0, object)}
+        how = {
+            "concatenate": False,
+            "align_arrays": False,
+            "dtype": object,
+            "meta": np.empty(0, object),
+        }
         return list(dask.array.blockwise(triple_of_blocks, ("rows",), *pairs, **how).to_delayed())
     if not any(arrays):
         X, *others = tables
@@ -264,7 +316,10 @@ class DaskRows(SurveyedRows):
             tell(survey.rows, survey.rows)
             preprocessor = survey.preprocessor(transforms, options)
             prints = {one.name: one for one in survey.prints}
-            before = [prints.get(name, ChunkChecksum.of_nothing(name)) for name in map(name_of_partition, range(len(parts)))]
+            before = [
+                prints.get(name, ChunkChecksum.of_nothing(name))
+                for name in map(name_of_partition, range(len(parts)))
+            ]
             starts = [int(start) for start in np.cumsum([0, *(one.rows for one in before[:-1])])]
             sent = client.submit(itself, preprocessor, pure=False)
             scaled = [
@@ -289,7 +344,9 @@ class DaskRows(SurveyedRows):
         with dask.config.set(LARGE):
             sent = self.client.submit(itself, task, pure=False)
             sums = [
-                self.client.submit(sum_over, sent, data, workers=home, allow_other_workers=True, pure=False)
+                self.client.submit(
+                    sum_over, sent, data, workers=home, allow_other_workers=True, pure=False
+                )
                 for data, home in zip(self.inputs, self.homes, strict=True)
             ]
             total = tree(self.client, sums)
@@ -299,14 +356,20 @@ class DaskRows(SurveyedRows):
         return found
 
 
-def surveyed(client: Any, partitions: list[Any], homes: list[str], transforms: InputTransforms) -> tuple[Survey, list[Any]]:
+def surveyed(
+    client: Any, partitions: list[Any], homes: list[str], transforms: InputTransforms
+) -> tuple[Survey, list[Any]]:
     """Return the survey of all partitions, and each partition: a future where its worker holds it, else not yet computed."""
     count, sent = len(partitions), client.submit(itself, transforms, pure=False)
 
     def survey_of(k: int, part: Any, start: int | None = None) -> Any:
         return dask.delayed(survey_partition)(part, sent, name_of_partition(k), start)
 
-    tasks = [*partitions, *map(survey_of, range(count), partitions), *map(dask.delayed(has_room), partitions)]
+    tasks = [
+        *partitions,
+        *map(survey_of, range(count), partitions),
+        *map(dask.delayed(has_room), partitions),
+    ]
     futures = compute_at(client, tasks, 3 * homes)
     parts, surveys, rooms = futures[:count], futures[count : 2 * count], futures[2 * count :]
     del futures
@@ -327,10 +390,14 @@ def surveyed(client: Any, partitions: list[Any], homes: list[str], transforms: I
     if survey is None:
         raise InputError("the partitions have no rows")
     held = result_of(client, client.submit(itself, rooms, pure=False))
-    return survey, [part if room else again for part, again, room in zip(parts, partitions, held, strict=True)]
+    return survey, [
+        part if room else again for part, again, room in zip(parts, partitions, held, strict=True)
+    ]
 
 
-def compute_at(client: Any, tasks: list[Any], homes: list[str], turns: list[int] | None = None) -> list[Any]:
+def compute_at(
+    client: Any, tasks: list[Any], homes: list[str], turns: list[int] | None = None
+) -> list[Any]:
     """Start every task at its home and return the futures; tasks of one turn and home, which are one graph, go in their turn.
 
     Dask orders the tasks of a graph so that few partitions are in memory unsurveyed. It takes graphs in the order in which
@@ -371,7 +438,9 @@ def tree(client: Any, parts: list[Any]) -> Any:
     return parts[0]
 
 
-def result_of(client: Any, future: Any, poll: float = POLL, meanwhile: Callable[[], None] | None = None) -> Any:
+def result_of(
+    client: Any, future: Any, poll: float = POLL, meanwhile: Callable[[], None] | None = None
+) -> Any:
     """Its result; a cluster that has lost all workers for good is an error, not a wait without end.
 
     `meanwhile` is called every `poll` seconds until the result is there.
@@ -383,7 +452,9 @@ def result_of(client: Any, future: Any, poll: float = POLL, meanwhile: Callable[
             return future.result(timeout=PATIENCE if future.done() else poll)
         except TimeoutError:
             if future.status == "error":
-                return future.result()  # This raises the error of the task, which may be a TimeoutError of its own.
+                return (
+                    future.result()
+                )  # This raises the error of the task, which may be a TimeoutError of its own.
             if meanwhile is not None:
                 meanwhile()
             if client.nthreads():
@@ -392,7 +463,9 @@ def result_of(client: Any, future: Any, poll: float = POLL, meanwhile: Callable[
                 alone = time.monotonic()
             elif time.monotonic() - alone > PATIENCE:
                 future.cancel()
-                raise GPXError(f"the cluster has had no workers for {PATIENCE:.0f} s: the fit was given up") from None
+                raise GPXError(
+                    f"the cluster has had no workers for {PATIENCE:.0f} s: the fit was given up"
+                ) from None
         except distributed.client.CancelledError as error:
             raise GPXError(
                 f"a partition was lost with its worker and cannot be made again ({error}): give Dask collections"

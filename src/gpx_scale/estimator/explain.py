@@ -28,7 +28,11 @@ def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
         return np.zeros(d)
     vector = real_array(baseline)
     if vector.shape != (d,) or not np.isfinite(vector).all():
-        seen = repr(baseline) if isinstance(baseline, str | float | int) else f"{type(baseline).__name__} {vector.shape}"
+        seen = (
+            repr(baseline)
+            if isinstance(baseline, str | float | int)
+            else f"{type(baseline).__name__} {vector.shape}"
+        )
         raise InputError(f'baseline={seen}: give "mean", "zero" or {d} finite numbers')
     return vector
 
@@ -100,12 +104,18 @@ def _of_all_features(
 
 
 def _at_entries(
-    moments: Moments, z: SparseFeatures, scaling: Scaling, hyperparameters: Hyperparameters, known: dict[str, Any]
+    moments: Moments,
+    z: SparseFeatures,
+    scaling: Scaling,
+    hyperparameters: Hyperparameters,
+    known: dict[str, Any],
 ) -> Explanation:
     """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
     assert moments.mean is not None
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))])
+    pointers = np.concatenate(
+        [[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))]
+    )
     pattern = SparseFeatures(pointers, z.indices[z.span][counted], z.values[z.span][counted], d)
     weights = scaling.y_scale * moments.mean[counted]
     intercepts = np.bincount(z.entry_rows[~counted], moments.mean[~counted], minlength=len(z))
@@ -130,14 +140,20 @@ def _at_entries(
 
 
 def checked_names(names: Sequence[str], d: int) -> list[str]:
-    if isinstance(names, str) or not hasattr(names, "__len__") or getattr(names, "shape", None) == ():
+    if (
+        isinstance(names, str)
+        or not hasattr(names, "__len__")
+        or getattr(names, "shape", None) == ()
+    ):
         raise InputError(f"feature_names={names!r}: give a list of {d} feature names")
     if len(names) != d:
         raise InputError(f"{len(names)} feature names for {d} features")
     return [str(name) for name in names]
 
 
-def _deviations(moments: Moments, scaling: Scaling, hyperparameters: Hyperparameters) -> dict[str, Any]:
+def _deviations(
+    moments: Moments, scaling: Scaling, hyperparameters: Hyperparameters
+) -> dict[str, Any]:
     """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}

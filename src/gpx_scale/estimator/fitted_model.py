@@ -79,7 +79,9 @@ class FittedModel:
 
     # predictions
 
-    def predict(self, queries: Queries, std: bool | str, session: Session) -> tuple[np.ndarray, np.ndarray | None]:
+    def predict(
+        self, queries: Queries, std: bool | str, session: Session
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the mean of y and, if asked for, its standard deviation, noise included;  (m,), (m,)."""
         scaling = self.preprocessor.scaling
         along = [queries.Z] if std else []
@@ -112,11 +114,15 @@ class FittedModel:
         if isinstance(std, str) and (cov or queries.own):
             raise InputError(f"std={std!r} is for the deviations of new rows: give std=True")
         scaling, Z = self.preprocessor.scaling, queries.Z
-        names = checked_names(self.preprocessor.z_names if names is None else names, self.preprocessor.n_z)
+        names = checked_names(
+            self.preprocessor.z_names if names is None else names, self.preprocessor.n_z
+        )
         base = baseline_vector(baseline, scaling)
         must_be_near(scaling.z_row(base), Z)
         if Z.is_sparse and not all_features and (cov or base.any()):
-            raise InputError("covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True")
+            raise InputError(
+                "covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True"
+            )
         m, d = Z.shape
         if all_features or not Z.is_sparse:
             needed = (72 if Z.is_sparse else 24) * m * d * (d if cov else 1)
@@ -125,16 +131,22 @@ class FittedModel:
         request = MomentRequest(bool(std), cov, all_features, along, self._method(std))
         moments = self.posterior.moments(queries, request, session)
         known = {"feature_names": names, "target_name": self.target_name, "fit_report": self.report}
-        return explanation_from_moments(moments, queries, base, scaling, self.hyperparameters, all_features, known)
+        return explanation_from_moments(
+            moments, queries, base, scaling, self.hyperparameters, all_features, known
+        )
 
     # draws
 
-    def sample_y(self, queries: Queries, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def sample_y(
+        self, queries: Queries, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of new y, noise included;  (m, count)."""
         latent = self.posterior.sample_y(queries, count, random, session)
         return self.preprocessor.scaling.prediction(latent)
 
-    def sample_weights(self, queries: Queries, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def sample_weights(
+        self, queries: Queries, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of the weights;  (m, d, count)."""
         draws = self.posterior.sample_weights(queries.x, count, random, session)
         return np.swapaxes(self.preprocessor.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
@@ -145,18 +157,27 @@ class FittedModel:
         self, theta: Any, gradient: bool, rows: RowSource | None, session: Session
     ) -> tuple[float, np.ndarray | None]:
         """Return the log marginal likelihood in the units of y at these logarithms, and its gradient if asked for."""
-        hyperparameters = self.hyperparameters if theta is None else self.hyperparameters.with_theta(theta)
+        hyperparameters = (
+            self.hyperparameters if theta is None else self.hyperparameters.with_theta(theta)
+        )
         found = self._evaluate(hyperparameters, gradient, rows, session)
         return self._in_units_of_y(found.value, found.n_rows), found.gradient
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from all other rows, and that prediction's deviation;  (n,), (n,)."""
         self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
-        found, scale = self._evaluate(self.hyperparameters, True, None, session), self.preprocessor.scaling.y_scale
+        found, scale = (
+            self._evaluate(self.hyperparameters, True, None, session),
+            self.preprocessor.scaling.y_scale,
+        )
         return scale * found.leave_one_out(), scale * found.leave_one_out_std()
 
     def _evaluate(
-        self, hyperparameters: Hyperparameters, gradient: bool, rows: RowSource | None, session: Session
+        self,
+        hyperparameters: Hyperparameters,
+        gradient: bool,
+        rows: RowSource | None,
+        session: Session,
     ) -> Evidence:
         kept = self.posterior.training_rows
         if kept is not None:

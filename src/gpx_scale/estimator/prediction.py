@@ -44,7 +44,9 @@ class PredictionMixin:
     @property
     def _model(self) -> FittedModel:
         check_is_fitted(self)
-        return FittedModel(self._preprocessor, self._plan, self.posterior_, self.fit_report_, self.target_name_)
+        return FittedModel(
+            self._preprocessor, self._plan, self.posterior_, self.fit_report_, self.target_name_
+        )
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -54,14 +56,21 @@ class PredictionMixin:
 
     # predict
 
-    def predict(self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False) -> Any:
+    def predict(
+        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+    ) -> Any:
         """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
 
         return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
         """
-        return_std, return_cov = one_of(return_std, (True, False, "samples"), "return_std"), flag(return_cov, "return_cov")
+        return_std, return_cov = (
+            one_of(return_std, (True, False, "samples"), "return_std"),
+            flag(return_cov, "return_cov"),
+        )
         if return_std and return_cov:
-            raise InputError("return_std and return_cov exclude each other: the deviations are the covariance's diagonal")
+            raise InputError(
+                "return_std and return_cov exclude each other: the deviations are the covariance's diagonal"
+            )
         model, queries = self._model, self._query(X, Z)
         with self._session() as session:
             mean, std = model.predict(queries, return_std, session)
@@ -103,14 +112,28 @@ class PredictionMixin:
         dense: bool = False,
     ) -> Explanation:
         """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
-        return self._explain(self._model.training_queries(), std, cov, baseline, feature_names, dense)
+        return self._explain(
+            self._model.training_queries(), std, cov, baseline, feature_names, dense
+        )
 
     def _explain(
-        self, queries: Queries, std: Any, cov: Any, baseline: Any, names: Sequence[str] | None, dense: Any
+        self,
+        queries: Queries,
+        std: Any,
+        cov: Any,
+        baseline: Any,
+        names: Sequence[str] | None,
+        dense: Any,
     ) -> Explanation:
         std = one_of(std, (True, False, "certified", "samples"), "std")
         cov, dense = flag(cov, "cov"), flag(dense, "dense")
-        asked = {"std": std, "cov": cov, "baseline": baseline, "names": names, "all_features": dense}
+        asked = {
+            "std": std,
+            "cov": cov,
+            "baseline": baseline,
+            "names": names,
+            "all_features": dense,
+        }
         with self._session() as session:
             return self._model.explain(queries, session, **asked)
 
@@ -133,7 +156,9 @@ class PredictionMixin:
         if theta is None and not eval_gradient:
             return self.log_marginal_likelihood_value_
         with self._session() as session:
-            value, gradient = self._model.log_marginal_likelihood(theta, eval_gradient, self._rows, session)
+            value, gradient = self._model.log_marginal_likelihood(
+                theta, eval_gradient, self._rows, session
+            )
         return (value, gradient) if eval_gradient else value
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +169,9 @@ class PredictionMixin:
 
     # samples
 
-    def sample_y(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+    def sample_y(
+        self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None
+    ) -> np.ndarray:
         """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
         the very weights that `sample_weights` draws."""
         n_samples = whole(n_samples, "n_samples", least=0)
@@ -152,7 +179,9 @@ class PredictionMixin:
         with self._session() as session:
             return self._model.sample_y(queries, n_samples, random, session)
 
-    def sample_weights(self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+    def sample_weights(
+        self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None
+    ) -> np.ndarray:
         """Joint draws of the weights at X;  (m, d, n_samples)."""
         n_samples = whole(n_samples, "n_samples", least=0)
         queries, random = self._query(X, Z), check_random_state(random_state)
@@ -168,7 +197,9 @@ class PredictionMixin:
         is loaded as a GPXRegressor.
         """
         check_is_fitted(self)
-        write_state(path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT})
+        write_state(
+            path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
+        )
 
     # inside
 

@@ -223,7 +223,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         options = FitOptions.checked(self)
         with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
             preprocessor, rows = copy(self)._open_rows(X, y, Z, options, session)
-            return plan_for(problem_of(rows, preprocessor, options.kernel, options.solver, session, options.search.ard))
+            return plan_for(
+                problem_of(
+                    rows, preprocessor, options.kernel, options.solver, session, options.search.ard
+                )
+            )
 
     @available_if(_can_add_rows)
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
@@ -234,7 +238,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             return self._fit(X, y, Z, registry.that_adds_rows(self.solver))
         model = self._model
         if model.kernel.input_kind == "gram":
-            raise SolverUnavailable("rows cannot be added to a given Gram matrix: fit again with the whole of it")
+            raise SolverUnavailable(
+                "rows cannot be added to a given Gram matrix: fit again with the whole of it"
+            )
         with undone_on_failure(self), self._session() as session:
             plan, posterior = self._without_rows(model, session)
             more = self._sum_over(X, y, Z, posterior.statistics_task(), session)
@@ -254,9 +260,13 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             return model.plan, model.posterior
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
-        problem = problem_of(rows, model.preprocessor, model.kernel, options, session, bool(self.ard))
+        problem = problem_of(
+            rows, model.preprocessor, model.kernel, options, session, bool(self.ard)
+        )
         plan = plan_for(problem)
-        setup = SolverSetup(session, model.kernel, options, model.preprocessor, self._compare_columns)
+        setup = SolverSetup(
+            session, model.kernel, options, model.preprocessor, self._compare_columns
+        )
         sliceable = MemoryRows(replace(kept, x=model.kernel.sliceable(kept.x)))
         return plan, registry.create(plan, setup).condition(sliceable, model.hyperparameters)
 
@@ -281,15 +291,21 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             check = partial(remember_columns, self, reset=False)
             setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
             known = self._known if self.warm_start else None
-            model, rows = fit_model(preprocessor, rows, options, setup, known, self._remember_optimum)
+            model, rows = fit_model(
+                preprocessor, rows, options, setup, known, self._remember_optimum
+            )
             self._rows = None if model.posterior.training_rows is not None else rows
             self.n_iter_ = sum(model.report.evaluations.values())
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
-            raise KeyboardInterrupt("the search was interrupted; the model is fitted at the best parameters found")
+            raise KeyboardInterrupt(
+                "the search was interrupted; the model is fitted at the best parameters found"
+            )
         return self
 
-    def _open_rows(self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session) -> tuple[Preprocessor, RowSource]:
+    def _open_rows(
+        self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session
+    ) -> tuple[Preprocessor, RowSource]:
         """Return the way of inputs, and rows in memory or elsewhere."""
         kind, inputs, journal = options.kernel.input_kind, options.inputs, session.journal
         survey = self._survey(X, y, Z, options)
@@ -298,7 +314,16 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             preprocessor, data = fit_preprocessor(X, y, Z, input_kind=kind, options=inputs)
             return preprocessor, MemoryRows(data)
         plan_for(  # What cannot be fitted is refused before anything is read.
-            Problem(1, 1, 1, session.memory_limit, 1, options.solver, stream=True, resolution=InputResolution())
+            Problem(
+                1,
+                1,
+                1,
+                session.memory_limit,
+                1,
+                options.solver,
+                stream=True,
+                resolution=InputResolution(),
+            )
         )
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
         with journal.phase("survey of the rows"):
@@ -308,7 +333,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         remember_columns(self, rows.survey.first.X, reset=True)
         return rows.preprocessor, rows
 
-    def _survey(self, X: Any, y: Any, Z: Any, options: FitOptions) -> Callable[..., SurveyedRows] | None:
+    def _survey(
+        self, X: Any, y: Any, Z: Any, options: FitOptions
+    ) -> Callable[..., SurveyedRows] | None:
         """Return how rows that are not in memory are surveyed; None where they are."""
         source = source_of(X, y, Z, streamed_from(options.solver.solver), options.kernel.input_kind)
         return None if source is None else partial(StreamRows.open, source)
@@ -326,14 +353,20 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the rows, which stay with the fit."""
-        return {**super().__getstate__(), "_rows": None} if "_rows" in self.__dict__ else super().__getstate__()
+        return (
+            {**super().__getstate__(), "_rows": None}
+            if "_rows" in self.__dict__
+            else super().__getstate__()
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = self.kernel
         tags.input_tags.pairwise = (
-            kernel == "precomputed" if isinstance(kernel, str) else getattr(kernel, "input_kind", "") == "gram"
+            kernel == "precomputed"
+            if isinstance(kernel, str)
+            else getattr(kernel, "input_kind", "") == "gram"
         )
         return tags
 

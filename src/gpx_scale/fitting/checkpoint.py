@@ -51,7 +51,9 @@ def checked_path(checkpoint: Any) -> Path:
     """Return the path of a checkpoint that may be read and written; anything else is an InputError that names it."""
     path = path_of(checkpoint, "checkpoint")
     if path.exists() and not path.is_file():
-        raise InputError(f"checkpoint={str(path)!r} is not an ordinary file: name one that may be replaced")
+        raise InputError(
+            f"checkpoint={str(path)!r} is not an ordinary file: name one that may be replaced"
+        )
     if not path.parent.is_dir():
         raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
     return path
@@ -72,7 +74,14 @@ class Checkpoint:
     most_points: int
 
     @classmethod
-    def at(cls, path: Any, rows: RowSource, start: Hyperparameters, solver: Mapping[str, Any], most_points: int) -> Checkpoint:
+    def at(
+        cls,
+        path: Any,
+        rows: RowSource,
+        start: Hyperparameters,
+        solver: Mapping[str, Any],
+        most_points: int,
+    ) -> Checkpoint:
         """Return the checkpoint of a fit; `solver` is what tells its searches apart (`Solver.fingerprint`)."""
         model = repr((_kinds(start.kernel), start.names, sorted(solver.items()))).encode()
         seen = b"".join([model, digest([start.theta]), rows.fingerprint(start.kernel)])
@@ -98,8 +107,14 @@ class Checkpoint:
 
     def _state(self, found: dict[str, np.ndarray]) -> State:
         """Return the checked contents; a ValueError says what does not fit."""
-        _must(found.keys() in (ALWAYS, ALWAYS | POINTS), f"it holds {', '.join(sorted(found)) or 'nothing'}")
-        _must(_is_one(found["version"], "iu") and _is_one(found["fingerprint"], "U"), "it does not say what it is of")
+        _must(
+            found.keys() in (ALWAYS, ALWAYS | POINTS),
+            f"it holds {', '.join(sorted(found)) or 'nothing'}",
+        )
+        _must(
+            _is_one(found["version"], "iu") and _is_one(found["fingerprint"], "U"),
+            "it does not say what it is of",
+        )
         if (int(found["version"]), str(found["fingerprint"])) != (VERSION, self.fingerprint):
             raise InputError(
                 f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
@@ -111,23 +126,41 @@ class Checkpoint:
     def _theta(self, theta: np.ndarray) -> np.ndarray:
         """Return logarithms that this model may have: as many as it has, within their bounds, -inf where one is held at 0."""
         prior = HyperparameterPrior.around(self.start)
-        _must(theta.dtype == np.float64 and theta.shape == prior.centre.shape, "hyperparameters of another number or type")
+        _must(
+            theta.dtype == np.float64 and theta.shape == prior.centre.shape,
+            "hyperparameters of another number or type",
+        )
         free = prior.free
         inside = (theta >= prior.low - ROUNDING) & (theta <= prior.high + ROUNDING)
-        _must(inside[free].all() and (theta[~free] == prior.centre[~free]).all(), "hyperparameters beyond their bounds")
+        _must(
+            inside[free].all() and (theta[~free] == prior.centre[~free]).all(),
+            "hyperparameters beyond their bounds",
+        )
         return theta
 
     def _points(self, x: np.ndarray, z: np.ndarray) -> InputRows:
         """Return inducing points that have the columns of the data."""
         like = self.like
-        _must(isinstance(like.x, np.ndarray) and not like.Z.is_sparse, "dense inducing points of sparse rows")
+        _must(
+            isinstance(like.x, np.ndarray) and not like.Z.is_sparse,
+            "dense inducing points of sparse rows",
+        )
         for name, points, width in (("x", x, like.x.shape[1]), ("z", z, like.Z.shape[1])):
-            _must(points.dtype == np.float64 and points.ndim == 2, f"{name} is not a matrix of float64")
+            _must(
+                points.dtype == np.float64 and points.ndim == 2,
+                f"{name} is not a matrix of float64",
+            )
             _must(points.flags.c_contiguous, f"{name} is not stored by rows")
-            _must(points.shape[1] == width, f"{name} has {points.shape[1]} columns, and the data have {width}")
+            _must(
+                points.shape[1] == width,
+                f"{name} has {points.shape[1]} columns, and the data have {width}",
+            )
             _must(np.isfinite(points).all(), f"{name} holds what is not a finite number")
         _must(len(x) == len(z), f"{len(x)} inducing points in x and {len(z)} in z")
-        _must(1 <= len(x) <= self.most_points, f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}")
+        _must(
+            1 <= len(x) <= self.most_points,
+            f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}",
+        )
         return InputRows(x, DenseFeatures(z))
 
     def write(self, state: State) -> None:

@@ -45,4 +45,6 @@ def in_words(seconds: float | None) -> str:
         return "not known before its length scales are"
     if seconds < 100:
         return f"about {seconds:.0f} s" if seconds >= 1 else "less than a second"
-    return f"about {seconds / 60:.0f} min" if seconds < 100 * 60 else f"about {seconds / 3600:.0f} h"
+    return (
+        f"about {seconds / 60:.0f} min" if seconds < 100 * 60 else f"about {seconds / 3600:.0f} h"
+    )

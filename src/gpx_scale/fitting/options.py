@@ -58,7 +58,10 @@ class FitOptions:
         if estimator.checkpoint is not None:
             checked_path(estimator.checkpoint)
         inputs = InputOptions(
-            estimator.x_transformer, estimator.z_transformer, bool(estimator.standardize), bool(estimator.fit_intercept)
+            estimator.x_transformer,
+            estimator.z_transformer,
+            bool(estimator.standardize),
+            bool(estimator.fit_intercept),
         )
         kernel = as_kernel(estimator.kernel, estimator.theta1, estimator.theta2)
         return cls(kernel, inputs, solver_options(estimator, solver), search)

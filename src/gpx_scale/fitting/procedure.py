@@ -39,7 +39,9 @@ def fit_model(
     Returns the model, and the rows as its solver takes them.
     """
     session, kernel = setup.session, setup.kernel
-    problem = problem_of(rows, preprocessor, options.kernel, options.solver, session, options.search.ard)
+    problem = problem_of(
+        rows, preprocessor, options.kernel, options.solver, session, options.search.ard
+    )
     plan = plan_for(problem)
     session.journal.say(str(plan))
     rows, given = prepared_rows(rows, plan, options, session)
@@ -93,7 +95,9 @@ def problem_of(
     )
 
 
-def prepared_rows(rows: RowSource, plan: Plan, options: FitOptions, session: Session) -> tuple[RowSource, Hyperparameters]:
+def prepared_rows(
+    rows: RowSource, plan: Plan, options: FitOptions, session: Session
+) -> tuple[RowSource, Hyperparameters]:
     """Return the rows as the solver takes them, and the hyperparameters that the user gave.
 
     Of a length scale given as "median", all rows count where the solver keeps them, and those of its subset where not.
@@ -115,7 +119,13 @@ def find_hyperparameters(
     if start.finished and solver.carry(start.points):
         return Optimum(first, None, True, "as the checkpoint left it", [])
     if session.journal.stopped:  # in the search for length scales
-        return Optimum(first, None, False, "stopped on a subset", at_bound(first, HyperparameterPrior.around(start.given)))
+        return Optimum(
+            first,
+            None,
+            False,
+            "stopped on a subset",
+            at_bound(first, HyperparameterPrior.around(start.given)),
+        )
 
     def save_best(hyperparameters: Hyperparameters) -> None:
         start.save(hyperparameters, solver.carried)
@@ -141,7 +151,11 @@ def report_of(
     report.standardized = options.inputs.standardize
     report.hyperparameters = optimum.hyperparameters.as_dict()
     report.evidence = found.log_evidence - plan.n * np.log(y_scale)
-    report.converged, report.message, report.at_bound = optimum.converged, optimum.message, optimum.at_bound
+    report.converged, report.message, report.at_bound = (
+        optimum.converged,
+        optimum.message,
+        optimum.at_bound,
+    )
     report.jitter, report.condition = found.jitter, found.condition_number
     report.memory_planned = plan.bytes_needed
     report.variances, report.solution = found.variances, found.solution

@@ -47,12 +47,16 @@ class StartingPoint:
     finished: bool = False
     file: Checkpoint | None = None
 
-    def save(self, hyperparameters: Hyperparameters, points: InputRows | None, finished: bool = False) -> None:
+    def save(
+        self, hyperparameters: Hyperparameters, points: InputRows | None, finished: bool = False
+    ) -> None:
         """Write the checkpoint, if there is to be one."""
         if self.file is not None:
             self.file.write(State(hyperparameters.theta, finished, points))
 
-    def search(self, rows: RowSource, limits: SearchLimits, session: Session, save_best: Any) -> Search:
+    def search(
+        self, rows: RowSource, limits: SearchLimits, session: Session, save_best: Any
+    ) -> Search:
         """Return the search that begins here."""
         return Search(
             rows,
@@ -96,7 +100,9 @@ def starting_point(
     if (state := file.read()) is not None:
         session.journal.say(f"resumed from {file.path}")
         start = given.with_theta(state.theta)
-        return replace(found, hyperparameters=start, warm=True, points=state.points, finished=state.finished)
+        return replace(
+            found, hyperparameters=start, warm=True, points=state.points, finished=state.finished
+        )
     return found
 
 

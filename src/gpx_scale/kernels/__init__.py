@@ -59,4 +59,6 @@ def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
     if callable(kernel) and not isinstance(kernel, type):
         return Function(theta1, kernel)
     known = ", ".join(f'"{name}"' for name in (*NAMES, "precomputed"))
-    raise InputError(f"kernel={kernel!r}: give one of {known}, a gpx_scale.kernels object, or a callable")
+    raise InputError(
+        f"kernel={kernel!r}: give one of {known}, a gpx_scale.kernels object, or a callable"
+    )

@@ -106,7 +106,9 @@ class Kernel(abc.ABC):
         """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
         return False
 
-    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(
+        self, p: int, count: int, random: np.random.RandomState
+    ) -> list[tuple[np.ndarray, float]]:
         """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
         raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
 
@@ -115,7 +117,9 @@ class Kernel(abc.ABC):
 
     def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         """The shortest and the longest length scale in each column of x;  (p,), (p,)."""
-        raise SolverUnavailable(f"{type(self).__name__} has no length scales: use solver='exact', 'cg' or 'inducing'")
+        raise SolverUnavailable(
+            f"{type(self).__name__} has no length scales: use solver='exact', 'cg' or 'inducing'"
+        )
 
     def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
@@ -139,7 +143,9 @@ class Kernel(abc.ABC):
 
     def contract_input_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         """sum_j G_ij dk(a_i, b_j)/dx_i for each row;  (len(a), len(b)) -> (len(a), p). G is overwritten."""
-        raise SolverUnavailable(f"{type(self).__name__} has no derivative by x: give optimize_inducing=False")
+        raise SolverUnavailable(
+            f"{type(self).__name__} has no derivative by x: give optimize_inducing=False"
+        )
 
     # pairs
     @property
@@ -166,7 +172,10 @@ class Kernel(abc.ABC):
 
     def __call__(self, x: Any, y: Any = None) -> np.ndarray:
         """The matrix k(x_i, y_j), (m, n), for looking at; y = None means x."""
-        x, y = (table_of(A, name) if self.input_kind == "vectors" and A is not None else A for A, name in ((x, "x"), (y, "y")))
+        x, y = (
+            table_of(A, name) if self.input_kind == "vectors" and A is not None else A
+            for A, name in ((x, "x"), (y, "y"))
+        )
         a = self.prepare(x)
         return self.tile(a, a if y is None else self.prepare(y))
 
@@ -201,7 +210,9 @@ class Pair(Kernel):
         if not isinstance(self.first, Kernel) or not isinstance(self.second, Kernel):
             raise InputError(f"can only combine kernels, got {self.first!r} and {self.second!r}")
         if self.first.input_kind != self.second.input_kind:
-            raise InputError(f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes {self.second.input_kind}")
+            raise InputError(
+                f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes {self.second.input_kind}"
+            )
 
     @property
     def components(self) -> tuple[Kernel, ...]:
@@ -221,11 +232,17 @@ class Pair(Kernel):
 
     def with_theta(self, theta: np.ndarray) -> Kernel:
         cut = self.first.theta.size
-        return replace(self, first=self.first.with_theta(theta[:cut]), second=self.second.with_theta(theta[cut:]))
+        return replace(
+            self,
+            first=self.first.with_theta(theta[:cut]),
+            second=self.second.with_theta(theta[cut:]),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         parts = (("k1", self.first), ("k2", self.second))
-        return {f"{name}.{key}": value for name, part in parts for key, value in part.as_dict().items()}
+        return {
+            f"{name}.{key}": value for name, part in parts for key, value in part.as_dict().items()
+        }
 
     def resolved(self, x: Any, ard: bool = False) -> Kernel:
         return replace(self, first=self.first.resolved(x, ard), second=self.second.resolved(x, ard))
@@ -278,7 +295,10 @@ class Pair(Kernel):
         return min(self.first.smoothness, self.second.smoothness)
 
     def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        (low, high), (other_low, other_high) = self.first.length_scale_range(p), self.second.length_scale_range(p)
+        (low, high), (other_low, other_high) = (
+            self.first.length_scale_range(p),
+            self.second.length_scale_range(p),
+        )
         return np.minimum(low, other_low), np.maximum(high, other_high)
 
 
@@ -287,11 +307,18 @@ class Pair(Kernel):
 class Sum(Pair):
     """k1 + k2."""
 
-    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
-        return self.first.sample_frequencies(p, count, random) + self.second.sample_frequencies(p, count, random)
+    def sample_frequencies(
+        self, p: int, count: int, random: np.random.RandomState
+    ) -> list[tuple[np.ndarray, float]]:
+        return self.first.sample_frequencies(p, count, random) + self.second.sample_frequencies(
+            p, count, random
+        )
 
     def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        (s, slopes), (other, other_slopes) = self.first.spectral_density(omega), self.second.spectral_density(omega)
+        (s, slopes), (other, other_slopes) = (
+            self.first.spectral_density(omega),
+            self.second.spectral_density(omega),
+        )
         return s + other, np.hstack([slopes, other_slopes])
 
     @property
@@ -302,12 +329,17 @@ class Sum(Pair):
         return self.first.diagonal(points.first) + self.second.diagonal(points.second)
 
     def diagonal_gradient(self, points: PairPoints) -> np.ndarray:
-        return np.hstack([self.first.diagonal_gradient(points.first), self.second.diagonal_gradient(points.second)])
+        return np.hstack(
+            [
+                self.first.diagonal_gradient(points.first),
+                self.second.diagonal_gradient(points.second),
+            ]
+        )
 
     def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
-        return self.first.contract_input_gradient(a.first, b.first, G.copy()) + self.second.contract_input_gradient(
-            a.second, b.second, G
-        )
+        return self.first.contract_input_gradient(
+            a.first, b.first, G.copy()
+        ) + self.second.contract_input_gradient(a.second, b.second, G)
 
     def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
         K = self.first.tile(a.first, b.first, out.dtype)
@@ -333,10 +365,16 @@ class Sum(Pair):
 class Product(Pair):
     """k1 k2."""
 
-    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(
+        self, p: int, count: int, random: np.random.RandomState
+    ) -> list[tuple[np.ndarray, float]]:
         """cos(a) cos(b) = (cos(a + b) + cos(a - b)) / 2, and spectra are symmetric: frequencies add."""
         first = self.first.sample_frequencies(p, count, random)
-        return [(a + b, v * w) for a, v in first for b, w in self.second.sample_frequencies(p, count, random)]
+        return [
+            (a + b, v * w)
+            for a, v in first
+            for b, w in self.second.sample_frequencies(p, count, random)
+        ]
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
         return self.first.diagonal(points.first) * self.second.diagonal(points.second)
@@ -357,16 +395,21 @@ class Product(Pair):
     def contract_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first, second = self._weighed(a, b, G)
         return np.hstack(
-            [self.first.contract_gradient(a.first, b.first, first), self.second.contract_gradient(a.second, b.second, second)]
+            [
+                self.first.contract_gradient(a.first, b.first, first),
+                self.second.contract_gradient(a.second, b.second, second),
+            ]
         )
 
     def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first, second = self._weighed(a, b, G)
-        return self.first.contract_input_gradient(a.first, b.first, first) + self.second.contract_input_gradient(
-            a.second, b.second, second
-        )
+        return self.first.contract_input_gradient(
+            a.first, b.first, first
+        ) + self.second.contract_input_gradient(a.second, b.second, second)
 
-    def _weighed(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _weighed(
+        self, a: PairPoints, b: PairPoints, G: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """G k2 and G k1, by which the derivatives of k1 and of k2 count."""
         first, second = G.copy(), G
         self.second.multiply(a.second, b.second, first)
@@ -381,4 +424,6 @@ class Product(Pair):
         first, second = G.copy(), G.copy()
         self.second.multiply_at(squared, first)
         self.first.multiply_at(squared, second)
-        return np.vstack([self.first.gradient_at(squared, first), self.second.gradient_at(squared, second)])
+        return np.vstack(
+            [self.first.gradient_at(squared, first), self.second.gradient_at(squared, second)]
+        )

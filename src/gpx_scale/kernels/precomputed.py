@@ -34,7 +34,9 @@ class GramPoints:
         return len(self.rows)
 
     def __getitem__(self, rows: slice | np.ndarray) -> GramPoints:
-        return GramPoints(self.rows[rows], *(a[rows] if a.size else a for a in (self.columns, self.own)))
+        return GramPoints(
+            self.rows[rows], *(a[rows] if a.size else a for a in (self.columns, self.own))
+        )
 
 
 def _run(index: Any) -> Any:
@@ -45,7 +47,11 @@ def _run(index: Any) -> Any:
 
 def _block(gram: np.ndarray, rows: Any, columns: Any) -> np.ndarray:
     spans = _run(rows), _run(columns)
-    return gram[spans] if all(isinstance(span, slice) for span in spans) else gram[np.ix_(rows, columns)]
+    return (
+        gram[spans]
+        if all(isinstance(span, slice) for span in spans)
+        else gram[np.ix_(rows, columns)]
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,9 @@ class Precomputed(Scaled):
         if extra == 0:
             return GramPoints(x, none, np.empty(0))
         if extra == m:  # with one query, its k(x*, x*) is the whole block
-            return GramPoints(x, np.arange(n_train, n_train + m), x[np.arange(m), n_train + np.arange(m)])
+            return GramPoints(
+                x, np.arange(n_train, n_train + m), x[np.arange(m), n_train + np.arange(m)]
+            )
         if extra == 1:
             return GramPoints(x, none, x[:, n_train])
         raise InputError(
@@ -159,7 +167,9 @@ class Objects:
 
     def __getitem__(self, rows: slice | np.ndarray) -> Objects:
         index = np.arange(len(self))[rows]
-        return Objects([self.items[i] for i in index], self.gram, None if self.at is None else self.at[rows])
+        return Objects(
+            [self.items[i] for i in index], self.gram, None if self.at is None else self.at[rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -173,10 +183,14 @@ class Function(Scaled):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
-            raise InputError(f"Function kernel needs a callable on two lists of objects, got {self.function!r}")
+            raise InputError(
+                f"Function kernel needs a callable on two lists of objects, got {self.function!r}"
+            )
 
     def sliceable(self, x: Any) -> Objects:
-        return Objects(x.items if isinstance(x, Objects) else list(x))  # without a matrix of all pairs
+        return Objects(
+            x.items if isinstance(x, Objects) else list(x)
+        )  # without a matrix of all pairs
 
     def prepare(self, x: Any, dtype: Any = np.float64) -> Objects:
         return x if isinstance(x, Objects) else self.sliceable(x)

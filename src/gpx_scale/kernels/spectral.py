@@ -12,7 +12,9 @@ import numpy as np
 from scipy.special import gammaln
 
 
-def density(nu: float, theta1: float, lengths: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def density(
+    nu: float, theta1: float, lengths: np.ndarray, omega: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """s, and its derivatives by log theta1 and by each log theta2_k;  (p,), (q, p) -> (q,), (q, 1 + p)."""
     p = lengths.size
     square = (lengths * omega) ** 2

@@ -69,7 +69,9 @@ class VectorPoints:
 
     def refine(self, other: VectorPoints, near: float, E: np.ndarray) -> None:
         """Recompute, by differences, the entries of E = -s with s < near."""
-        dense_loops.refine_close_pairs(self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E)
+        dense_loops.refine_close_pairs(
+            self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ class SparsePoints:
 
     def refine(self, other: SparsePoints, near: float, E: np.ndarray) -> None:
         a, b = self.rows, other.rows
-        sparse_loops.refine_close_sparse(a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E)
+        sparse_loops.refine_close_sparse(
+            a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,9 @@ class Stationary(Kernel):
         object.__setattr__(self, "theta1", moderate(self.theta1, "theta1"))
         if isinstance(self.theta2, str):
             if self.theta2 != "median":
-                raise InputError(f'theta2={self.theta2!r}: give a number, one a column, or "median"')
+                raise InputError(
+                    f'theta2={self.theta2!r}: give a number, one a column, or "median"'
+                )
         elif np.ndim(self.theta2) == 0:
             object.__setattr__(self, "theta2", moderate(self.theta2, "theta2", most=LARGEST_SQUARE))
         else:
@@ -149,12 +155,16 @@ class Stationary(Kernel):
 
     def resolved(self, x: Any, ard: bool = False) -> Stationary:
         if isinstance(x, SparseFeatures) and (ard or np.ndim(self.theta2)):
-            raise InputError("one theta2 for each column needs a dense X: give x_transformer=TruncatedSVD(...), or ard=False")
+            raise InputError(
+                "one theta2 for each column needs a dense X: give x_transformer=TruncatedSVD(...), or ard=False"
+            )
         theta2 = median_squared_distance(x) if isinstance(self.theta2, str) else self.theta2
         if ard and np.ndim(theta2) == 0:
             theta2 = (theta2,) * x.shape[1]
         if np.ndim(theta2) and np.size(theta2) != x.shape[1]:
-            raise InputError(f"theta2 has {np.size(theta2)} entries, X has {x.shape[1]} columns: give one a column")
+            raise InputError(
+                f"theta2 has {np.size(theta2)} entries, X has {x.shape[1]} columns: give one a column"
+            )
         return replace(self, theta2=theta2)
 
     @property
@@ -164,14 +174,20 @@ class Stationary(Kernel):
     def prepare(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
         if sp.issparse(x):
             x = SparseFeatures.of(x)
-        if self.scales.size not in (1, x.shape[1]) or (self.scales.size > 1 and isinstance(x, SparseFeatures)):
+        if self.scales.size not in (1, x.shape[1]) or (
+            self.scales.size > 1 and isinstance(x, SparseFeatures)
+        ):
             raise InputError(
                 f"theta2 has {self.scales.size} entries, X has {x.shape[1]} columns: give one a column of a dense X"
             )
         with np.errstate(over="ignore"):
-            scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(self.scales)
+            scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(
+                self.scales
+            )
         if not np.abs(scaled).max(initial=0.0) < LARGEST_NUMBER:
-            raise InputError(f"theta2={self.theta2!r} is too small beside X: squared distances over it overflow")
+            raise InputError(
+                f"theta2={self.theta2!r} is too small beside X: squared distances over it overflow"
+            )
         scaled = scaled.astype(dtype, copy=False)
         if isinstance(x, SparseFeatures):
             rows = replace(x, values=scaled)
@@ -180,13 +196,21 @@ class Stationary(Kernel):
 
     def float32_is_safe(self, x: Any) -> bool:
         # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
-        squared = x.squared_norms() / self.scales if isinstance(x, SparseFeatures) else (x**2 / self.scales).sum(axis=1)
+        squared = (
+            x.squared_norms() / self.scales
+            if isinstance(x, SparseFeatures)
+            else (x**2 / self.scales).sum(axis=1)
+        )
         return self.family != dense_loops.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
 
-    def sample_frequencies(self, p: int, count: int, random: np.random.RandomState) -> list[tuple[np.ndarray, float]]:
+    def sample_frequencies(
+        self, p: int, count: int, random: np.random.RandomState
+    ) -> list[tuple[np.ndarray, float]]:
         """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
         mixed = self._mixing(count, random)
-        frequencies = random.standard_normal((count, p)) * np.sqrt(2.0 * mixed[:, None] / self.scales)
+        frequencies = random.standard_normal((count, p)) * np.sqrt(
+            2.0 * mixed[:, None] / self.scales
+        )
         return [(frequencies, self.theta1)]
 
     def _mixing(self, count: int, random: np.random.RandomState) -> np.ndarray:
@@ -204,7 +228,9 @@ class Stationary(Kernel):
     def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not self.has_spectral_density:
             return super().spectral_density(omega)
-        s, slopes = density(self.smoothness, self.theta1, self.length_scale_range(omega.shape[1])[0], omega)
+        s, slopes = density(
+            self.smoothness, self.theta1, self.length_scale_range(omega.shape[1])[0], omega
+        )
         if self.scales.size == 1:
             slopes = np.column_stack([slopes[:, 0], slopes[:, 1:].sum(axis=1)])
         return s, slopes
@@ -231,11 +257,15 @@ class Stationary(Kernel):
         return E
 
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
-        dense_loops.times_profile(self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out)
+        dense_loops.times_profile(
+            self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out
+        )
 
     def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
-        dense_loops.contract_profile(self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums)
+        dense_loops.contract_profile(
+            self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums
+        )
         along = sums[1:2].T
         if self.scales.size > 1:
             # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, all columns by one GEMM each.
@@ -247,9 +277,15 @@ class Stationary(Kernel):
         if isinstance(a, SparsePoints):
             return super().contract_input_gradient(a, b, G)
         dense_loops.contract_profile(
-            self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, np.empty((3, len(a)), G.dtype)
+            self.family,
+            G.dtype.type(self._shape),
+            self._minus_s(a, b),
+            G,
+            np.empty((3, len(a)), G.dtype),
         )
-        apart = a.directions * G.sum(axis=1)[:, None] - G @ b.directions  # sum_j G_ij (x_i - x_j), by G = -G f'
+        apart = (
+            a.directions * G.sum(axis=1)[:, None] - G @ b.directions
+        )  # sum_j G_ij (x_i - x_j), by G = -G f'
         return -self.theta1 * np.sqrt(2.0 / self.scales) * apart
 
     @property
@@ -257,19 +293,37 @@ class Stationary(Kernel):
         return not np.ndim(self.theta2)
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
-        real, E = out.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False)
-        dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], out[None])
+        real, E = (
+            out.dtype.type,
+            np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False),
+        )
+        dense_loops.times_profile(
+            self.family, real(self._shape), real(self.theta1), E[None], out[None]
+        )
 
     def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
-        real, E = G.dtype.type, np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False)
+        real, E = (
+            G.dtype.type,
+            np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False),
+        )
         values, weighed = G.copy(), G.copy()
-        dense_loops.times_profile(self.family, real(self._shape), real(self.theta1), E[None], values[None])
-        dense_loops.contract_profile(self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype))
+        dense_loops.times_profile(
+            self.family, real(self._shape), real(self.theta1), E[None], values[None]
+        )
+        dense_loops.contract_profile(
+            self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype)
+        )
         weighed *= E  # contract_profile leaves h and s
         weighed *= real(self.theta1)
         if self.family != dense_loops.RQ:
             return np.vstack([values, weighed])
-        return np.vstack([values, weighed, weighed - values * real(self._shape) * np.log1p(E / real(self._shape))])
+        return np.vstack(
+            [
+                values,
+                weighed,
+                weighed - values * real(self._shape) * np.log1p(E / real(self._shape)),
+            ]
+        )
 
 
 @stored

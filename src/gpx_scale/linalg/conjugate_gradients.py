@@ -50,7 +50,11 @@ def solve(
     if (unit != 1.0).any():
         start = None if start is None else start / unit
         found = solve(C, P, B / unit, nats / unit**2, start=start, precise=precise, tell=tell)
-        scaled = {"X": found.X * unit, "nats": found.nats * unit**2, "quadratic": found.quadratic * unit**2}
+        scaled = {
+            "X": found.X * unit,
+            "nats": found.nats * unit**2,
+            "quadratic": found.quadratic * unit**2,
+        }
         return replace(found, **scaled)
     precise = C if precise is None else precise
     X, R = np.zeros_like(B), B.copy()
@@ -79,7 +83,11 @@ def solve(
         most = ITERATIONS - iterations
         steps, ratios = iterate(C.matmul, P.solve, step, R[:, todo], H[:, todo], rule, most)
         if turn == 0:
-            lanczos = {int(j): _tridiagonal(a, b) for j, a, b in zip(todo, steps, ratios, strict=True) if cold[j] and a}
+            lanczos = {
+                int(j): _tridiagonal(a, b)
+                for j, a, b in zip(todo, steps, ratios, strict=True)
+                if cold[j] and a
+            }
         iterations += max(map(len, steps))
         matvecs += sum(map(len, steps))
         before = now

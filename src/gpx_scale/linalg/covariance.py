@@ -24,7 +24,10 @@ from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix
 from ..runtime.parallel import TILE, lower_tiles, slices
 from ..runtime.session import Session
 
-STRIP, WIDE = 512, 1024  # rows and columns of a product's tiles: a float32 tile stays in the second-level cache
+STRIP, WIDE = (
+    512,
+    1024,
+)  # rows and columns of a product's tiles: a float32 tile stays in the second-level cache
 GROUPS = 16  # partial sums of a product, each owned by one worker
 COLUMNS = 64  # of a product at once: what bounds the partial sums
 TILE_ENTRY_NS = 1.2  # of one core: an entry of a lower tile in a product with 16 columns
@@ -65,7 +68,10 @@ class Covariance(abc.ABC):
     @cached_property
     def diagonal(self) -> np.ndarray:
         """Return C_ii = S_ii + D_i, analytically;  (n,)."""
-        return self.weight_prior.kernel.diagonal(self.prepared.points) * self.rows.Z.squared_norms() + self.noise
+        return (
+            self.weight_prior.kernel.diagonal(self.prepared.points) * self.rows.Z.squared_norms()
+            + self.noise
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -74,7 +80,9 @@ class Covariance(abc.ABC):
         """Return S[:, index] in float64;  (r,) -> (n, r);  n r kernel values."""
         prepared = self.weight_prior.prepare(self.rows)
         Z, points = prepared.Z, prepared.points
-        out = kernel_matrix(self.weight_prior.kernel, points, points[index], self.session, (Z, Z[index]))
+        out = kernel_matrix(
+            self.weight_prior.kernel, points, points[index], self.session, (Z, Z[index])
+        )
         out[index, np.arange(index.size)] = (self.diagonal - self.noise)[index]
         return out
 
@@ -164,7 +172,9 @@ class TiledCovariance(Covariance):
         """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from C^-1's lower triangle;  (n,), (n, n) -> (t,)."""
 
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
-            dense_loops.evidence_weights(alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G)
+            dense_loops.evidence_weights(
+                alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G
+            )
 
         q = alpha**2 - inverse.diagonal()
         return np.concatenate([self._contract_tiles(weigh), q @ self.noise_gradient])
@@ -178,7 +188,9 @@ class TiledCovariance(Covariance):
             if rows == cols:
                 G *= G.dtype.type(0.5)  # both triangles of a diagonal tile are there
 
-        return np.concatenate([self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_gradient])
+        return np.concatenate(
+            [self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_gradient]
+        )
 
     def _contract_tiles(self, weigh: Callable[[slice, slice, np.ndarray], None]) -> np.ndarray:
         """sum over lower tiles of W_ij dS_ij/dtheta; `weigh` multiplies a block by W in place;  -> (t of the prior,)."""
@@ -186,7 +198,9 @@ class TiledCovariance(Covariance):
 
         def one(tile: tuple[slice, slice]) -> np.ndarray:
             rows, cols = tile
-            found = self.weight_prior.contract(self.prepared[rows], self.prepared[cols], lambda G: weigh(rows, cols, G))
+            found = self.weight_prior.contract(
+                self.prepared[rows], self.prepared[cols], lambda G: weigh(rows, cols, G)
+            )
             return found.sum(axis=0, dtype=float)
 
         return np.sum(self.session.executor.map(one, lower_tiles(len(self), TILE)), axis=0)

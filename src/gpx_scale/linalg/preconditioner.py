@@ -29,7 +29,9 @@ ROWS = 2048  # of one partial sum
 ENOUGH = 1e-13  # of S's trace left unexplained: the rest is rounding
 
 
-def choose_pivots(covariance: Covariance, rank: int, random: np.random.RandomState, below_noise: float = 0.0) -> np.ndarray:
+def choose_pivots(
+    covariance: Covariance, rank: int, random: np.random.RandomState, below_noise: float = 0.0
+) -> np.ndarray:
     """At most `rank` rows, drawn in blocks with probability in proportion to what is left of S_ii;  (r,);  n r^2 flops.
 
     Ends early where what is left of S_ii is on average `below_noise` times D_i. Rows that others in the block explain
@@ -116,7 +118,9 @@ class LowRankPreconditioner(Preconditioner):
     bounds_from_below: bool = True
 
     @classmethod
-    def of(cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True) -> LowRankPreconditioner:
+    def of(
+        cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True
+    ) -> LowRankPreconditioner:
         F = covariance.columns(pivots)
         own = F[pivots]
         if not pivots.size:
@@ -145,7 +149,9 @@ class LowRankPreconditioner(Preconditioner):
 
     def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
         """Return at least r.C^-1 r / 2: by P where P <= C, else by the noise alone;  (n, c), (n, c) -> (c,)."""
-        return 0.5 * np.einsum("ij,ij->j", R, PR if self.bounds_from_below else R / self.covariance.noise[:, None])
+        return 0.5 * np.einsum(
+            "ij,ij->j", R, PR if self.bounds_from_below else R / self.covariance.noise[:, None]
+        )
 
     @property
     def session(self) -> Session:
@@ -163,7 +169,9 @@ class LowRankPreconditioner(Preconditioner):
             scaled = self.F[rows] / root[rows, None]
             return scaled.T @ scaled
 
-        inner += self.session.executor.sum_over(gram, slices(len(self.D), ROWS))  # r^2 numbers a partial sum: few at a time
+        inner += self.session.executor.sum_over(
+            gram, slices(len(self.D), ROWS)
+        )  # r^2 numbers a partial sum: few at a time
         with safe_threads(len(inner)):
             return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
 
@@ -186,7 +194,9 @@ class LowRankPreconditioner(Preconditioner):
     # With few columns, BLAS is 1.6 times faster when they are the rows of the product.
     def _down(self, V: np.ndarray) -> np.ndarray:
         """F^T V, added up in the order of the rows;  (n, c) -> (r, c)."""
-        parts = self.session.executor.map(lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS))
+        parts = self.session.executor.map(
+            lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS)
+        )
         return np.sum(parts, axis=0).T
 
     def _up(self, W: np.ndarray) -> np.ndarray:
@@ -215,14 +225,24 @@ class LowRankPreconditioner(Preconditioner):
         H /= self.D[:, None]
         inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
         along_S, explained = self._contract(H)
-        return 2.0 * along_S - self._contract_pivots(inner) + self._along_noise((1.0 - explained) / self.D)
+        return (
+            2.0 * along_S
+            - self._contract_pivots(inner)
+            + self._along_noise((1.0 - explained) / self.D)
+        )
 
     def contract(self, V: np.ndarray) -> np.ndarray:
         """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
         if not self.rank:
             return self._along_noise(np.einsum("ij,ij->i", V, V))
-        U = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)  # Q^T v
-        return 2.0 * self._contract(V, U)[0] - self._contract_pivots(U @ U.T) + self._along_noise(np.einsum("ij,ij->i", V, V))
+        U = solve_triangular(
+            self.L, self._down(V), lower=True, trans="T", check_finite=False
+        )  # Q^T v
+        return (
+            2.0 * self._contract(V, U)[0]
+            - self._contract_pivots(U @ U.T)
+            + self._along_noise(np.einsum("ij,ij->i", V, V))
+        )
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
         tangents = diagonal @ self.covariance.noise_gradient
@@ -231,17 +251,23 @@ class LowRankPreconditioner(Preconditioner):
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """(dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
         if not self.rank:
-            return np.hstack([np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_gradient])
+            return np.hstack(
+                [np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_gradient]
+            )
         prior, rows = self.covariance.weight_prior, self._rows
         pivots = rows[self.pivots]
-        q = solve_triangular(self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False)[:, 0]  # Q^T v
+        q = solve_triangular(
+            self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False
+        )[:, 0]  # Q^T v
 
         def products(a: PreparedRows, b: PreparedRows, right: np.ndarray) -> np.ndarray:
             def weigh(G: np.ndarray) -> None:
                 G *= right
 
             cuts = slices(len(a), max(16, 2**20 // max(1, len(b))))
-            return np.concatenate(self.session.executor.map(lambda i: prior.contract(a[i], b, weigh), cuts))
+            return np.concatenate(
+                self.session.executor.map(lambda i: prior.contract(a[i], b, weigh), cuts)
+            )
 
         there = products(rows, pivots, q)
         back = products(pivots, rows, v) - products(pivots, pivots, q)
@@ -252,7 +278,9 @@ class LowRankPreconditioner(Preconditioner):
     def _rows(self) -> PreparedRows:
         return self.covariance.weight_prior.prepare(self.covariance.rows)
 
-    def _contract(self, left: np.ndarray, right: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _contract(
+        self, left: np.ndarray, right: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""
         return self._contract_with(self._rows, left, right)
 
@@ -260,7 +288,9 @@ class LowRankPreconditioner(Preconditioner):
         """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
         return self._contract_with(self._rows[self.pivots], W, None)[0]
 
-    def _contract_with(self, rows: PreparedRows, left: np.ndarray, right: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def _contract_with(
+        self, rows: PreparedRows, left: np.ndarray, right: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
         prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
 
         def one(i: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -273,7 +303,9 @@ class LowRankPreconditioner(Preconditioner):
             return along, sums
 
         found = self.session.executor.map(one, slices(len(left), 512))
-        return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate([b for _, b in found])
+        return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate(
+            [b for _, b in found]
+        )
 
 
 def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
@@ -284,7 +316,10 @@ def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
 def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
     """B L^-T in place;  (r, r), (n, r) -> (n, r);  n r^2 flops, nearly all of them in products, by blocks of rows."""
     cuts = slices(len(L), 128)
-    inverses = [solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T for j in cuts]
+    inverses = [
+        solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T
+        for j in cuts
+    ]
 
     def one(rows: slice) -> None:
         mine = B[rows]
@@ -294,7 +329,9 @@ def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    session.executor.map(one, slices(len(B), max(16, min(1024, -(-len(B) // session.executor.n_jobs)))))
+    session.executor.map(
+        one, slices(len(B), max(16, min(1024, -(-len(B) // session.executor.n_jobs))))
+    )
     return B
 
 

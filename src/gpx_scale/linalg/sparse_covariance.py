@@ -32,10 +32,15 @@ from .covariance import Covariance, StoredCovariance, TiledCovariance
 BLOCKS = 16  # half of them can be worked on at once
 FEWEST_PAIRS = 200_000  # of a tile, in the mean: less is not worth a round
 LARGEST_BLOCK = 32_768  # rows: the pairs of a tile are counted in 32 bits
-STRIPS = ((0.1, 128), (0.0, 512))  # rows of a strip, from a density on: few stay near the core, many save loops over no pairs
+STRIPS = (
+    (0.1, 128),
+    (0.0, 512),
+)  # rows of a strip, from a density on: few stay near the core, many save loops over no pairs
 CHUNK = 2**15  # pairs that go through the kernel at once, and stay in the second-level cache
 PAIR_NS = 1.1  # of two cores: a pair in a product with 16 columns
-PAIR_BYTES = 2 + 8 + 8 + 4  # column, inner product (4 where float32 has it exactly), squared distance, value
+PAIR_BYTES = (
+    2 + 8 + 8 + 4
+)  # column, inner product (4 where float32 has it exactly), squared distance, value
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,11 @@ class Pairs:
 
     @classmethod
     def of(
-        cls, data: TrainingRows, kernel: Kernel, session: Session, allow: Callable[[int], None] = lambda count: None
+        cls,
+        data: TrainingRows,
+        kernel: Kernel,
+        session: Session,
+        allow: Callable[[int], None] = lambda count: None,
     ) -> Pairs:
         """Count, then `allow` the count or raise, then list;  an addition for every feature that two rows share, twice, and
         3 p flops a pair."""
@@ -80,7 +89,10 @@ class Pairs:
         for part in parts:
             part.by_feature  # noqa: B018
         rounds = _tournament(len(blocks))
-        counted = [session.executor.map(lambda pair: _count(parts, *pair, strip), matches) for matches in rounds]
+        counted = [
+            session.executor.map(lambda pair: _count(parts, *pair, strip), matches)
+            for matches in rounds
+        ]
         allow(sum(int(pointers[-1, -1]) for one in counted for pointers in one))
 
         def fill(job: tuple[tuple[int, int], np.ndarray]) -> Tile:
@@ -90,7 +102,12 @@ class Pairs:
             _distances(x, blocks[i], blocks[j], strip, pointers, columns, squared)
             return Tile(blocks[i], blocks[j], strip, pointers, columns, inner, squared)
 
-        return cls([session.executor.map(fill, zip(one, at, strict=True)) for one, at in zip(rounds, counted, strict=True)])
+        return cls(
+            [
+                session.executor.map(fill, zip(one, at, strict=True))
+                for one, at in zip(rounds, counted, strict=True)
+            ]
+        )
 
     @property
     def tiles(self) -> list[Tile]:
@@ -115,7 +132,9 @@ def _tournament(count: int) -> list[list[tuple[int, int]]]:
     circle = list(range(1, count))
     for _ in circle:
         seats = [0, *circle]
-        rounds.append([(max(a, b), min(a, b)) for a, b in zip(seats[: count // 2], seats[::-1], strict=False)])
+        rounds.append(
+            [(max(a, b), min(a, b)) for a, b in zip(seats[: count // 2], seats[::-1], strict=False)]
+        )
         circle = [circle[-1], *circle[:-1]]
     return rounds
 
@@ -125,13 +144,17 @@ def _count(parts: list[SparseFeatures], i: int, j: int, strip: int) -> np.ndarra
     rows, block = parts[i], parts[j]
     counts = np.zeros((max(1, -(-len(block) // strip)), len(rows)), np.int64)
     starts, docs, _ = block.by_feature
-    sparse_loops.count_pairs(strip, rows.pointers, rows.indices, starts, docs, len(block), i == j, counts)
+    sparse_loops.count_pairs(
+        strip, rows.pointers, rows.indices, starts, docs, len(block), i == j, counts
+    )
     ends = np.cumsum(counts).reshape(counts.shape)
     starts_of_strips = np.concatenate([[0], ends[:-1, -1]]) if len(rows) else np.zeros(len(counts))
     return np.column_stack([starts_of_strips, ends]).astype(np.int32)
 
 
-def _fill(parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fill(
+    parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Columns and inner products; the latter in float32 where that is exact, as for words and counts."""
     rows, block = parts[i], parts[j]
     columns, inner = np.empty(pointers[-1, -1], np.uint16), np.empty(pointers[-1, -1])
@@ -141,11 +164,28 @@ def _fill(parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.
     return columns, single if (single == inner).all() else inner
 
 
-def _distances(x: Any, rows: slice, cols: slice, strip: int, at: np.ndarray, columns: np.ndarray, out: np.ndarray) -> None:
+def _distances(
+    x: Any,
+    rows: slice,
+    cols: slice,
+    strip: int,
+    at: np.ndarray,
+    columns: np.ndarray,
+    out: np.ndarray,
+) -> None:
     if isinstance(x, SparseFeatures):
         a, b = x[rows], x[cols]
         sparse_loops.sparse_pair_distances(
-            strip, at, columns, a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, out
+            strip,
+            at,
+            columns,
+            a.pointers,
+            a.indices,
+            a.values,
+            b.pointers,
+            b.indices,
+            b.values,
+            out,
         )
     else:
         sparse_loops.pair_distances(strip, at, columns, x[rows], x[cols], out)
@@ -167,7 +207,12 @@ class PairCovariance(Covariance):
     @cached_property
     def _kept(self) -> dict[int, np.ndarray]:
         tiles = self.pairs.tiles
-        return {id(tile): values for tile, values in zip(tiles, self.session.executor.map(self._values, tiles), strict=True)}
+        return {
+            id(tile): values
+            for tile, values in zip(
+                tiles, self.session.executor.map(self._values, tiles), strict=True
+            )
+        }
 
     def _prepare(self) -> None:
         self.prepared, self.diagonal  # noqa: B018
@@ -214,9 +259,9 @@ class PairCovariance(Covariance):
             return total
 
         both = np.einsum("ij,ij->i", U, V)
-        along = np.sum(self.session.executor.map(one, self.pairs.tiles), axis=0) + self._own_slopes * (
-            both @ self.rows.Z.squared_norms()
-        )
+        along = np.sum(
+            self.session.executor.map(one, self.pairs.tiles), axis=0
+        ) + self._own_slopes * (both @ self.rows.Z.squared_norms())
         return np.concatenate([along, both @ self.noise_gradient])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
@@ -230,8 +275,12 @@ class PairCovariance(Covariance):
             G = tile.inner.astype(self.dtype)
             for chunk in slices(tile.size, CHUNK):
                 slopes[:, chunk] = kernel.gradient_at(tile.squared[chunk], G[chunk])
-            out_rows, out_cols = (np.zeros((s.stop - s.start, len(slopes))) for s in (tile.rows, tile.cols))
-            sparse_loops.pair_tangents(*tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols)
+            out_rows, out_cols = (
+                np.zeros((s.stop - s.start, len(slopes))) for s in (tile.rows, tile.cols)
+            )
+            sparse_loops.pair_tangents(
+                *tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols
+            )
             out[tile.rows] += out_rows
             out[tile.cols] += out_cols
 
@@ -246,7 +295,12 @@ class PairCovariance(Covariance):
 
 
 def covariances(
-    data: TrainingRows, hyperparameters: Hyperparameters, session: Session, form: str, dtype: Any, pairs: Pairs | None
+    data: TrainingRows,
+    hyperparameters: Hyperparameters,
+    session: Session,
+    form: str,
+    dtype: Any,
+    pairs: Pairs | None,
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that will do, in its form; and in float64."""
     exact = TiledCovariance(data, hyperparameters, session)
@@ -254,12 +308,17 @@ def covariances(
     if form == "pairs":
         assert pairs is not None
         precise = PairCovariance(data, hyperparameters, session, np.float64, pairs)
-        return PairCovariance(data, hyperparameters, session, dtype, pairs) if fine else precise, precise
+        return PairCovariance(
+            data, hyperparameters, session, dtype, pairs
+        ) if fine else precise, precise
     if not fine:
         return exact, exact
     tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
     return tiles(
-        data, hyperparameters, session, dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64
+        data,
+        hyperparameters,
+        session,
+        dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64,
     ), exact
 
 
@@ -273,4 +332,6 @@ def single_will_do(exact: Covariance) -> bool:
     in_range = 1e-25 < largest < 1e25
     if z_squared:
         in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared
-    return in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(np.float32).eps * np.sqrt(len(exact))
+    return in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(
+        np.float32
+    ).eps * np.sqrt(len(exact))

@@ -20,7 +20,12 @@ from .weight_prior import WeightPrior
 LOGARITHMS = math.log(LARGEST_SQUARE)
 # Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
 PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
-HALF_WIDTH = {"theta1": math.log(1e6), "theta2": math.log(1e5), "shape": math.log(1e3), "sigma": math.log(1e3)}
+HALF_WIDTH = {
+    "theta1": math.log(1e6),
+    "theta2": math.log(1e5),
+    "shape": math.log(1e3),
+    "sigma": math.log(1e3),
+}
 
 
 @stored
@@ -64,13 +69,18 @@ class Hyperparameters:
 
     def with_theta(self, theta: np.ndarray) -> Hyperparameters:
         theta = real_array(theta)
-        if theta.shape != self.theta.shape or not (np.abs(theta[theta != -np.inf]) <= LOGARITHMS).all():
+        if (
+            theta.shape != self.theta.shape
+            or not (np.abs(theta[theta != -np.inf]) <= LOGARITHMS).all()
+        ):
             raise InputError(
                 f"theta must hold {self.theta.size} logarithms ({', '.join(self.names)}), none beyond {LOGARITHMS:.0f}, got "
                 f"{theta!r}"
             )
         cut = self.weight_prior.theta.size
-        return Hyperparameters(self.weight_prior.with_theta(theta[:cut]), self.likelihood.with_theta(theta[cut:]))
+        return Hyperparameters(
+            self.weight_prior.with_theta(theta[:cut]), self.likelihood.with_theta(theta[cut:])
+        )
 
     def with_sigma_y(self, sigma_y: float) -> Hyperparameters:
         """Return the same with other Gaussian noise."""
@@ -80,7 +90,9 @@ class Hyperparameters:
     def names(self) -> list[str]:
         """One name an entry of `theta`; entries of a vector are numbered."""
         return [
-            f"{name}[{k}]" if np.ndim(value) else name for name, value in self.as_dict().items() for k in range(np.size(value))
+            f"{name}[{k}]" if np.ndim(value) else name
+            for name, value in self.as_dict().items()
+            for k in range(np.size(value))
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -120,7 +132,12 @@ class HyperparameterPrior:
     def around(cls, hyperparameters: Hyperparameters) -> HyperparameterPrior:
         half_width = np.array([HALF_WIDTH[kind] for kind in hyperparameters.parameter_kinds])
         sd = np.array([PRIOR_SD[kind] for kind in hyperparameters.parameter_kinds])
-        return cls(hyperparameters.theta, sd, hyperparameters.theta - half_width, hyperparameters.theta + half_width)
+        return cls(
+            hyperparameters.theta,
+            sd,
+            hyperparameters.theta - half_width,
+            hyperparameters.theta + half_width,
+        )
 
     def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
         """Return the same prior where these bounds hold too;  (t,), (t,)."""

@@ -70,8 +70,12 @@ class WeightPrior:
     @property
     def theta(self) -> np.ndarray:
         """Return the logarithms of the kernels' parameters and of sigma_w;  (t + 1,)."""
-        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed: its logarithm is -inf, and stays so
-            return np.concatenate([*(term.kernel.theta for term in self.terms), np.log([self.sigma_w])])
+        with np.errstate(
+            divide="ignore"
+        ):  # sigma_w = 0 is allowed: its logarithm is -inf, and stays so
+            return np.concatenate(
+                [*(term.kernel.theta for term in self.terms), np.log([self.sigma_w])]
+            )
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
@@ -106,7 +110,9 @@ class WeightPrior:
         self.kernel.multiply(a.points, b.points, out)
         return out
 
-    def contract(self, a: PreparedRows, b: PreparedRows, weigh: Callable[[np.ndarray], None]) -> np.ndarray:
+    def contract(
+        self, a: PreparedRows, b: PreparedRows, weigh: Callable[[np.ndarray], None]
+    ) -> np.ndarray:
         """Return sum_j W_ij dS_ij/dtheta for each row i of a;  (a, t);  `weigh` multiplies a block by W in place.
 
         W is a function and not a matrix so that it can be fused with what forms it.
@@ -115,7 +121,9 @@ class WeightPrior:
         weigh(G)
         return self.kernel.contract_gradient(a.points, b.points, G)
 
-    def contract_and_sum(self, a: PreparedRows, b: PreparedRows, W: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def contract_and_sum(
+        self, a: PreparedRows, b: PreparedRows, W: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return what `contract` does with a matrix W, and the row sums of W o S;  (a, b) -> (a, t), (a,)."""
         sums = np.empty(len(a))
 
@@ -160,7 +168,9 @@ class WeightPrior:
         joint[np.diag_indices(len(joint))] = self.kernel.diagonal(points) * A.squared_norms()
         return joint
 
-    def cross(self, x: Any, rows: InputRows, session: Session, own: slice | None = None) -> CrossCovariance:
+    def cross(
+        self, x: Any, rows: InputRows, session: Session, own: slice | None = None
+    ) -> CrossCovariance:
         """Return Cov[g_l(x*_i), f_j] of queries with rows;  m n kernel values.
 
         `own` are the rows that the queries are, if they are training rows that ask for their own w_i = g(x_i) + e_i.
@@ -197,7 +207,9 @@ class CrossCovariance:
         return self.Z.columns_times(self.K)
 
 
-def kernel_matrix(kernel: Kernel, a: Any, b: Any, session: Session, Z: tuple[Features, Features] | None = None) -> np.ndarray:
+def kernel_matrix(
+    kernel: Kernel, a: Any, b: Any, session: Session, Z: tuple[Features, Features] | None = None
+) -> np.ndarray:
     """Return k(a_i, b_j) of prepared inputs, times <z_i, z_j> where Z of both is given;  (m, n), in parallel tiles."""
     out = np.empty((len(a), len(b)))
 
@@ -208,5 +220,7 @@ def kernel_matrix(kernel: Kernel, a: Any, b: Any, session: Session, Z: tuple[Fea
         kernel.multiply(a[rows], b[cols], block)
         out[tile] = block
 
-    session.executor.map(fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)])
+    session.executor.map(
+        fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)]
+    )
     return out

@@ -153,7 +153,9 @@ class Objective:
         if information and evidence.information is not None:
             metric = evidence.information[np.ix_(self.free, self.free)]
             metric = metric + np.diag(self._prior.sd[self.free] ** -2)
-        return Point(where, -(evidence.value + log_prior), -slope, metric, hyperparameters, evidence)
+        return Point(
+            where, -(evidence.value + log_prior), -slope, metric, hyperparameters, evidence
+        )
 
     def tell(self, point: Point) -> None:
         """Tell the journal, and through it the callbacks, of an evaluation."""

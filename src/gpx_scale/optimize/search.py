@@ -97,7 +97,10 @@ class Search:
         minimise = _quasi_newton if warm and not self.n_restarts else lbfgs
         for stage, rows in stages:
             told = best_of(self.save_best if rows is self.rows else forget)
-            tried = [Objective(partial(evaluate, rows), first, self.prior, session.journal, stage, told) for first in starts]
+            tried = [
+                Objective(partial(evaluate, rows), first, self.prior, session.journal, stage, told)
+                for first in starts
+            ]
             best, outcome = _best_end(tried, minimise, self.max_iter, tol, session.journal, stage)
             if session.journal.stopped:
                 break
@@ -197,13 +200,18 @@ def _best_end(
     return min(found, key=lambda one: one[0].loss)
 
 
-def _stages(data: RowSource, random: np.random.RandomState, whole: str) -> Iterator[tuple[str, RowSource]]:
+def _stages(
+    data: RowSource, random: np.random.RandomState, whole: str
+) -> Iterator[tuple[str, RowSource]]:
     """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
     n = len(data)
     if n >= QUARTER_FROM_ROWS:
         order = random.permutation(n)
         rows = data.load()
-        yield "a quarter of the rows", MemoryRows(rows[np.sort(order[: min(QUARTER_MAX_ROWS, n // 4)])])
+        yield (
+            "a quarter of the rows",
+            MemoryRows(rows[np.sort(order[: min(QUARTER_MAX_ROWS, n // 4)])]),
+        )
         if n >= HALF_FROM_ROWS:
             yield "half of the rows", MemoryRows(rows[np.sort(order[: n // 2])])
     yield whole, data
@@ -239,7 +247,9 @@ def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
     return [start.with_sigma_y(NOISY_SIGMA_Y)] if start.sigma_y < NOISY_SIGMA_Y else []
 
 
-def _draw(start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState) -> Hyperparameters:
+def _draw(
+    start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState
+) -> Hyperparameters:
     theta, free = prior.centre.copy(), prior.free
     low, high = prior.bounds()
     moved = theta[free] + 0.5 * prior.sd[free] * random.standard_normal(int(free.sum()))

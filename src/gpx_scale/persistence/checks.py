@@ -30,12 +30,23 @@ WRITTEN_TO = 1e-9
 
 def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     """Check what `GPXRegressor` is made of; `parameters` are the names of its arguments."""
-    kinds = {"_preprocessor": Preprocessor, "_plan": Plan, "posterior_": Posterior, "fit_report_": FitReport}
+    kinds = {
+        "_preprocessor": Preprocessor,
+        "_plan": Plan,
+        "posterior_": Posterior,
+        "fit_report_": FitReport,
+    }
     for name, kind in kinds.items():
         must(isinstance(state.get(name), kind), f"{name} is not a {kind.__name__}")
-    strange = {name for name in state.keys() - parameters if not (name.startswith("_") or name.endswith("_"))}
+    strange = {
+        name
+        for name in state.keys() - parameters
+        if not (name.startswith("_") or name.endswith("_"))
+    }
     must(not strange, f"it holds {', '.join(sorted(strange))}")
-    preprocessor, plan, posterior = (state[name] for name in ("_preprocessor", "_plan", "posterior_"))
+    preprocessor, plan, posterior = (
+        state[name] for name in ("_preprocessor", "_plan", "posterior_")
+    )
     _check_preprocessor(preprocessor)
     posterior.hyperparameters.must_fit(preprocessor)
     said = {plan.solver, state.get("solver_")}
@@ -49,13 +60,18 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     _check_attributes(state, posterior.hyperparameters, preprocessor)
 
 
-def _check_attributes(state: dict[str, Any], hyperparameters: Hyperparameters, preprocessor: Preprocessor) -> None:
+def _check_attributes(
+    state: dict[str, Any], hyperparameters: Hyperparameters, preprocessor: Preprocessor
+) -> None:
     must(_same(state.get("theta_"), hyperparameters.theta), "theta_ are other hyperparameters")
     known: Any
     wanted = hyperparameters.as_dict()
     for known in (state.get("hyperparameters_"), state["fit_report_"].hyperparameters):
         same = isinstance(known, dict) and known.keys() == wanted.keys()
-        must(same and all(map(_same, known.values(), map(wanted.get, known))), "hyperparameters differ within it")
+        must(
+            same and all(map(_same, known.values(), map(wanted.get, known))),
+            "hyperparameters differ within it",
+        )
     value = state.get("log_marginal_likelihood_value_")
     must(is_of_type(value, float), "the log marginal likelihood is not a number")
     must(is_of_type(state.get("n_iter_"), int), "n_iter_ is not a whole number")
@@ -65,10 +81,16 @@ def _check_attributes(state: dict[str, Any], hyperparameters: Hyperparameters, p
     columns, names = state.get("n_features_in_"), state.get("feature_names_in_")
     counted = is_of_type(columns, int | None) and (columns is None or columns >= 0)
     must(counted, "n_features_in_ is not a whole number")
-    if preprocessor.transforms.input_kind == "vectors" and preprocessor.transforms.x_transformer is None:
+    if (
+        preprocessor.transforms.input_kind == "vectors"
+        and preprocessor.transforms.x_transformer is None
+    ):
         must(columns in (None, preprocessor.n_x), "X has other columns than its scaling")
     if names is not None:
-        must(isinstance(names, np.ndarray) and names.shape == (columns,), "names of columns are no list of as many names")
+        must(
+            isinstance(names, np.ndarray) and names.shape == (columns,),
+            "names of columns are no list of as many names",
+        )
         must(all(isinstance(name, str) for name in names), "names of columns are no texts")
     if (found := state.get("_known")) is not None:
         must(isinstance(found, KnownOptimum), "_known holds no hyperparameters")
@@ -83,7 +105,9 @@ def _same(value: Any, other: Any) -> bool:
         numbers = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         return False
-    return numbers.shape == np.shape(other) and np.allclose(numbers, other, rtol=WRITTEN_TO, atol=WRITTEN_TO)
+    return numbers.shape == np.shape(other) and np.allclose(
+        numbers, other, rtol=WRITTEN_TO, atol=WRITTEN_TO
+    )
 
 
 def _check_preprocessor(preprocessor: Preprocessor) -> None:
@@ -112,7 +136,18 @@ def _check_scaling(scaling: Scaling) -> None:
 
 # Arrays with one number for each column that went in.
 COLUMN_ARRAYS = (
-    *("mean_", "var_", "scale_", "center_", "min_", "data_min_", "data_max_", "data_range_", "max_abs_", "lambdas_"),
+    *(
+        "mean_",
+        "var_",
+        "scale_",
+        "center_",
+        "min_",
+        "data_min_",
+        "data_max_",
+        "data_range_",
+        "max_abs_",
+        "lambdas_",
+    ),
     *("statistics_", "variances_", "n_bins_", "idf_"),
 )
 
@@ -126,10 +161,19 @@ def must_be_transformer(transformer: Any) -> None:
     must(isinstance(columns, int) and columns >= 0, f"{name} does not know its columns")
     for key in COLUMN_ARRAYS:
         if isinstance(known.get(key), np.ndarray):
-            must(known[key].shape == (columns,) and known[key].dtype.kind in "fiu", f"{key} of {name} is of other columns")
+            must(
+                known[key].shape == (columns,) and known[key].dtype.kind in "fiu",
+                f"{key} of {name} is of other columns",
+            )
     if (components := known.get("components_")) is not None:
-        must(isinstance(components, np.ndarray) and components.shape[1:] == (columns,), f"components of {name} do not fit")
+        must(
+            isinstance(components, np.ndarray) and components.shape[1:] == (columns,),
+            f"components of {name} do not fit",
+        )
     names = known.get("feature_names_in_")
     must(names is None or np.shape(names) == (columns,), f"{name} has other columns than names")
     if (categories := known.get("categories_")) is not None:
-        must(isinstance(categories, list) and len(categories) == columns, f"{name} has categories of other columns")
+        must(
+            isinstance(categories, list) and len(categories) == columns,
+            f"{name} has categories of other columns",
+        )

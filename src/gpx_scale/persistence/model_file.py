@@ -37,10 +37,23 @@ LARGEST_INTEGER = 2**63  # what numpy and zip files count by
 # folder that pickles are read from, and stays behind.
 LEFT_BEHIND = "memory"
 TRANSFORMERS = {
-    "sklearn.feature_extraction.text": ("CountVectorizer", "TfidfVectorizer", "TfidfTransformer", "HashingVectorizer"),
+    "sklearn.feature_extraction.text": (
+        "CountVectorizer",
+        "TfidfVectorizer",
+        "TfidfTransformer",
+        "HashingVectorizer",
+    ),
     "sklearn.feature_extraction": ("DictVectorizer",),
     "sklearn.preprocessing": (
-        *("OneHotEncoder", "OrdinalEncoder", "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler", "Normalizer"),
+        *(
+            "OneHotEncoder",
+            "OrdinalEncoder",
+            "StandardScaler",
+            "MinMaxScaler",
+            "MaxAbsScaler",
+            "RobustScaler",
+            "Normalizer",
+        ),
         *("PolynomialFeatures", "PowerTransformer", "QuantileTransformer", "KBinsDiscretizer"),
         "FunctionTransformer",
     ),
@@ -79,7 +92,9 @@ class _Writer:
 
     def node(self, value: Any, where: str) -> Any:
         """JSON of anything that a model is made of; `where` is for messages."""
-        if value is None or isinstance(value, str | bool | np.bool_ | int | np.integer | float | np.floating):
+        if value is None or isinstance(
+            value, str | bool | np.bool_ | int | np.integer | float | np.floating
+        ):
             return _plain(value)
         if isinstance(value, np.ndarray):
             return self._array(value, where)
@@ -87,17 +102,30 @@ class _Writer:
             return [self.node(item, f"{where}[{k}]") for k, item in enumerate(value)]
         if (known := stored_by_type(type(value))) is not None:
             kept = known.take(value)
-            return {"is": type(value).__name__, "of": {name: self.node(kept[name], f"{where}.{name}") for name in kept}}
+            return {
+                "is": type(value).__name__,
+                "of": {name: self.node(kept[name], f"{where}.{name}") for name in kept},
+            }
         if isinstance(value, tuple) and type(value) is tuple:
             return {"is": "tuple", "of": self.node(list(value), where)}
-        if type(value) in (dict, Bunch) or (isinstance(value, dict) and type(value).__module__ == "collections"):
-            pairs = [[self.node(key, where), self.node(item, f"{where}[{key!r}]")] for key, item in value.items()]
+        if type(value) in (dict, Bunch) or (
+            isinstance(value, dict) and type(value).__module__ == "collections"
+        ):
+            pairs = [
+                [self.node(key, where), self.node(item, f"{where}[{key!r}]")]
+                for key, item in value.items()
+            ]
             return {"is": "Bunch" if isinstance(value, Bunch) else "dict", "of": pairs}
         if isinstance(value, set | frozenset):
             return {"is": "set", "of": self.node(sorted(value), where)}
         if isinstance(value, slice):
-            return {"is": "slice", "of": [self.node(part, where) for part in (value.start, value.stop, value.step)]}
-        if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+            return {
+                "is": "slice",
+                "of": [self.node(part, where) for part in (value.start, value.stop, value.step)],
+            }
+        if isinstance(value, np.dtype) or (
+            isinstance(value, type) and issubclass(value, np.generic)
+        ):
             return {"is": "dtype", "of": np.dtype(value).name, "type": isinstance(value, type)}
         if sp.issparse(value):
             return self._matrix(value, where)
@@ -118,8 +146,15 @@ class _Writer:
 
     def _matrix(self, value: Any, where: str) -> Any:
         rows = value.tocsr()
-        parts = [self.node(np.array(part), where) for part in (rows.data, rows.indices, rows.indptr)]
-        return {"is": "csr", "of": parts, "shape": list(rows.shape), "array": isinstance(value, sp.sparray)}
+        parts = [
+            self.node(np.array(part), where) for part in (rows.data, rows.indices, rows.indptr)
+        ]
+        return {
+            "is": "csr",
+            "of": parts,
+            "shape": list(rows.shape),
+            "array": isinstance(value, sp.sparray),
+        }
 
     def _transformer(self, value: Any, where: str) -> Any:
         name = type(value).__name__
@@ -132,7 +167,10 @@ class _Writer:
             )
         self.borrowed = True
         kept = {key: None if key == LEFT_BEHIND else item for key, item in vars(value).items()}
-        return {"is": f"{module}.{name}", "of": {key: self.node(item, f"{where}.{key}") for key, item in kept.items()}}
+        return {
+            "is": f"{module}.{name}",
+            "of": {key: self.node(item, f"{where}.{key}") for key, item in kept.items()},
+        }
 
 
 def _plain(value: Any) -> Any:
@@ -156,9 +194,14 @@ def read_state(path: Any) -> dict[str, Any]:
     """What `write_state` wrote; anything else is refused with what was seen."""
     with _damage_named(path), zipfile.ZipFile(path) as archive:
         if TREE not in archive.namelist():
-            raise InputError(f"{str(path)!r} is a zip file, but not a saved model: it has no {TREE}")
+            raise InputError(
+                f"{str(path)!r} is a zip file, but not a saved model: it has no {TREE}"
+            )
         # what is stored as it is: a small file cannot ask for much memory
-        must({info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}, "it is compressed")
+        must(
+            {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED},
+            "it is compressed",
+        )
         document = json.loads(archive.read(TREE).decode("utf-8"))
         must(document.get("format") == FORMAT, "it does not say that it is a model")
         version = document["version"]
@@ -198,7 +241,11 @@ def _damage_named(path: Any) -> Iterator[None]:
     except Exception as error:  # a file may hold anything
         if isinstance(error, InputError) and str(path) in str(error):
             raise
-        what = error if isinstance(error, InputError) or type(error) is ValueError else f"{type(error).__name__}: {error}"
+        what = (
+            error
+            if isinstance(error, InputError) or type(error) is ValueError
+            else f"{type(error).__name__}: {error}"
+        )
         raise InputError(f"{str(path)!r} is damaged: {what}") from error
 
 
@@ -212,7 +259,10 @@ class _Reader:
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):
-            must(not isinstance(node, int) or abs(node) < LARGEST_INTEGER, "a whole number is too large")
+            must(
+                not isinstance(node, int) or abs(node) < LARGEST_INTEGER,
+                "a whole number is too large",
+            )
             return node
         name, of = node["is"], node["of"]
         if (known := stored_by_name(name)) is not None:
@@ -229,7 +279,9 @@ class _Reader:
             return self._array(of)
         if name == "csr":
             data, indices, pointers = map(self.value, of)
-            made = (sp.csr_array if node["array"] else sp.csr_matrix)((data, indices, pointers), shape=node["shape"])
+            made = (sp.csr_array if node["array"] else sp.csr_matrix)(
+                (data, indices, pointers), shape=node["shape"]
+            )
             made.check_format(full_check=True)
             return made
         if name in SIMPLE:
@@ -242,18 +294,30 @@ class _Reader:
             with self.archive.open(info) as file:
                 array = read_npy(file, info.file_size)
             # -inf is the logarithm of sigma_w = 0
-            must(not self.finite or array.dtype.kind != "f" or (array < np.inf).all(), "an array holds what is no number")
+            must(
+                not self.finite or array.dtype.kind != "f" or (array < np.inf).all(),
+                "an array holds what is no number",
+            )
             self.arrays[k] = array
         return self.arrays[k]
 
     def _transformer(self, name: str, of: dict[str, Any]) -> Any:
         module, _, kind = name.rpartition(".")
-        must(kind in TRANSFORMERS.get(module, ()), f"it names {name!r}, which is not among what a model may hold")
+        must(
+            kind in TRANSFORMERS.get(module, ()),
+            f"it names {name!r}, which is not among what a model may hold",
+        )
         made: BaseEstimator = object.__new__(getattr(importlib.import_module(module), kind))
         inside = replace(self, finite=False)
-        defaults = inspect.signature(type(made)).parameters.values()  # of arguments that another version did not have
-        made.__dict__.update({one.name: one.default for one in defaults if one.default is not one.empty})
-        made.__dict__.update({key: None if key == LEFT_BEHIND else inside.value(item) for key, item in of.items()})
+        defaults = inspect.signature(
+            type(made)
+        ).parameters.values()  # of arguments that another version did not have
+        made.__dict__.update(
+            {one.name: one.default for one in defaults if one.default is not one.empty}
+        )
+        made.__dict__.update(
+            {key: None if key == LEFT_BEHIND else inside.value(item) for key, item in of.items()}
+        )
         must_be_transformer(made)
         return made
 

@@ -29,12 +29,21 @@ CLASSES = {
     "Sums": "BasisStatistics",
     "gpx_scale.datasets.vectors.LSA": "LSA",
 }
-_POSTERIOR = {"params": "hyperparameters", "evidence": "log_evidence", "condition": "condition_number"}
+_POSTERIOR = {
+    "params": "hyperparameters",
+    "evidence": "log_evidence",
+    "condition": "condition_number",
+}
 _KERNEL_POSTERIOR = _POSTERIOR | {"data": "support", "alpha": "coefficients"}
-_CG = _KERNEL_POSTERIOR | {"evidence_deviation": "standard_error", "near": "local_variance", "pilots": "checked"}
+_CG = _KERNEL_POSTERIOR | {
+    "evidence_deviation": "standard_error",
+    "near": "local_variance",
+    "pilots": "checked",
+}
 # Fields of a class (by its name of today) that have another name now.
 FIELDS: dict[str, dict[str, str]] = {
-    "BasisPosterior": _POSTERIOR | {"data": "statistics", "alpha": "coefficients", "left": "remainder_shares"},
+    "BasisPosterior": _POSTERIOR
+    | {"data": "statistics", "alpha": "coefficients", "left": "remainder_shares"},
     "CGPosterior": _CG,
     "ExactPosterior": _KERNEL_POSTERIOR,
     "GridPosterior": _CG | {"on": "interpolated", "weights": "grid_weights", "left": "remainder"},
@@ -50,7 +59,11 @@ DROPPED = ("_params",)
 
 def translated(state: dict[str, Node]) -> dict[str, Node]:
     """Return the state of a file of version 1 with the names of today."""
-    found = {ATTRIBUTES.get(name, name): _node(node) for name, node in state.items() if name not in DROPPED}
+    found = {
+        ATTRIBUTES.get(name, name): _node(node)
+        for name, node in state.items()
+        if name not in DROPPED
+    }
     posterior: Node = found.get("posterior_")
     known: Node = found.get("_known")
     if _is(posterior, "Posterior"):
@@ -80,7 +93,11 @@ def _node(node: Node) -> Node:
 
 
 def _is(node: Node, name: str) -> bool:
-    return isinstance(node, dict) and node.get("is") == name and isinstance(node.get("of"), dict | list)
+    return (
+        isinstance(node, dict)
+        and node.get("is") == name
+        and isinstance(node.get("of"), dict | list)
+    )
 
 
 def _made(name: str, **fields: Node) -> Node:
@@ -96,9 +113,23 @@ def _hyperparameters(of: dict[str, Node]) -> dict[str, Node]:
 
 def _plan(of: dict[str, Node]) -> dict[str, Node]:
     """Gather what belongs to one solver in its settings."""
-    own = ("form", "rank", "try_jacobi", "shared", "points", "sample", "count", "share", "density", "extent", "again")
+    own = (
+        "form",
+        "rank",
+        "try_jacobi",
+        "shared",
+        "points",
+        "sample",
+        "count",
+        "share",
+        "density",
+        "extent",
+        "again",
+    )
     known = {name: of[name] for name in own}
-    cg = {name: known[name] for name in ("form", "rank", "try_jacobi", "shared")} | {"pair_density": known["density"]}
+    cg = {name: known[name] for name in ("form", "rank", "try_jacobi", "shared")} | {
+        "pair_density": known["density"]
+    }
     on_grid = {name: known[name] for name in ("count", "share", "extent")}
     settings = {
         "exact": None,
@@ -115,4 +146,7 @@ def _plan(of: dict[str, Node]) -> dict[str, Node]:
     }
 
 
-REBUILT: dict[Any, Callable[[dict[str, Node]], dict[str, Node]]] = {"Hyperparameters": _hyperparameters, "Plan": _plan}
+REBUILT: dict[Any, Callable[[dict[str, Node]], dict[str, Node]]] = {
+    "Hyperparameters": _hyperparameters,
+    "Plan": _plan,
+}

@@ -45,7 +45,12 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     sparse = sp.issparse(explanation.contributions)
     ax = axes_of(ax, 7.2, 1.5 + 0.45 * max(1, len(columns)))
     most, lines, coloured = max(map(len, columns.values()), default=0), 0, False
-    look = {"s": 14 if most <= 500 else 7 if most <= 5_000 else 3, "linewidths": 0, "zorder": 3, "rasterized": most > 2_000}
+    look = {
+        "s": 14 if most <= 500 else 7 if most <= 5_000 else 3,
+        "linewidths": 0,
+        "zorder": 3,
+        "rasterized": most > 2_000,
+    }
     for line, (feature, column) in enumerate(columns.items()):
         heights = line + _spread(column)
         shades = _low_to_high(column_of(explanation.data, feature)[1])
@@ -58,10 +63,15 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
             some = np.argsort(column, kind="stable")[evenly_spaced(LINES, column.size)]
             deviations = column_of(explanation.contributions_std, feature)[1][some]
             bounds = column[some] - deviations, column[some] + deviations
-            ax.hlines(heights[some], *bounds, color=PRINT.quiet, alpha=0.25, linewidth=0.7, zorder=2)
+            ax.hlines(
+                heights[some], *bounds, color=PRINT.quiet, alpha=0.25, linewidth=0.7, zorder=2
+            )
             lines = max(lines, some.size)
     names = explanation.feature_names
-    labels = [label_of(names[feature]) + f" ({column.size})" * sparse for feature, column in columns.items()]
+    labels = [
+        label_of(names[feature]) + f" ({column.size})" * sparse
+        for feature, column in columns.items()
+    ]
     ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
     ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8, zorder=1)
@@ -131,11 +141,19 @@ def plot_dependence(
     l = position_of(explanation.feature_names, feature, "feature")
     lower, upper = (bound[:, l] for bound in explanation.weights_interval(level))
     ax = axes_of(ax, 6.0, 4.0)
-    ax.fill_between(line, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval")
+    ax.fill_between(
+        line, lower, upper, color=BLUE, alpha=0.2, linewidth=0, label=f"{percent(level)} interval"
+    )
     ax.plot(line, explanation.weights[:, l], color=BLUE, label="weight")
     seen = np.sort(column[(low <= column) & (column <= high)])
     marks = seen[evenly_spaced(500, seen.size)]
-    style = {"color": PRINT.quiet, "alpha": 0.5, "markersize": 8, "linestyle": "none", "label": "data"}
+    style = {
+        "color": PRINT.quiet,
+        "alpha": 0.5,
+        "markersize": 8,
+        "linestyle": "none",
+        "label": "data",
+    }
     ax.plot(marks, np.full(marks.size, 0.02), "|", transform=ax.get_xaxis_transform(), **style)
     bottom, top = ax.get_ylim()
     if bottom <= 0.0 <= top:
@@ -148,7 +166,9 @@ def plot_dependence(
     return ax
 
 
-Line = tuple[np.ndarray, Callable[[np.ndarray], tuple[Any, Any]]]  # a column, and rows along it with its name
+Line = tuple[
+    np.ndarray, Callable[[np.ndarray], tuple[Any, Any]]
+]  # a column, and rows along it with its name
 
 
 def _frame_line(model: Any, X: Any, on: str | int) -> Line:
@@ -158,8 +178,13 @@ def _frame_line(model: Any, X: Any, on: str | int) -> Line:
         raise InputError(f"column {name!r} of X is not of numbers: there is no line along it")
 
     def typical(line: np.ndarray) -> tuple[Any, Any]:
-        usual = {other: X[other].median() if X[other].dtype.kind in "biuf" else X[other].mode().iloc[0] for other in X.columns}
-        return type(X)({**{other: [value] * len(line) for other, value in usual.items()}, name: line}), name
+        usual = {
+            other: X[other].median() if X[other].dtype.kind in "biuf" else X[other].mode().iloc[0]
+            for other in X.columns
+        }
+        return type(X)(
+            {**{other: [value] * len(line) for other, value in usual.items()}, name: line}
+        ), name
 
     return X[name].to_numpy(dtype=float), typical
 
@@ -171,7 +196,9 @@ def _array_line(model: Any, X: Any, on: str | int) -> Line:
         numbers = np.asarray(X, dtype=float)
         names = [f"x{k}" for k in range(numbers.shape[1])]
     except (TypeError, ValueError, IndexError):
-        raise InputError("a dependence is along a column of X: give a dense table of numbers") from None
+        raise InputError(
+            "a dependence is along a column of X: give a dense table of numbers"
+        ) from None
     at = position_of(names, on, "on")
 
     def typical(line: np.ndarray) -> tuple[Any, Any]:
@@ -183,7 +210,12 @@ def _array_line(model: Any, X: Any, on: str | int) -> Line:
 
 
 def plot_map(
-    explanation: Explanation, feature: str | int, coordinates: Any, *, figure: Any = None, names: Sequence[str] = ("x", "y")
+    explanation: Explanation,
+    feature: str | int,
+    coordinates: Any,
+    *,
+    figure: Any = None,
+    names: Sequence[str] = ("x", "y"),
 ) -> Any:
     """Two maps: a feature's coefficient at the samples' coordinates (m, 2), and its deviation; returns the figure.
 
@@ -191,11 +223,15 @@ def plot_map(
     """
     places = np.asarray(coordinates, dtype=float)
     if places.shape != (len(explanation), 2):
-        raise InputError(f"coordinates of shape {places.shape} for {len(explanation)} samples: one east and one north each")
+        raise InputError(
+            f"coordinates of shape {places.shape} for {len(explanation)} samples: one east and one north each"
+        )
     l = position_of(explanation.feature_names, feature, "feature")
     rows, weights = column_of(explanation.weights, l)
     across, up = places[rows].T
-    size = float(np.clip(40_000 / max(rows.size, 1), 2.0, 50.0))  # points^2, of two maps in a page's width
+    size = float(
+        np.clip(40_000 / max(rows.size, 1), 2.0, 50.0)
+    )  # points^2, of two maps in a page's width
     known = explanation.weights_std is not None
     deviations = column_of(explanation.weights_std, l)[1] if known else np.zeros_like(weights)
     sure = np.abs(weights) > SURE * deviations if known else np.full(weights.shape, True)
@@ -211,13 +247,22 @@ def plot_map(
     look = {"linewidths": 0, "rasterized": True}
     axes[0].scatter(across[~sure], up[~sure], s=0.3 * size, color=PRINT.quiet, **look)
     drawn = axes[0].scatter(across[sure], up[sure], s=size, c=weights[sure], **(look | scale))
-    grey = f"grey: within two standard deviations of 0 ({np.mean(~sure):.0%})" if not sure.all() else ""
+    grey = (
+        f"grey: within two standard deviations of 0 ({np.mean(~sure):.0%})"
+        if not sure.all()
+        else ""
+    )
     panels = [(axes[0], drawn, f"coefficient of {label_of(explanation.feature_names[l])}", grey)]
     if known:
         drawn = axes[1].scatter(across, up, s=size, c=deviations, cmap=DEVIATIONS, **look)
         panels.append((axes[1], drawn, "its standard deviation", ""))
     for ax, points, title, more in panels:
-        ax.set(aspect="equal", xlabel=label_of(names[0]), ylabel=label_of(names[1]), facecolor=PRINT.faint)
+        ax.set(
+            aspect="equal",
+            xlabel=label_of(names[0]),
+            ylabel=label_of(names[1]),
+            facecolor=PRINT.faint,
+        )
         ax.set_title(f"{title}\n{more}", fontsize=10)
         figure.colorbar(points, ax=ax, shrink=0.85, label=unit_of(explanation))
         ax.label_outer()

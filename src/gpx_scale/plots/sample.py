@@ -34,12 +34,19 @@ def plot_contributions(
     """
     one = explanation[i]
     contributions, values = row_of(one.contributions), row_of(one.data)
-    features = one.contributions.indices if sp.issparse(one.contributions) else np.arange(contributions.size)
+    features = (
+        one.contributions.indices
+        if sp.issparse(one.contributions)
+        else np.arange(contributions.size)
+    )
     order = np.argsort(-np.abs(contributions), kind="stable")
     shown, others = order[:k], order[k:]
     reach, meaning = None, ""
     if level is not None:
-        reach, meaning = row_of(one.interval(level).upper) - contributions, f";\nerror bars: {percent(level)} interval"
+        reach, meaning = (
+            row_of(one.interval(level).upper) - contributions,
+            f";\nerror bars: {percent(level)} interval",
+        )
     elif one.contributions_std is not None:
         reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
     labels = [f"{label_of(one.feature_names[features[e]])} = {as_text(values[e])}" for e in shown]
@@ -48,11 +55,24 @@ def plot_contributions(
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))
     widths, bars = contributions[shown], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
     colours = np.where(widths >= 0, PRINT.adds, PRINT.takes)
-    ax.barh(np.arange(len(shown)), widths, xerr=None if reach is None else reach[shown], color=colours, error_kw=bars)
+    ax.barh(
+        np.arange(len(shown)),
+        widths,
+        xerr=None if reach is None else reach[shown],
+        color=colours,
+        error_kw=bars,
+    )
     if others.size:
         ax.barh(len(shown), contributions[others].sum(), color=PRINT.rule)
     if not labels:
-        ax.text(0.5, 0.5, "none of the features is in this sample", transform=ax.transAxes, ha="center", va="center")
+        ax.text(
+            0.5,
+            0.5,
+            "none of the features is in this sample",
+            transform=ax.transAxes,
+            ha="center",
+            va="center",
+        )
     ax.set_yticks(np.arange(len(labels)), labels)
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
     ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8)
@@ -117,7 +137,9 @@ def plot_images(
         raise InputError(f"{len(titles)} titles for {len(rows)} samples")
     lines = [what for what in IMAGES if what != "certainty" or explanation.weights_std is not None]
     if figure is None:
-        figure = pyplot().figure(figsize=(1.6 + 1.05 * len(rows), 0.6 + 1.12 * len(lines)), layout="constrained")
+        figure = pyplot().figure(
+            figsize=(1.6 + 1.05 * len(rows), 0.6 + 1.12 * len(lines)), layout="constrained"
+        )
     axes = figure.subplots(len(lines), len(rows), squeeze=False)
     for line, what in zip(axes, lines, strict=True):
         colours, label, measured = IMAGES[what]
@@ -136,7 +158,9 @@ def plot_images(
     return figure
 
 
-def _pixels(explanation: Explanation, rows: Sequence[int], shape: tuple[int, int], what: str) -> np.ndarray:
+def _pixels(
+    explanation: Explanation, rows: Sequence[int], shape: tuple[int, int], what: str
+) -> np.ndarray:
     """Images of samples;  (rows, *shape)."""
     if what not in IMAGES:
         raise InputError(f"what={what!r}: give one of {', '.join(map(repr, IMAGES))}")
@@ -146,9 +170,13 @@ def _pixels(explanation: Explanation, rows: Sequence[int], shape: tuple[int, int
         if some.weights_std is None:
             raise InputError("these explanations have no deviations: explain(..., std=True)")
         deviations = dense(some.weights_std)
-        values = np.divide(np.abs(values), deviations, out=np.zeros_like(values), where=deviations > 0)
+        values = np.divide(
+            np.abs(values), deviations, out=np.zeros_like(values), where=deviations > 0
+        )
     if len(shape) != 2 or shape[0] * shape[1] != values.shape[1]:
-        raise InputError(f"shape={shape!r} for {values.shape[1]} features: give rows and columns of an image")
+        raise InputError(
+            f"shape={shape!r} for {values.shape[1]} features: give rows and columns of an image"
+        )
     return values.reshape(-1, *shape)
 
 

@@ -36,7 +36,13 @@ __all__ = ["Section", "write_report"]
 TEMPLATE = Path(__file__).with_name("report.html")
 FEATURES = 20  # of the global importance
 DEEPEST = 0.995  # the quantile of absolute values that has the deepest shade: an outlier does not pale the rest
-DIGITS = {"value": 7, "weight": 5, "weight_std": 4, "contribution": 6, "contribution_std": 4}  # of a reason
+DIGITS = {
+    "value": 7,
+    "weight": 5,
+    "weight_std": 4,
+    "contribution": 6,
+    "contribution_std": 4,
+}  # of a reason
 MEANINGS = {
     "theta1": "variance of a weight",
     "theta2": "squared length scale, in x, over which weights change",
@@ -81,29 +87,47 @@ class Section:
             given = getattr(self, name)
             if given is not None and len(given) != m:
                 raise InputError(f"{len(given)} {name} for {m} explanations")
-        if self.y is not None and not (np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()):
+        if self.y is not None and not (
+            np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()
+        ):
             raise InputError(f"y: give {m} finite numbers")
-        if self.image_shape is not None and (len(self.image_shape) != 2 or math.prod(self.image_shape) != d):
-            raise InputError(f"image_shape={self.image_shape!r}: give (rows, columns) of {d} pixels")
+        if self.image_shape is not None and (
+            len(self.image_shape) != 2 or math.prod(self.image_shape) != d
+        ):
+            raise InputError(
+                f"image_shape={self.image_shape!r}: give (rows, columns) of {d} pixels"
+            )
         probability(self.level, "level")
         whole(self.k, "k", least=1)
         whole(self.samples, "samples", least=1)
 
 
-def write_report(path: Any, sections: Sequence[Section] | Section, title: str = "GPX report") -> Path:
+def write_report(
+    path: Any, sections: Sequence[Section] | Section, title: str = "GPX report"
+) -> Path:
     """Write a report of one or more sections, whole or not at all; returns the path. Needs the extra [report]."""
     jinja2 = import_optional("jinja2", "report")
     sections = [sections] if isinstance(sections, Section) else list(sections)
     if not sections:
         raise InputError("a report needs at least one section")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     with atomic_write(path) as beside:
         template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
         colours = _colours()
         context = template.new_context({"colours": colours})
-        sources = {name: "".join(template.blocks[name](context)).encode() for name in ("style", "script")}
-        hashes = {name: f"sha256-{b64encode(sha256(source).digest()).decode()}" for name, source in sources.items()}
-        contents = [_content(section, name) for section, name in zip(sections, _identifiers(sections), strict=True)]
+        sources = {
+            name: "".join(template.blocks[name](context)).encode() for name in ("style", "script")
+        }
+        hashes = {
+            name: f"sha256-{b64encode(sha256(source).digest()).decode()}"
+            for name, source in sources.items()
+        }
+        contents = [
+            _content(section, name)
+            for section, name in zip(sections, _identifiers(sections), strict=True)
+        ]
         page = template.render(title=title, colours=colours, hashes=hashes, sections=contents)
         beside.write_text(page, encoding="utf-8", errors="replace", newline="\n")
     return Path(path)
@@ -132,7 +156,9 @@ def _declarations(scheme: Scheme) -> str:
 
 def _identifiers(sections: Sequence[Section]) -> list[str]:
     """What sections are called in addresses: the words of their titles, no two the same."""
-    names = [re.sub(r"\W+", "-", section.title.lower()).strip("-") or "section" for section in sections]
+    names = [
+        re.sub(r"\W+", "-", section.title.lower()).strip("-") or "section" for section in sections
+    ]
     return [f"{name}.{at}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
@@ -166,17 +192,28 @@ def _card(fit: FitReport) -> dict[str, Any]:
     """The fit in words: `hyperparameters` (name, value, meaning) and `lines` (term, sentences)."""
     state = {True: "converged", False: "NOT converged", None: "no search"}[fit.converged]
     counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
-    error = f" (standard error {significant(fit.evidence_deviation, 2)})" if fit.evidence_deviation else ""
+    error = (
+        f" (standard error {significant(fit.evidence_deviation, 2)})"
+        if fit.evidence_deviation
+        else ""
+    )
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
         "Evidence": [f"{significant(fit.evidence, 6)} nats{error}"],
-        "Leave-one-out": [f"RMSE {significant(fit.leave_one_out_rmse)}"] if math.isfinite(fit.leave_one_out_rmse) else [],
-        "Convergence": [f"{state}: {fit.message}" if fit.message else state, f"evaluations: {counts}" if counts else ""],
+        "Leave-one-out": [f"RMSE {significant(fit.leave_one_out_rmse)}"]
+        if math.isfinite(fit.leave_one_out_rmse)
+        else [],
+        "Convergence": [
+            f"{state}: {fit.message}" if fit.message else state,
+            f"evaluations: {counts}" if counts else "",
+        ],
         "At a bound": [", ".join(fit.at_bound)],
         "Solution": [fit.solution or f"Cholesky, condition number at least {fit.condition:.1e}"],
         "Variances": [fit.variances],
         "Seconds": [", ".join(f"{phase} {value:.2f}" for phase, value in fit.seconds.items())],
-        "Memory": [f"{format_bytes(fit.memory_planned)} planned, {format_bytes(fit.memory_peak)} peak of the process"],
+        "Memory": [
+            f"{format_bytes(fit.memory_planned)} planned, {format_bytes(fit.memory_peak)} peak of the process"
+        ],
     }
     hyperparameters = []
     for name, value in fit.hyperparameters.items():
@@ -194,19 +231,34 @@ def _card(fit: FitReport) -> dict[str, Any]:
 
 def _figures(section: Section) -> list[tuple[str, str]]:
     """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
-    explanation, y, level = section.explanation, np.asarray(section.y, dtype=float), percent(section.level)
+    explanation, y, level = (
+        section.explanation,
+        np.asarray(section.y, dtype=float),
+        percent(section.level),
+    )
     found = Accuracy.of(y, explanation.prediction, explanation.prediction_std, section.level)
     figures = [(significant(found.rmse), "root mean squared error")]
     if math.isfinite(found.r2):
-        figures.append((significant(found.r2, 3), f"R²; standardised mean squared error {significant(1 - found.r2, 3)}"))
+        figures.append(
+            (
+                significant(found.r2, 3),
+                f"R²; standardised mean squared error {significant(1 - found.r2, 3)}",
+            )
+        )
     if explanation.prediction_std is not None:
         share = f"{found.within:.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
         held = f"{level} intervals hold {share} of {counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
-        others = [f"those of {percent(p)} hold {explanation.coverage(y, p):.1%}" for p in (0.5, 0.8) if p != section.level]
+        others = [
+            f"those of {percent(p)} hold {explanation.coverage(y, p):.1%}"
+            for p in (0.5, 0.8)
+            if p != section.level
+        ]
         figures.append((share, "; ".join([held, *others])))
         lower, upper = explanation.prediction_interval(section.level)
-        figures.append((significant(float(np.mean(upper - lower))), f"mean width of the {level} interval"))
+        figures.append(
+            (significant(float(np.mean(upper - lower))), f"mean width of the {level} interval")
+        )
     return figures
 
 
@@ -228,15 +280,22 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
     share of samples (of a sparse Z, of those that have the feature) in which the sign is sure."""
     entries, most = explanation.entries(), float(importance.max()) or 1.0
     contributions, d = entries["contribution"], len(importance)
-    added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(explanation)
+    added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(
+        explanation
+    )
     sure = np.abs(contributions) > SURE * entries.get("contribution_std", np.inf)
-    having, surely = (np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure))
+    having, surely = (
+        np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure)
+    )
     order = np.argsort(-importance, kind="stable")[:FEATURES].tolist()
     return [
         {
             "name": explanation.feature_names[l],
             "size": significant(float(importance[l])),
-            "parts": [f"{100 * part / most:.2f}%" for part in (added[l], max(importance[l] - added[l], 0.0))],
+            "parts": [
+                f"{100 * part / most:.2f}%"
+                for part in (added[l], max(importance[l] - added[l], 0.0))
+            ],
             "having": f"{having[l]:,}",
             "sure": f"{surely[l] / max(having[l], 1):.0%}",
         }
@@ -255,25 +314,40 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         "sd": explanation.prediction_std,
         "y": None if section.y is None else np.asarray(section.y, dtype=float),
     }
-    labels, documents = (None if texts is None else list(texts) for texts in (section.sample_names, section.documents))
+    labels, documents = (
+        None if texts is None else list(texts)
+        for texts in (section.sample_names, section.documents)
+    )
     ranges = {"value": (explanation.data.min(), explanation.data.max())}
-    ranges |= {name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")}
+    ranges |= {
+        name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")
+    }
     samples, places = [], dict[int, int]()
     for i in kept.tolist():
         entries = explanation[i].entries()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
         top, rest = order[: section.k], order[section.k :]
-        reasons: list[Any] = [[places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]]
+        reasons: list[Any] = [
+            [places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]
+        ]
         for name, digits in DIGITS.items():
             known = name in entries
-            reasons.append([_rounded(value, digits) for value in entries[name][top]] if known else [None] * len(top))
-        sample: dict[str, Any] = {name: _rounded(values[i], 10) for name, values in numbers.items() if values is not None}
+            reasons.append(
+                [_rounded(value, digits) for value in entries[name][top]]
+                if known
+                else [None] * len(top)
+            )
+        sample: dict[str, Any] = {
+            name: _rounded(values[i], 10) for name, values in numbers.items() if values is not None
+        }
         others = [len(rest), _rounded(entries["contribution"][rest].sum(), 6)]
         sample |= {"i": i, "reasons": list(zip(*reasons, strict=True)), "others": others}
         if labels is not None:
             sample["name"] = str(labels[i])
         if section.image_shape is not None:
-            sample["image"] = [_picture(entries, name, *bounds, len(names)) for name, bounds in ranges.items()]
+            sample["image"] = [
+                _picture(entries, name, *bounds, len(names)) for name, bounds in ranges.items()
+            ]
         if documents is not None:
             sample["text"] = _shaded(str(documents[i]), names, entries, ranges["contribution"][1])
         samples.append(sample)
@@ -281,13 +355,18 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         "level": percent(section.level),
         "reach": float(ndtri(0.5 + 0.5 * section.level)),
         "features": [names[l] for l in places],
-        "image": section.image_shape and {"shape": [int(side) for side in section.image_shape], "pixels": list(places)},
-        "ranges": {name: [_rounded(bound, 4) for bound in bounds] for name, bounds in ranges.items()},
+        "image": section.image_shape
+        and {"shape": [int(side) for side in section.image_shape], "pixels": list(places)},
+        "ranges": {
+            name: [_rounded(bound, 4) for bound in bounds] for name, bounds in ranges.items()
+        },
         "samples": samples,
     }
 
 
-def _shaded(document: str, names: list[str], entries: dict[str, np.ndarray], deepest: float) -> list[Any]:
+def _shaded(
+    document: str, names: list[str], entries: dict[str, np.ndarray], deepest: float
+) -> list[Any]:
     """The document as `text.highlight` shades it, in pieces: text, or [word, opacity (below 0: takes away), sure, title]."""
     sd = entries.get("contribution_std", [None] * len(entries["feature"]))
     columns = (entries[name] for name in ("feature", "value", "weight", "contribution"))

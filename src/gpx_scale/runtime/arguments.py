@@ -9,7 +9,10 @@ import numpy as np
 
 from ..errors import InputError
 
-LARGEST_PARAMETER, LARGEST_SQUARE = 1e100, 1e300  # hyperparameters, and those that are squares themselves
+LARGEST_PARAMETER, LARGEST_SQUARE = (
+    1e100,
+    1e300,
+)  # hyperparameters, and those that are squares themselves
 COUNTABLE = 10**15
 
 
@@ -17,11 +20,15 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
     """A finite number above 0 (or at least 0), as a float; anything else is an InputError that names it."""
     number = _number(value)
     if not (0.0 <= number < math.inf if zero else 0.0 < number < math.inf):
-        raise InputError(f"{name}={value!r}: give a finite number {'of at least' if zero else 'above'} 0")
+        raise InputError(
+            f"{name}={value!r}: give a finite number {'of at least' if zero else 'above'} 0"
+        )
     return number
 
 
-def moderate(value: Any, name: str, *, zero: bool = False, most: float = LARGEST_PARAMETER) -> float:
+def moderate(
+    value: Any, name: str, *, zero: bool = False, most: float = LARGEST_PARAMETER
+) -> float:
     """The same of a hyperparameter, between `most` and its inverse, so that squares and products stay in float64."""
     number = positive(value, name, zero=zero)
     if not 1.0 / most <= number <= most and not (zero and number == 0.0):
@@ -56,8 +63,14 @@ def real_array(value: Any) -> np.ndarray:
 
 def whole(value: Any, name: str, *, least: int) -> int:
     """A whole number of at least `least`, and no more than can be counted; anything else is an InputError that names it."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= COUNTABLE:
-        raise InputError(f"{name}={value!r}: give a whole number of at least {least}, up to {COUNTABLE:.0e}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or not least <= value <= COUNTABLE
+    ):
+        raise InputError(
+            f"{name}={value!r}: give a whole number of at least {least}, up to {COUNTABLE:.0e}"
+        )
     return int(value)
 
 
@@ -73,5 +86,7 @@ def one_of(value: Any, known: tuple[Any, ...], name: str) -> Any:
     if isinstance(value, np.bool_ | int | np.integer) and value in (0, 1):
         value = bool(value)
     if not any(type(value) is type(one) and value == one for one in known):
-        raise InputError(f"{name}={value!r}: give {', '.join(map(repr, known[:-1]))} or {known[-1]!r}")
+        raise InputError(
+            f"{name}={value!r}: give {', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+        )
     return value

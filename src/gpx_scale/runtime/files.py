@@ -21,7 +21,9 @@ def import_optional(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"this needs {module.split('.')[0]}: pip install 'gpx-scale[{extra}]'") from error
+        raise ImportError(
+            f"this needs {module.split('.')[0]}: pip install 'gpx-scale[{extra}]'"
+        ) from error
 
 
 def digest(arrays: Iterable[np.ndarray]) -> bytes:
@@ -37,7 +39,9 @@ def path_of(path: Any, name: str = "path") -> Path:
     """Return what names a file as a Path; anything else is an InputError that shows it."""
     try:
         found = Path(os.fspath(path))
-        os.lstat(found)  # says what the system cannot look for: a NUL in the name, or a name that is too long
+        os.lstat(
+            found
+        )  # says what the system cannot look for: a NUL in the name, or a name that is too long
     except FileNotFoundError:
         return found
     except (TypeError, ValueError, OSError) as error:
@@ -53,9 +57,13 @@ def writable(path: Any) -> Path:
     if path.exists() and not path.is_file():
         raise InputError(f"{str(path)!r} is not an ordinary file: name one that may be replaced")
     if not path.parent.is_dir():
-        raise InputError(f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}")
+        raise InputError(
+            f"{str(path)!r} cannot be written: there is no folder {str(path.parent)!r}"
+        )
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{str(path)!r} cannot be written: no permission to write in {str(path.parent)!r}")
+        raise InputError(
+            f"{str(path)!r} cannot be written: no permission to write in {str(path.parent)!r}"
+        )
     return path
 
 
@@ -82,7 +90,11 @@ def read_npy(file: Any, size: int) -> np.ndarray:
     the file has bytes. An array of objects is refused, because only pickle could read it.
     """
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, fortran, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("an array of objects")

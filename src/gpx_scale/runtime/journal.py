@@ -58,9 +58,14 @@ class FitReport:
             f"GPX fit: {self.n_samples} samples, {self.n_features} features, solver {self.solver!r} ({self.dtype}, "
             f"{counted(self.n_jobs, 'thread')})",
             *(f"  why             {reason}" for reason in self.reasons),
-            "  parameters      " + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
+            "  parameters      "
+            + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
             f"  evidence        {self.evidence:.3f} nats"
-            + (f" (standard error {self.evidence_deviation:.2g})" if self.evidence_deviation else ""),
+            + (
+                f" (standard error {self.evidence_deviation:.2g})"
+                if self.evidence_deviation
+                else ""
+            ),
         ]
         if self.leave_one_out_rmse == self.leave_one_out_rmse:
             lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
@@ -68,7 +73,8 @@ class FitReport:
         state = {True: "converged", False: "NOT converged", None: "none"}[self.converged]
         lines.append(f"  evaluations     {counts}{'; ' if counts else ''}{state}: {self.message}")
         lines += [
-            "  seconds         " + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
+            "  seconds         "
+            + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
             f"  at a bound      {', '.join(self.at_bound) or 'none'}",
             f"  solution        {self.solution or f'Cholesky, condition number at least {self.condition:.1e}'}; "
             f"jitter {self.jitter:.0e}",
@@ -109,7 +115,9 @@ def _short(value: Any) -> str:
     try:
         return f"{float(value):.4g}"
     except TypeError:
-        return "[" + " ".join(f"{v:.3g}" for v in value[:8]) + (" ..." if len(value) > 8 else "") + "]"
+        return (
+            "[" + " ".join(f"{v:.3g}" for v in value[:8]) + (" ..." if len(value) > 8 else "") + "]"
+        )
 
 
 HOPELESS = 1e12  # what an optimiser sees where there is no Cholesky factor
@@ -122,12 +130,16 @@ class Stopped(Exception):
 class Journal:
     """Keeps the report while a fit runs, times its phases, tells loggers, the terminal and the user's callbacks."""
 
-    def __init__(self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None) -> None:
+    def __init__(
+        self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None
+    ) -> None:
         self.report = FitReport()
         self.stopped = False
         self.was_interrupted = False
         self._bar = Bar() if verbose else None
-        several: Any = () if callbacks is None else (callbacks,) if callable(callbacks) else callbacks
+        several: Any = (
+            () if callbacks is None else (callbacks,) if callable(callbacks) else callbacks
+        )
         if not isinstance(several, Sequence) or not all(map(callable, several)):
             raise InputError(f"callbacks={callbacks!r}: give a function, or a list of functions")
         self._callbacks = list(several)
@@ -220,14 +232,20 @@ class Bar:
         """An iteration of a solve."""
         if iteration <= 1 or self._first[0] != phase:
             self._began, self._first = time.perf_counter(), (phase, left)
-        self._draw(phase, self._share(left, goal), f"iteration {iteration}, {left:.1e} nats to {goal:.0e}")
+        self._draw(
+            phase, self._share(left, goal), f"iteration {iteration}, {left:.1e} nats to {goal:.0e}"
+        )
 
     def show_rows(self, phase: str, done: int, rows: int) -> None:
         """A pass over rows."""
         if self._first != (phase, float(rows)) or done < self._done:
             self._began, self._first = time.perf_counter(), (phase, float(rows))
         self._done = done
-        self._draw(phase, done / rows if rows else 0.0, f"{done:,} of {rows:,} rows" if rows else f"{done:,} rows")
+        self._draw(
+            phase,
+            done / rows if rows else 0.0,
+            f"{done:,} of {rows:,} rows" if rows else f"{done:,} rows",
+        )
 
     def _draw(self, phase: str, share: float, state: str) -> None:
         now = time.perf_counter()
@@ -235,7 +253,11 @@ class Bar:
             return
         self._shown = now
         bar = "#" * round(share * self.WIDTH)
-        to_go = f"{(now - self._began) * (1 - share) / share:.0f} s left" if share > 0.02 else "time left unknown"
+        to_go = (
+            f"{(now - self._began) * (1 - share) / share:.0f} s left"
+            if share > 0.02
+            else "time left unknown"
+        )
         text = f"[gpx_scale] {phase} |{bar:<{self.WIDTH}}| {state}, {to_go}"
         if self._terminal:
             print(f"{self._clear()}{text}", end="", file=sys.stderr, flush=True)
@@ -246,7 +268,9 @@ class Bar:
     def _share(self, left: float, goal: float) -> float:
         """How far a solve is, if what is left falls by the same factor in each iteration."""
         whole, done = self._first[1] / max(goal, 1e-300), self._first[1] / max(left, 1e-300)
-        return min(1.0, max(0.0, math.log(max(done, 1.0)) / math.log(whole))) if whole > 1.0 else 1.0
+        return (
+            min(1.0, max(0.0, math.log(max(done, 1.0)) / math.log(whole))) if whole > 1.0 else 1.0
+        )
 
     def _clear(self) -> str:
         was, self._drawn = self._drawn, False

@@ -36,8 +36,14 @@ def parse_memory(limit: int | float | str | None) -> int:
         if match is None:
             raise InputError(f'memory_limit={limit!r}: give bytes or a text such as "8GiB"')
         limit = float(match[1]) * _UNITS[match[2]]
-    if isinstance(limit, bool) or not isinstance(limit, int | float | np.number) or not 0 < float(limit) < math.inf:
-        raise InputError(f'memory_limit={limit!r}: give a positive number of bytes or a text such as "8GiB"')
+    if (
+        isinstance(limit, bool)
+        or not isinstance(limit, int | float | np.number)
+        or not 0 < float(limit) < math.inf
+    ):
+        raise InputError(
+            f'memory_limit={limit!r}: give a positive number of bytes or a text such as "8GiB"'
+        )
     return int(limit)
 
 
@@ -47,7 +53,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def format_bytes(count: float) -> str:
-    unit, size = next(((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20)) if count >= s / 10), ("KiB", 2**10))
+    unit, size = next(
+        ((u, s) for u, s in (("GiB", 2**30), ("MiB", 2**20)) if count >= s / 10), ("KiB", 2**10)
+    )
     return f"{count / size:.1f} {unit}"
 
 
@@ -89,14 +97,23 @@ def _control_group_left() -> list[int]:
     left = []
     for folder, limit, used, cache in (
         ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        (
+            "/sys/fs/cgroup/memory",
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+        ),
     ):
         try:
             most, now = (int(Path(folder, name).read_text()) for name in (limit, used))
-            kept = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            kept = dict(
+                line.split() for line in Path(folder, "memory.stat").read_text().splitlines()
+            )
         except (OSError, ValueError):  # no such group, or "max"
             continue
-        left.append(max(0, most - now + int(kept.get(cache, 0))))  # file cache gives way to allocations
+        left.append(
+            max(0, most - now + int(kept.get(cache, 0)))
+        )  # file cache gives way to allocations
     return left
 
 

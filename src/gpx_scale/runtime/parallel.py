@@ -38,7 +38,9 @@ def effective_jobs(n_jobs: int | None) -> int:
     if n_jobs is None:
         return 1 if _inside_worker() else usable_cores()
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
-        raise InputError(f"n_jobs={n_jobs!r}: give None, a positive number of workers, or -1 for all cores")
+        raise InputError(
+            f"n_jobs={n_jobs!r}: give None, a positive number of workers, or -1 for all cores"
+        )
     return int(n_jobs) if n_jobs > 0 else max(1, usable_cores() + 1 + int(n_jobs))
 
 
@@ -65,7 +67,10 @@ def _blas_libraries() -> list[tuple[Any, bool]]:
     `Executor`.
     """
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-    ours = [bool(re.search(r"scipy\.libs|scipy[/\\]\.dylibs", library.filepath)) for library in libraries]
+    ours = [
+        bool(re.search(r"scipy\.libs|scipy[/\\]\.dylibs", library.filepath))
+        for library in libraries
+    ]
     return list(zip(libraries, ours if any(ours) else [True] * len(libraries), strict=True))
 
 
@@ -100,7 +105,9 @@ class _ThreadCounts:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._open: dict[object, tuple[int, int]] = {}  # scope -> its request, and the Python thread that opened it
+        self._open: dict[
+            object, tuple[int, int]
+        ] = {}  # scope -> its request, and the Python thread that opened it
         self._before: list[int] | None = None  # None while nothing of ours is in force
         self._held_for_fork = False
 
@@ -121,7 +128,9 @@ class _ThreadCounts:
 
     def _apply(self) -> None:
         least = min((n for n, _ in self._open.values()), default=None)
-        for (library, ours), before in zip(_blas_libraries(), self._before or (), strict=bool(self._before)):
+        for (library, ours), before in zip(
+            _blas_libraries(), self._before or (), strict=bool(self._before)
+        ):
             wanted = before if least is None else least if ours else 1
             if library.get_num_threads() != wanted:
                 _set_blas_threads(library, wanted)
@@ -323,7 +332,10 @@ def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
 
 
 THREADS_FROM = 800
-THREADS_UP_TO = {8: 15_000, 4: 23_000}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
+THREADS_UP_TO = {
+    8: 15_000,
+    4: 23_000,
+}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
 
 
 def safe_threads(n: int, itemsize: int = 8) -> Any:

@@ -54,7 +54,9 @@ def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
 
     Users meet `registry.require` first, which knows the other solvers and names those that have the capability.
     """
-    return SolverUnavailable(f"{kind.__name__} is not among the posteriors that {capability.value}.")
+    return SolverUnavailable(
+        f"{kind.__name__} is not among the posteriors that {capability.value}."
+    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class Plan:
     stream: bool = False
     needs_length_scales: bool = False
     settings: Any = None
-    d_is_per_row: bool = False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
+    d_is_per_row: bool = (
+        False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
+    )
 
     def __str__(self) -> str:
         per_row = " a row" if self.d_is_per_row else ""
@@ -184,10 +188,14 @@ class Problem:
         """Raise a MemoryLimitError if the limit is lower."""
         within(int(bytes_needed), self.memory_limit, what, instead)
 
-    def planned(self, solver: str, dtype: Any, bytes_needed: int, reasons: list[str], **more: Any) -> Plan:
+    def planned(
+        self, solver: str, dtype: Any, bytes_needed: int, reasons: list[str], **more: Any
+    ) -> Plan:
         """Return the plan of a solver for this problem; `more` are further fields of `Plan`."""
         sizes = self.n, self.p, self.d
-        return Plan(*sizes, solver, dtype, self.n_jobs, bytes_needed, self.memory_limit, reasons, **more)
+        return Plan(
+            *sizes, solver, dtype, self.n_jobs, bytes_needed, self.memory_limit, reasons, **more
+        )
 
 
 @dataclass(frozen=True)
@@ -198,7 +206,9 @@ class SolverSetup:
     kernel: Kernel
     options: SolverOptions = SolverOptions()
     preprocessor: Preprocessor | None = None
-    check_columns: Callable[[Any], None] = lambda X: None  # Raises a ValueError if names or number of columns differ.
+    check_columns: Callable[[Any], None] = lambda X: (
+        None
+    )  # Raises a ValueError if names or number of columns differ.
 
 
 class Solver(abc.ABC):
@@ -209,8 +219,12 @@ class Solver(abc.ABC):
     capabilities: ClassVar[frozenset[Capability]]
     posterior_class: ClassVar[type[Posterior]]  # What `condition` returns.
     settings_class: ClassVar[type] = NoneType  # Its `SolverSettings`, if its plans have any.
-    keeps_rows: ClassVar[bool] = False  # Whether its posterior has the training rows, or points or functions instead.
-    uses_pairs: ClassVar[bool] = False  # Whether planning asks how many pairs of rows share a feature of a sparse Z.
+    keeps_rows: ClassVar[bool] = (
+        False  # Whether its posterior has the training rows, or points or functions instead.
+    )
+    uses_pairs: ClassVar[bool] = (
+        False  # Whether planning asks how many pairs of rows share a feature of a sparse Z.
+    )
 
     # planning
 
@@ -265,7 +279,12 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(
-        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self,
+        rows: RowSource,
+        hyperparameters: Hyperparameters,
+        *,
+        gradient: bool = True,
+        information: bool = False,
     ) -> Evidence:
         """Return the log marginal likelihood, or a bound of it, with what is asked for."""
 

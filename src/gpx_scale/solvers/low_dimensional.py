@@ -72,7 +72,9 @@ class InputResolution:
     extent: InputExtent | None = None
 
     @classmethod
-    def of(cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None) -> InputResolution | None:
+    def of(
+        cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None
+    ) -> InputResolution | None:
         """Of a kernel and rows (some of them), with spans where parameters and the extent of all rows are known. None where X
         or Z is sparse, or where k is not of vectors."""
         if kernel.input_kind != "vectors" or some.Z.is_sparse or not isinstance(some.x, np.ndarray):
@@ -83,21 +85,36 @@ class InputResolution:
         low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
         signal_to_noise = signal_to_noise_of(hyperparameters, some.Z.shape[1], extent.half.size)
-        return cls(kernel.has_spectral_density, kernel.smoothness, spans, float((high / low).max()), signal_to_noise, extent)
+        return cls(
+            kernel.has_spectral_density,
+            kernel.smoothness,
+            spans,
+            float((high / low).max()),
+            signal_to_noise,
+            extent,
+        )
 
 
 def signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
     """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
     origin = hyperparameters.kernel.prepare(np.zeros((1, p)))  # any x will do
     signal = d * float(hyperparameters.kernel.diagonal(origin)[0])
-    return max(1.0, signal / (SHARP * (hyperparameters.sigma_y**2 + d * hyperparameters.sigma_w**2)))
+    return max(
+        1.0, signal / (SHARP * (hyperparameters.sigma_y**2 + d * hyperparameters.sigma_w**2))
+    )
 
 
 def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) -> None:
     """Raise an error unless X has few columns, X and Z are dense, and the kernel is one of vectors."""
     if p > DIMENSIONS:
-        raise InputError(f"solver={solver!r} is for X of 1 to {DIMENSIONS} columns, got {p}: use 'exact', 'cg' or 'inducing'")
+        raise InputError(
+            f"solver={solver!r} is for X of 1 to {DIMENSIONS} columns, got {p}: use 'exact', 'cg' or 'inducing'"
+        )
     if low is None:
-        raise SolverUnavailable(f"solver={solver!r} needs a dense X and Z, and a kernel of vectors: use 'cg' or 'inducing'")
+        raise SolverUnavailable(
+            f"solver={solver!r} needs a dense X and Z, and a kernel of vectors: use 'cg' or 'inducing'"
+        )
     if dtype == "float32":
-        raise InputError(f'dtype="float32": solver={solver!r} computes in float64; give dtype="auto"')
+        raise InputError(
+            f'dtype="float32": solver={solver!r} computes in float64; give dtype="auto"'
+        )

@@ -77,11 +77,15 @@ class LocalVariance:
             L = factor_of_few_rows(V[self.shared], covariance.noise[self.shared])
             V = right_solve(L, V, session)
             single = (covariance.noise / covariance.diagonal).min() > SINGLE
-            self.__dict__["_shared_rows"] = SharedRows(covariance.diagonal, L, V.astype(np.float32) if single else V)
+            self.__dict__["_shared_rows"] = SharedRows(
+                covariance.diagonal, L, V.astype(np.float32) if single else V
+            )
         return self.__dict__["_shared_rows"]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}  # n |I| numbers
+        return {
+            name: value for name, value in self.__dict__.items() if name != "_shared_rows"
+        }  # n |I| numbers
 
     def must_fit(
         self,
@@ -96,7 +100,9 @@ class LocalVariance:
         must_be_indices(self.shared, n, "shared rows")
         must(self.nearby >= 1, "a count is out of range")
 
-    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+    def reduction(
+        self, cross: CrossCovariance, request: MomentRequest, session: Session
+    ) -> Moments:
         """Return lower bounds of b.C^-1 b for each query, b = diag(k*) z_l of each weight and diag(k*) Z a along vectors."""
         K, Z, known = cross.K, cross.Z, self.shared_rows(session)
         var, cov = request.variance, request.covariance
@@ -104,7 +110,9 @@ class LocalVariance:
         seen = [A.inner_products(Z) for A in request.along]
         interest = K * np.sqrt(Z.squared_norms())
         if seen:
-            asked = seen[0].any(axis=1)  # a query with z* = 0 has no y to be correlated with: its weights count
+            asked = seen[0].any(
+                axis=1
+            )  # a query with z* = 0 has no y to be correlated with: its weights count
             interest[asked] = (K * seen[0])[asked]
         prior = self.hyperparameters.weight_prior
         prepared = prior.prepare(self.rows)
@@ -116,7 +124,9 @@ class LocalVariance:
             return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
 
         B = right_hand_sides(slice(0, m), self.shared)
-        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), session).reshape(B.shape)
+        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), session).reshape(
+            B.shape
+        )
         others = np.setdiff1d(np.arange(len(Z)), self.shared)
         found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
 
@@ -131,7 +141,11 @@ class LocalVariance:
             rounding = ROUNDED * known.diagonal[R] if V.dtype == np.float32 else 0.0
             root = factor_of_few_rows(T, rounding)
             U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
-            found[i] = W[i] @ W[i].T + U @ U.T if cov else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
+            found[i] = (
+                W[i] @ W[i].T + U @ U.T
+                if cov
+                else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
+            )
 
         session.executor.map(one, range(m))
         each = np.einsum("ijj->ij", found) if cov else found

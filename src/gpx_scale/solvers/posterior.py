@@ -69,7 +69,10 @@ class Moments:
             parts = [getattr(piece, name) for piece in pieces]
             return None if parts[0] is None else np.concatenate(parts)
 
-        along = [np.concatenate(column) for column in zip(*(piece.along for piece in pieces), strict=True)]
+        along = [
+            np.concatenate(column)
+            for column in zip(*(piece.along for piece in pieces), strict=True)
+        ]
         return cls(together("mean"), together("variance"), together("covariance"), along)
 
     def reshaped(self, shape: tuple[int, int]) -> Moments:
@@ -150,7 +153,9 @@ class Posterior(abc.ABC):
         """Return what they take off the covariance of a_i . g(x_i*) between all queries;  (m, d) -> (m, m)."""
 
     @abc.abstractmethod
-    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count)."""
 
     @abc.abstractmethod
@@ -186,7 +191,9 @@ class Posterior(abc.ABC):
         """Return upper bounds of Var[g_l(x*)], (m, d), faster for many queries; None where ordinary variances are bounds."""
         return None
 
-    def sampled_variance(self, x: Any, along: Sequence[Features], session: Session) -> tuple[np.ndarray, list[np.ndarray]]:
+    def sampled_variance(
+        self, x: Any, along: Sequence[Features], session: Session
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as not to be too small."""
         raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
 
@@ -207,7 +214,9 @@ class Posterior(abc.ABC):
             raise capability_error(type(self), Capability.UPPER_BOUND)
         if request.method == "samples":
             if sparse:
-                raise SolverUnavailable("Standard deviations from samples need a dense Z. Give std=True for a sparse one.")
+                raise SolverUnavailable(
+                    "Standard deviations from samples need a dense Z. Give std=True for a sparse one."
+                )
             return self._sampled_moments(queries, request, session)
         if sparse and not request.covariance:
             pattern = full_pattern(queries.Z.shape) if request.all_features else queries.Z
@@ -218,9 +227,14 @@ class Posterior(abc.ABC):
             return self._bounded_moments(queries, request, session)
         return self._dense_moments(queries.x, request, session, queries.own)
 
-    def _dense_moments(self, x: Any, request: MomentRequest, session: Session, own: bool = False) -> Moments:
+    def _dense_moments(
+        self, x: Any, request: MomentRequest, session: Session, own: bool = False
+    ) -> Moments:
         sides = (self.d if request.variance or request.covariance else 0) + len(request.along)
-        pieces = [self._chunk(x[i], request[i], session, i if own else None) for i in self._chunks(len(x), sides, session)]
+        pieces = [
+            self._chunk(x[i], request[i], session, i if own else None)
+            for i in self._chunks(len(x), sides, session)
+        ]
         return Moments.joined(pieces)
 
     def _entry_moments(self, entries: Entries, request: MomentRequest, session: Session) -> Moments:
@@ -250,7 +264,9 @@ class Posterior(abc.ABC):
         own_variance = prior.sigma_w**2
         return prior.variance(x) + own * own_variance, (not own) * own_variance
 
-    def _bounded_moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+    def _bounded_moments(
+        self, queries: Queries, request: MomentRequest, session: Session
+    ) -> Moments:
         """Return upper bounds of the weights' variances; sums along vectors stay exact."""
         bound = self.upper_bound_variance(queries.x, session)
         if bound is None:  # ordinary variances are bounds already
@@ -258,7 +274,9 @@ class Posterior(abc.ABC):
         exact = self._dense_moments(queries.x, replace(request, variance=False), session)
         return replace(exact, variance=bound + self.hyperparameters.sigma_w**2)
 
-    def _chunk(self, x: Any, request: MomentRequest, session: Session, own: slice | None) -> Moments:
+    def _chunk(
+        self, x: Any, request: MomentRequest, session: Session, own: slice | None
+    ) -> Moments:
         asked = request.variance or request.covariance or bool(request.along)
         cross = self.cross(x, session, own) if asked else None
         mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
@@ -279,10 +297,16 @@ class Posterior(abc.ABC):
         less, sums = iter(reduced.along), []
         for A in request.along:
             size = A.squared_norms()
-            sums.append(np.maximum(prior * size - next(less), 0.0) + floor * size if size.any() else np.zeros_like(size))
+            sums.append(
+                np.maximum(prior * size - next(less), 0.0) + floor * size
+                if size.any()
+                else np.zeros_like(size)
+            )
         return Moments(mean, variance, covariance, sums)
 
-    def _sampled_moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+    def _sampled_moments(
+        self, queries: Queries, request: MomentRequest, session: Session
+    ) -> Moments:
         """Return variances from paths of the posterior, inflated so that they do not under-report."""
         paths = self.sampled_paths
         session.require(self.draw_bytes(1, paths), "solving for posterior samples")
@@ -292,11 +316,18 @@ class Posterior(abc.ABC):
         cuts = slices(len(x), max(1, session.chunk_bytes // row))
         pieces = [self.sampled_variance(x[i], [A[i] for A in request.along], session) for i in cuts]
         own_variance = self.hyperparameters.sigma_w**2
-        sums = [np.concatenate(column) for column in zip(*(piece[1] for piece in pieces), strict=True)]
+        sums = [
+            np.concatenate(column) for column in zip(*(piece[1] for piece in pieces), strict=True)
+        ]
         return replace(
             exact,
-            variance=np.concatenate([piece[0] for piece in pieces]) + own_variance if request.variance else None,
-            along=[s + own_variance * A.squared_norms() for s, A in zip(sums, request.along, strict=True)],
+            variance=np.concatenate([piece[0] for piece in pieces]) + own_variance
+            if request.variance
+            else None,
+            along=[
+                s + own_variance * A.squared_norms()
+                for s, A in zip(sums, request.along, strict=True)
+            ],
         )
 
     sampled_paths: ClassVar[int] = 0  # Paths that `sampled_variance` takes.
@@ -312,12 +343,16 @@ class Posterior(abc.ABC):
         joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise(A)
         return joint
 
-    def sample_weights(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def sample_weights(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count)."""
         session.require(self.draw_bytes(len(x), count), f"sampling {len(x)} queries jointly")
         return self.draw(x, count, random, session)
 
-    def sample_y(self, queries: Queries, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def sample_y(
+        self, queries: Queries, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of new y;  (m, count).
 
         They are those of `sample_weights` with the same random state, times Z, plus noise.
@@ -353,13 +388,24 @@ class KernelPosterior(Posterior):
     def cross(self, x: Any, session: Session, own: slice | None = None) -> CrossCovariance:
         return self.hyperparameters.weight_prior.cross(x, self.support, session, own)
 
-    def mean(self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None) -> np.ndarray:
-        return (self.cross(x, session, own) if cross is None else cross).weights(self.coefficients, session)
+    def mean(
+        self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None
+    ) -> np.ndarray:
+        return (self.cross(x, session, own) if cross is None else cross).weights(
+            self.coefficients, session
+        )
 
     def entry_mean_and_reduction(
         self, entries: Entries, reduction: EntryReduction | None, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
-        return entry_moments(self.hyperparameters.weight_prior, self.support, self.coefficients, entries, reduction, session)
+        return entry_moments(
+            self.hyperparameters.weight_prior,
+            self.support,
+            self.coefficients,
+            entries,
+            reduction,
+            session,
+        )
 
 
 def symmetric_part(A: np.ndarray) -> np.ndarray:

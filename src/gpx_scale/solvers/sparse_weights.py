@@ -32,7 +32,9 @@ OFTEN = 512  # rows of a more frequent word, those most correlated with each que
 COMPANY = 256  # rows that it conditions on at least: those with the word, and others that share most of their other words
 COUNTED = 64  # rows with the word by which that company is chosen
 
-Block = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
+Block = tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
 
 
 class EntryReduction(Protocol):
@@ -89,7 +91,9 @@ def entry_moments(
 
     parallel = reduction is None or reduction.parallel
     at_once = session.chunk_bytes // (64 * session.executor.n_jobs)
-    width = np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))  # of a right-hand side in work
+    width = (
+        np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))
+    )  # of a right-hand side in work
     jobs = [
         (l, order[asked[l] : asked[l + 1]][some])
         for l in np.flatnonzero(np.diff(asked) * np.diff(starts))
@@ -143,7 +147,10 @@ class LocalWords:
         if R.size > WORD_ROWS:
             most = np.argsort(-np.square(B) / diagonal[R], axis=1, kind="stable")[:, :OFTEN]
             return np.concatenate(
-                [self._conditioned(R[rows], b[None, rows]) for rows, b in zip(np.sort(most), B, strict=True)]
+                [
+                    self._conditioned(R[rows], b[None, rows])
+                    for rows, b in zip(np.sort(most), B, strict=True)
+                ]
             )
         if R.size < COMPANY:
             others = self._company(R, np.abs(z) / np.sqrt(diagonal[R]))
@@ -165,7 +172,9 @@ class LocalWords:
         assert isinstance(Z, SparseFeatures)
         some = np.sort(np.argsort(-weights, kind="stable")[:COUNTED])
         rows, score = Z[R[some]], np.zeros(len(Z))
-        sparse_loops.couple(rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score)
+        sparse_loops.couple(
+            rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score
+        )
         score /= np.sqrt(self.covariance.diagonal)
         score[R] = 0.0
         met = np.flatnonzero(score)
@@ -184,7 +193,10 @@ class InverseWords:
         found = []
         for R, _, B in blocks:
             lower = np.tril(self.inverse[np.ix_(R, R)])
-            found.append(self.safe * (2.0 * np.einsum("ij,ij->i", B @ lower, B) - np.square(B) @ lower.diagonal()))
+            found.append(
+                self.safe
+                * (2.0 * np.einsum("ij,ij->i", B @ lower, B) - np.square(B) @ lower.diagonal())
+            )
         return found
 
 

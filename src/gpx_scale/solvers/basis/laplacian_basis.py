@@ -19,7 +19,13 @@ import numpy as np
 from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.state import must, must_be_numbers, stored
-from ..low_dimensional import DIMENSIONS, LARGEST_COUNT, InputExtent, InputResolution, signal_to_noise_of
+from ..low_dimensional import (
+    DIMENSIONS,
+    LARGEST_COUNT,
+    InputExtent,
+    InputResolution,
+    signal_to_noise_of,
+)
 
 # By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
 # costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 6e-7, and 5e-4, 3e-3 and 7% in two dimensions.
@@ -47,7 +53,13 @@ class LaplacianBasis:
 
     @classmethod
     def around(
-        cls, extent: InputExtent, hyperparameters: Hyperparameters, d: int, reach: float, most: int, count: int | None = None
+        cls,
+        extent: InputExtent,
+        hyperparameters: Hyperparameters,
+        d: int,
+        reach: float,
+        most: int,
+        count: int | None = None,
     ) -> LaplacianBasis:
         """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
         dimension, if given."""
@@ -57,13 +69,17 @@ class LaplacianBasis:
         signal_to_noise = signal_to_noise_of(hyperparameters, d, low.size)
         half = extent.half + margin(kernel.smoothness, signal_to_noise) * longest
         counts = (
-            counts_for(half, shortest, kernel.smoothness, signal_to_noise, most) if count is None else np.full(low.size, count)
+            counts_for(half, shortest, kernel.smoothness, signal_to_noise, most)
+            if count is None
+            else np.full(low.size, count)
         )
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
 
     def covers(self, kernel: Any) -> bool:
         low, high = kernel.length_scale_range(self.half.size)
-        return bool((low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all())
+        return bool(
+            (low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all()
+        )
 
     def must_fit(self, p: int, frequencies: int) -> None:
         """Raise a ValueError unless this is a box of p columns, whose cosines are so many.
@@ -83,9 +99,13 @@ class LaplacianBasis:
     @cached_property
     def index(self) -> np.ndarray:
         """j of every function, inside the ellipse of radii m_k;  (q, p)."""
-        every = np.stack(np.meshgrid(*(np.arange(1, m + 1) for m in self.counts), indexing="ij"), axis=-1)
+        every = np.stack(
+            np.meshgrid(*(np.arange(1, m + 1) for m in self.counts), indexing="ij"), axis=-1
+        )
         flat = every.reshape(-1, self.counts.size)
-        return flat[((flat / self.counts) ** 2).sum(axis=1) <= max(1.0, (self.counts**-2.0).sum()) + 1e-12]
+        return flat[
+            ((flat / self.counts) ** 2).sum(axis=1) <= max(1.0, (self.counts**-2.0).sum()) + 1e-12
+        ]
 
     @property
     def omega(self) -> np.ndarray:
@@ -155,11 +175,15 @@ def margin(smoothness: float, signal_to_noise: float) -> float:
 def cut(smoothness: float, signal_to_noise: float) -> float:
     """Frequencies, in inverse length scales; more where little noise hides what is left out."""
     return (
-        float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(signal_to_noise)))) if np.isinf(smoothness) else CUT[smoothness]
+        float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(signal_to_noise))))
+        if np.isinf(smoothness)
+        else CUT[smoothness]
     )
 
 
-def counts_for(half: np.ndarray, shortest: np.ndarray, smoothness: float, signal_to_noise: float, most: int) -> np.ndarray:
+def counts_for(
+    half: np.ndarray, shortest: np.ndarray, smoothness: float, signal_to_noise: float, most: int
+) -> np.ndarray:
     """m in each dimension: as `cut` asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
     full = 2.0 / np.pi * half / shortest
     for each in np.linspace(cut(smoothness, signal_to_noise), LEAST_CUT, 20):
@@ -178,7 +202,9 @@ def counts_of(low: InputResolution, most: int) -> np.ndarray:
     """Functions a dimension, `most` in all if that will do."""
     assert low.spans is not None
     half = np.array(low.spans) + margin(low.smoothness, low.signal_to_noise) * low.spread * REACH
-    return counts_for(half, np.full(half.size, 1.0 / REACH), low.smoothness, low.signal_to_noise, most)
+    return counts_for(
+        half, np.full(half.size, 1.0 / REACH), low.smoothness, low.signal_to_noise, most
+    )
 
 
 def left_out(low: InputResolution, most: int) -> float:
@@ -192,7 +218,13 @@ def left_out(low: InputResolution, most: int) -> float:
 
 
 def suits_a_basis(
-    n: int, p: int, d: int, low: InputResolution | None, stream: bool, count: int | None, exact_rows: int
+    n: int,
+    p: int,
+    d: int,
+    low: InputResolution | None,
+    stream: bool,
+    count: int | None,
+    exact_rows: int,
 ) -> bool:
     """Whether `auto` takes a basis: few columns, many rows, and length scales (once known) that few functions resolve."""
     if low is None or not low.density or p > DIMENSIONS:
@@ -211,7 +243,9 @@ def must_have_density(low: InputResolution) -> None:
         )
 
 
-def basis_bytes(n: int, p: int, d: int, counts: np.ndarray, nodes: int, n_jobs: int, stream: bool) -> int:
+def basis_bytes(
+    n: int, p: int, d: int, counts: np.ndarray, nodes: int, n_jobs: int, stream: bool
+) -> int:
     """Rows unless they stream, M^2 matrices, where the products of functions are, sums (two a worker), blocks in work."""
     q, cosines = functions_in(counts), float(np.prod(2 * counts + 1))
     held = 8 * (p + 2 * d + 4) * (0 if stream else n)

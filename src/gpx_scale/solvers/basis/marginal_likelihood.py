@@ -64,7 +64,9 @@ class Ratio:
     slopes: np.ndarray
 
     @classmethod
-    def of(cls, box: LaplacianBasis, mean_square: np.ndarray, hyperparameters: Hyperparameters) -> Ratio:
+    def of(
+        cls, box: LaplacianBasis, mean_square: np.ndarray, hyperparameters: Hyperparameters
+    ) -> Ratio:
         kernel, sigma_w_var = hyperparameters.kernel, hyperparameters.sigma_w**2
         origin = kernel.prepare(np.zeros((1, box.half.size)))
         s, slopes = kernel.spectral_density(box.omega)
@@ -76,7 +78,10 @@ class Ratio:
             along = kernel.diagonal_gradient(origin)[0] - mean_square @ slopes
         noise = sigma_w_var + left
         per = 1.0 / noise if noise else 0.0
-        return cls(noise / hyperparameters.sigma_y**2, np.concatenate([per * along, [2.0 * per * sigma_w_var, -2.0]]))
+        return cls(
+            noise / hyperparameters.sigma_y**2,
+            np.concatenate([per * along, [2.0 * per * sigma_w_var, -2.0]]),
+        )
 
 
 class BasisLikelihood:
@@ -116,7 +121,9 @@ class BasisLikelihood:
         n = space.sums.rows
         log_noise = n * np.log(hyperparameters.sigma_y**2) + self.plain[0]
         fitted = self._precision * self.plain[1] - self.c @ self.v
-        self.value = float(-0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(diagonal).sum() + fitted))
+        self.value = float(
+            -0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(diagonal).sum() + fitted)
+        )
 
     def inverted(self) -> np.ndarray:
         """B^-1's lower triangle, in B's place;  2 M^3/3 flops, once."""
@@ -131,9 +138,14 @@ class BasisLikelihood:
         known = 1.0 - inverse.diagonal()
         along_s = 0.5 * (v**2 - known).reshape(-1, self.root_s.size).sum(axis=0)
         s = self._s[:, None]
-        relative = np.divide(self._density_slopes, s, out=np.zeros_like(self._density_slopes), where=s > 0)  # d log s
+        relative = np.divide(
+            self._density_slopes, s, out=np.zeros_like(self._density_slopes), where=s > 0
+        )  # d log s
         along_y = -0.5 * (n - known.sum() - self._precision * self.plain[1] + self.c @ v + v @ v)
-        gradient = np.concatenate([along_s @ relative, [0.0, 2.0 * along_y]]) + self._along_ratio(inverse) * self._ratio.slopes
+        gradient = (
+            np.concatenate([along_s @ relative, [0.0, 2.0 * along_y]])
+            + self._along_ratio(inverse) * self._ratio.slopes
+        )
         moved = (v.reshape(-1, self.root_s.size, 1) * relative).reshape(v.size, -1)
         own, squares = self.plain[2:]
         noise = 2.0 * np.array([[n - 2.0 * own + squares, own - squares], [own - squares, squares]])
@@ -148,7 +160,9 @@ class BasisLikelihood:
         if self._ratio.value == 0.0:
             return 0.0
         if self.space.nodes.count == 1:
-            raise SolverUnavailable("the gradient of the evidence needs the rows, which this model does not have: fit again")
+            raise SolverUnavailable(
+                "the gradient of the evidence needs the rows, which this model does not have: fit again"
+            )
         moved = self.space.sums.at(self._slopes)
         q, scale = self.root_s.size, self._precision * np.outer(self.root_s, self.root_s)
         below = np.tri(q, k=-1) + np.tri(q)  # an entry below the diagonal stands for two
@@ -168,7 +182,10 @@ class BasisLikelihood:
 def blocks(d: int, q: int) -> list[tuple[slice, slice, int]]:
     """Where the weights l <= l' of each pair are, and the pair's number."""
     pairs = zip(*np.triu_indices(d), strict=True)
-    return [(slice(l * q, l * q + q), slice(k * q, k * q + q), pair) for pair, (l, k) in enumerate(pairs)]
+    return [
+        (slice(l * q, l * q + q), slice(k * q, k * q + q), pair)
+        for pair, (l, k) in enumerate(pairs)
+    ]
 
 
 def gram(box: LaplacianBasis, cosines: np.ndarray) -> np.ndarray:

@@ -33,12 +33,16 @@ class BasisPosterior(Posterior):
     inverse: np.ndarray
     log_evidence: float
     condition_number: float
-    remainder_shares: tuple[float, float]  # of the prior variance at the rows, that the functions leave: mean, and most
+    remainder_shares: tuple[
+        float, float
+    ]  # of the prior variance at the rows, that the functions leave: mean, and most
 
     capabilities = frozenset({Capability.STREAM, Capability.ADD_ROWS})
 
     @classmethod
-    def of(cls, space: Space, hyperparameters: Hyperparameters, x: np.ndarray, session: Session) -> BasisPosterior:
+    def of(
+        cls, space: Space, hyperparameters: Hyperparameters, x: np.ndarray, session: Session
+    ) -> BasisPosterior:
         found = BasisLikelihood(space, hyperparameters, session)
         inverse = found.inverted()
         for rows in slices(len(inverse), 512):
@@ -63,12 +67,17 @@ class BasisPosterior(Posterior):
     @property
     def diagnostics(self) -> Diagnostics:
         box, (mean, most) = self.statistics.box, self.remainder_shares
-        lengths = ", ".join(f"{half / length:.1f}" for half, length in zip(box.half, box.longest, strict=True))
-        solution = f"{len(box)} functions for each of {self.d} weights, on a box of half-width {lengths} length scales"
-        variances = (
-            f"of the basis, and {mean:.1e} of the prior variance that it leaves at the rows (at most {most:.1e}); not bounds"
+        lengths = ", ".join(
+            f"{half / length:.1f}" for half, length in zip(box.half, box.longest, strict=True)
         )
-        return Diagnostics(self.log_evidence, condition_number=self.condition_number, solution=solution, variances=variances)
+        solution = f"{len(box)} functions for each of {self.d} weights, on a box of half-width {lengths} length scales"
+        variances = f"of the basis, and {mean:.1e} of the prior variance that it leaves at the rows (at most {most:.1e}); not bounds"
+        return Diagnostics(
+            self.log_evidence,
+            condition_number=self.condition_number,
+            solution=solution,
+            variances=variances,
+        )
 
     @cached_property
     def _root_density(self) -> np.ndarray:
@@ -77,7 +86,9 @@ class BasisPosterior(Posterior):
     def cross(self, x: Any, session: Session, own: slice | None = None) -> np.ndarray:
         """Return s^1/2 phi(x*);  (m, q)."""
         box, x = self.statistics.box, self.hyperparameters.kernel.vectors(x)
-        parts = session.executor.map(lambda rows: box.functions(box.angles(x[rows])), slices(len(x), 512))
+        parts = session.executor.map(
+            lambda rows: box.functions(box.angles(x[rows])), slices(len(x), 512)
+        )
         return np.concatenate(parts) * self._root_density if parts else np.empty((0, len(box)))
 
     def remainder(self, x: Any) -> np.ndarray:
@@ -87,9 +98,13 @@ class BasisPosterior(Posterior):
         known = np.square(box.functions(box.angles(vectors)) * self._root_density).sum(axis=1)
         return np.maximum(self.hyperparameters.weight_prior.variance(x) - known, 0.0)
 
-    def mean(self, x: Any, cross: np.ndarray | None, session: Session, own: slice | None = None) -> np.ndarray:
+    def mean(
+        self, x: Any, cross: np.ndarray | None, session: Session, own: slice | None = None
+    ) -> np.ndarray:
         phi = self.cross(x, session) if cross is None else cross
-        return session.executor.matmul(phi, np.ascontiguousarray(self.coefficients.reshape(self.d, -1).T))
+        return session.executor.matmul(
+            phi, np.ascontiguousarray(self.coefficients.reshape(self.d, -1).T)
+        )
 
     @property
     def bytes_per_query(self) -> int:
@@ -109,7 +124,9 @@ class BasisPosterior(Posterior):
             def pair(at: tuple[slice, slice, int]) -> None:
                 rows, cols, _ = at
                 taken = np.einsum("ij,ij->i", phi @ self.inverse[rows, cols], phi)
-                full[:, rows.start // q, cols.start // q] = full[:, cols.start // q, rows.start // q] = -taken
+                full[:, rows.start // q, cols.start // q] = full[
+                    :, cols.start // q, rows.start // q
+                ] = -taken
 
             session.executor.map(pair, blocks(d, q))
             full += own[:, None, None] * np.eye(d)
@@ -138,7 +155,9 @@ class BasisPosterior(Posterior):
     ) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("a model of basis functions has a dense Z: give Z as an array")
 
-    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries, what the functions leave of k drawn for each by itself;  (m, d, count)."""
         phi, q = self.cross(x, session), len(self.statistics.box)
         (trtrs,) = get_lapack_funcs(("trtrs",), (self.inverse,))
@@ -156,7 +175,9 @@ class BasisPosterior(Posterior):
             return BasisLikelihood(self.statistics, self.hyperparameters, serial_session()).B
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_root"}  # M^2 numbers to be had again
+        return {
+            name: value for name, value in self.__dict__.items() if name != "_root"
+        }  # M^2 numbers to be had again
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
         space, kernel = self.statistics, self.hyperparameters.kernel

@@ -70,11 +70,20 @@ class BasisSolver(Solver):
     settings_class = BasisSettings
 
     def __init__(
-        self, plan: Plan, session: Session, settings: BasisSettings, space: Space | None = None, most: int | None = None
+        self,
+        plan: Plan,
+        session: Session,
+        settings: BasisSettings,
+        space: Space | None = None,
+        most: int | None = None,
     ) -> None:
         """`most`: functions, of all weights, that are enough for any kernel."""
         self._plan, self._session = plan, session
-        self._most, self._count, self._extent = BASIS_MOST if most is None else most, settings.count, settings.extent
+        self._most, self._count, self._extent = (
+            BASIS_MOST if most is None else most,
+            settings.count,
+            settings.extent,
+        )
         self._space, self._threads = space, FactorisationThreads(session.executor.n_jobs)
 
     # planning
@@ -105,13 +114,19 @@ class BasisSolver(Solver):
             counts = counts_of(found, BASIS_MOST // d)
         if counts is None:
             needed = searching
-            reasons.append(f"as many as the length scales ask for, which are found on {subset} rows, exactly")
+            reasons.append(
+                f"as many as the length scales ask for, which are found on {subset} rows, exactly"
+            )
         else:
-            needed = max(searching, basis_bytes(n, p, d, counts, USUAL_NODES, problem.n_jobs, problem.stream))
+            needed = max(
+                searching, basis_bytes(n, p, d, counts, USUAL_NODES, problem.n_jobs, problem.stream)
+            )
             q = int(functions_in(counts))
             spans = "" if found.spans is None else ", ".join(f"{2 * s:.1f}" for s in found.spans)
             lengths = f", data of {spans} length scales" if spans else ""
-            reasons.append(f"about {q} functions for each weight ({' x '.join(map(str, counts))}){lengths}: {q * d} in all")
+            reasons.append(
+                f"about {q} functions for each weight ({' x '.join(map(str, counts))}){lengths}: {q * d} in all"
+            )
         problem.require(searching, "the basis solver's search on a subset")
         if count is not None:
             what = f"a basis of {count} functions a column of X for each of {d} weights"
@@ -156,24 +171,36 @@ class BasisSolver(Solver):
                 if turn == 0:
                     raise
                 return replace(optimum, converged=False, message=str(too_large))
-            narrow = replace(search, prior=search.prior.within(*self._limits(first))).starting_at(first)
-            optimum = narrow.without_restarts().maximise(self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW)
+            narrow = replace(search, prior=search.prior.within(*self._limits(first))).starting_at(
+                first
+            )
+            optimum = narrow.without_restarts().maximise(
+                self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW
+            )
             found = optimum.hyperparameters
             height = optimum.evidence.value + search.prior.value_and_gradient(found.theta)[0]
             if best is not None and height < best[0] - 0.1:
-                return replace(best[1], converged=False, message="another box has no better evidence: raise n_basis")
+                return replace(
+                    best[1],
+                    converged=False,
+                    message="another box has no better evidence: raise n_basis",
+                )
             optimum = replace(optimum, evidence=None, at_bound=at_bound(found, search.prior))
             best = height, optimum
             if set(at_bound(found, narrow.prior)) <= set(optimum.at_bound):
                 return optimum
             first = found
-        return replace(optimum, converged=False, message=f"length scales left the box {MOVES} times")
+        return replace(
+            optimum, converged=False, message=f"length scales left the box {MOVES} times"
+        )
 
     def _limits(self, hyperparameters: Hyperparameters) -> tuple[np.ndarray, np.ndarray]:
         """Return logarithms of the parameters between which the box that was prepared around these holds;  (t,), (t,)."""
         theta, lengths = hyperparameters.theta, hyperparameters.is_length_scale
         low, high = np.full(theta.size, -np.inf), np.full(theta.size, np.inf)
-        low[lengths], high[lengths] = (theta[lengths] + sign * 2.0 * np.log(REACH) for sign in (-1, 1))
+        low[lengths], high[lengths] = (
+            theta[lengths] + sign * 2.0 * np.log(REACH) for sign in (-1, 1)
+        )
         return low, high
 
     # the box and its sums
@@ -183,7 +210,9 @@ class BasisSolver(Solver):
             self._extent = rows.sum_over(InputExtent.of, self._session)
         return self._extent
 
-    def _prepare(self, rows: RowSource, hyperparameters: Hyperparameters, around: bool = True) -> Space:
+    def _prepare(
+        self, rows: RowSource, hyperparameters: Hyperparameters, around: bool = True
+    ) -> Space:
         """Build the box for these hyperparameters, and others around them if asked for, and pass over the rows once."""
         extent, some = self._find_extent(rows), rows.subset(LOOKED_AT)
         x, d = some.x, some.Z.shape[1]
@@ -191,10 +220,14 @@ class BasisSolver(Solver):
         box = LaplacianBasis.around(extent, hyperparameters, d, reach, self._most // d, self._count)
         self._allow(box, 1, d)
         mean_square = np.square(box.functions(box.angles(x))).mean(axis=0)
-        nodes = Nodes.around(Ratio.of(box, mean_square, hyperparameters).value, extent.z_squared, len(rows))
+        nodes = Nodes.around(
+            Ratio.of(box, mean_square, hyperparameters).value, extent.z_squared, len(rows)
+        )
         return self._add_up(rows, box, mean_square, nodes)
 
-    def _add_up(self, rows: RowSource, box: LaplacianBasis, mean_square: np.ndarray, nodes: Nodes) -> Space:
+    def _add_up(
+        self, rows: RowSource, box: LaplacianBasis, mean_square: np.ndarray, nodes: Nodes
+    ) -> Space:
         self._allow(box, nodes.count, rows.subset(1).Z.shape[1])
         with self._session.journal.phase("sums over the rows"):
             sums = rows.sum_over(AddUp(box, nodes), self._session)
@@ -221,12 +254,19 @@ class BasisSolver(Solver):
         rho = Ratio.of(space.box, space.mean_square, hyperparameters).value
         if space.nodes.covers(rho):
             return space
-        return self._add_up(rows, space.box, space.mean_square, space.nodes.reaching(rho, len(rows)))
+        return self._add_up(
+            rows, space.box, space.mean_square, space.nodes.reaching(rho, len(rows))
+        )
 
     # evaluations
 
     def evaluate(
-        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self,
+        rows: RowSource,
+        hyperparameters: Hyperparameters,
+        *,
+        gradient: bool = True,
+        information: bool = False,
     ) -> Evidence:
         """Return the log marginal likelihood from the sums of one pass;  M^3 flops, whatever n."""
         space = self._space_for(rows, hyperparameters)
@@ -235,9 +275,13 @@ class BasisSolver(Solver):
             if not gradient:
                 return Evidence(found.value, None, space.sums.rows)
             slope, metric = found.gradient_and_information()
-        return Evidence(found.value, slope, space.sums.rows, information=metric if information else None)
+        return Evidence(
+            found.value, slope, space.sums.rows, information=metric if information else None
+        )
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> BasisPosterior:
         space = self._space_for(rows, hyperparameters)
         with self._threads.over(space.size):
-            return BasisPosterior.of(space, hyperparameters, rows.subset(LOOKED_AT).x, self._session)
+            return BasisPosterior.of(
+                space, hyperparameters, rows.subset(LOOKED_AT).x, self._session
+            )

@@ -72,7 +72,10 @@ class Nodes:
     @property
     def rho(self) -> np.ndarray:
         """(count,)."""
-        return np.expm1(0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * self._points) / self.largest
+        return (
+            np.expm1(0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * self._points)
+            / self.largest
+        )
 
     @property
     def _points(self) -> np.ndarray:
@@ -139,8 +142,14 @@ class AddUp:
             scaled = block.Z[rows].squared_norms()[:, None] * rho
             h = 1.0 / (1.0 + scaled)
             pairs = z[:, first] * z[:, second]
-            cosines += (h[:, :, None] * pairs[:, None, :]).reshape(len(z), -1).T @ self.box.cosines(t)
+            cosines += (h[:, :, None] * pairs[:, None, :]).reshape(len(z), -1).T @ self.box.cosines(
+                t
+            )
             seen = h * y[:, None]
             b += (seen[:, :, None] * z[:, None, :]).reshape(len(z), -1).T @ self.box.functions(t)
-            plain += np.column_stack([np.log1p(scaled).sum(axis=0), y @ seen, h.sum(axis=0), (h**2).sum(axis=0)])
-        return BasisStatistics(len(block), cosines.reshape(r, first.size, -1), b.reshape(r, d, -1), plain)
+            plain += np.column_stack(
+                [np.log1p(scaled).sum(axis=0), y @ seen, h.sum(axis=0), (h**2).sum(axis=0)]
+            )
+        return BasisStatistics(
+            len(block), cosines.reshape(r, first.size, -1), b.reshape(r, d, -1), plain
+        )

@@ -44,7 +44,10 @@ class PriorPath:
         """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
-            waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
+            waves = [
+                (self._waves(x[rows], frequencies), amplitudes)
+                for frequencies, amplitudes in self.components
+            ]
             return sum(wave @ amplitudes for wave, amplitudes in waves)
 
         return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
@@ -62,8 +65,14 @@ class PriorPath:
         """z_i . g(x_i), through (Z a^T), so that a sparse Z stays sparse;  (n, p), (n, d) -> (n,)."""
 
         def one(rows: slice) -> np.ndarray:
-            waves = [(self._waves(x[rows], frequencies), amplitudes) for frequencies, amplitudes in self.components]
-            return sum(np.einsum("ij,ij->i", wave, Z[rows].right_multiply(amplitudes.T)) for wave, amplitudes in waves)
+            waves = [
+                (self._waves(x[rows], frequencies), amplitudes)
+                for frequencies, amplitudes in self.components
+            ]
+            return sum(
+                np.einsum("ij,ij->i", wave, Z[rows].right_multiply(amplitudes.T))
+                for wave, amplitudes in waves
+            )
 
         return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
 
@@ -76,7 +85,10 @@ class PriorPath:
 
 
 def prior_paths(
-    data: TrainingRows, hyperparameters: Hyperparameters, randoms: list[np.random.RandomState], session: Session
+    data: TrainingRows,
+    hyperparameters: Hyperparameters,
+    randoms: list[np.random.RandomState],
+    session: Session,
 ) -> tuple[list[PriorPath], np.ndarray]:
     """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
     x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data.Z))

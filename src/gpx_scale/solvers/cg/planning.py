@@ -15,11 +15,15 @@ from ..contract import Plan, Problem, SolverSettings
 from ..neighborhood import SHARED
 
 SUBSET_ROWS = 5_000  # of the exact search that conjugate gradients start from
-PAIRS_SUBSET = 2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
+PAIRS_SUBSET = (
+    2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
+)
 SMALLEST_SUBSET = 500
 RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
 DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
-TRIAL_RANK_DIVISOR = 4  # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
+TRIAL_RANK_DIVISOR = (
+    4  # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
+)
 
 
 @stored
@@ -63,7 +67,9 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
         "recomputed": 0,
     }[form]
     vectors = 8 * n * (8 * COLUMNS + (0 if form == "pairs" else GROUPS * COLUMNS))
-    working = n_jobs * 4 * 8 * min(n, STRIP) * min(n, WIDE) + 8 * n * (4 * (problem.p + 2) + 3 * problem.d + 10)
+    working = n_jobs * 4 * 8 * min(n, STRIP) * min(n, WIDE) + 8 * n * (
+        4 * (problem.p + 2) + 3 * problem.d + 10
+    )
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
     return 8 * n * n * problem.gram + max(iterating, problem.exact_bytes(subset))
 
@@ -71,7 +77,12 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
 def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     """Return a plan: pairs of a sparse Z where they are few and fit; else stored float32 tiles where they fit beside the
     preconditioner, recomputed ones where not; less rank, then a smaller subset, where memory is short."""
-    n, limit, density, dtype = problem.n, problem.memory_limit, problem.pair_density, problem.options.dtype
+    n, limit, density, dtype = (
+        problem.n,
+        problem.memory_limit,
+        problem.pair_density,
+        problem.options.dtype,
+    )
     rank = problem.options.rank
 
     def needs(form: str, rank: int, subset: int) -> int:
@@ -99,7 +110,11 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
         subset = max(SMALLEST_SUBSET, subset // 2)
     needed = needs(form, wanted, subset)
     remedy = "a smaller preconditioner_rank" if rank is not None else "fewer rows"
-    problem.require(needed, f"the iterative solver (n = {n}, rank {wanted}, one strip of tiles a worker)", remedy)
+    problem.require(
+        needed,
+        f"the iterative solver (n = {n}, rank {wanted}, one strip of tiles a worker)",
+        remedy,
+    )
     try_jacobi = sparse and rank is None
     reasons += [
         {
@@ -113,7 +128,9 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
         f"preconditioner: Jacobi, or rank {-(-wanted // TRIAL_RANK_DIVISOR)} if that is faster; {wanted} if it must be"
         if try_jacobi
         else f"preconditioner of rank {wanted} at most: {why}",
-        f"hyperparameters start from {subset} rows, exactly" if subset < n else "hyperparameters from all rows, exactly",
+        f"hyperparameters start from {subset} rows, exactly"
+        if subset < n
+        else "hyperparameters from all rows, exactly",
     ]
     kind = np.float64 if dtype == "float64" else np.float32
     affordable = limit // (4 * 12 * n)  # n numbers in float64 and, for a moment, in float32 each
@@ -127,4 +144,6 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
 def expected_work(plan: Plan) -> float:
     """Return the flops of a matrix product that would take as long as the fit, by searches that were measured."""
     n, wide = float(plan.n), (plan.d + plan.p) / 20.0
-    return 12.0 * float(plan.subset) ** 3 + 10000.0 * n**2 * plan.settings.pair_density * (0.5 + 0.5 * wide)
+    return 12.0 * float(plan.subset) ** 3 + 10000.0 * n**2 * plan.settings.pair_density * (
+        0.5 + 0.5 * wide
+    )

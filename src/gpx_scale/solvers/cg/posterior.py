@@ -96,17 +96,26 @@ class CGPosterior(KernelPosterior):
     @property
     def diagnostics(self) -> Diagnostics:
         return Diagnostics(
-            self.log_evidence, self.standard_error, solution=self.solution, variances=self._variances_in_words()
+            self.log_evidence,
+            self.standard_error,
+            solution=self.solution,
+            variances=self._variances_in_words(),
         )
 
     def _variances_in_words(self) -> str:
         near = self.local_variance
         kinds = zip(("y", "weights"), self.excess, strict=False)
-        words = f"; weights on up to {WORD_ROWS} rows with the feature or near it" if self.support.Z.is_sparse else ""
+        words = (
+            f"; weights on up to {WORD_ROWS} rows with the feature or near it"
+            if self.support.Z.is_sparse
+            else ""
+        )
         return (
             f"local: conditioned on {near.shared.size} rows for all and the {min(near.nearby, len(self))} most "
             f"correlated with each query{words}; {NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by "
-            + ", ".join(f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds)
+            + ", ".join(
+                f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
+            )
         )
 
     @property
@@ -119,7 +128,9 @@ class CGPosterior(KernelPosterior):
         tiles = 2 * n * n if self.form == "stored" else PAIR_BYTES * self.pair_count
         return tiles + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
 
-    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+    def reduction(
+        self, cross: CrossCovariance, request: MomentRequest, session: Session
+    ) -> Moments:
         return self.local_variance.reduction(cross, request, session)
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
@@ -131,7 +142,9 @@ class CGPosterior(KernelPosterior):
         X, CX = self._solve(B, 1e-4 * self.hyperparameters.noise(A), session)
         return symmetric_part(X.T @ (2.0 * B - CX))
 
-    def _solve(self, B: np.ndarray, nats: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(
+        self, B: np.ndarray, nats: np.ndarray, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
         """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
         C, precise = self._covariances(session)
         P = LowRankPreconditioner.of(C, self.pivots, bounds_from_below=self.form != "pairs")
@@ -141,8 +154,14 @@ class CGPosterior(KernelPosterior):
         return X, precise.matmul(X)
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
-        pairs = Pairs.of(self.support, self.hyperparameters.kernel, session) if self.form == "pairs" else None
-        return covariances(self.support, self.hyperparameters, session, self.form, self.dtype, pairs)
+        pairs = (
+            Pairs.of(self.support, self.hyperparameters.kernel, session)
+            if self.form == "pairs"
+            else None
+        )
+        return covariances(
+            self.support, self.hyperparameters, session, self.form, self.dtype, pairs
+        )
 
     def _paths(self, count: int, session: Session) -> tuple[list[PriorPath], np.ndarray]:
         """At least that many paths, solving for those that are not there yet; path s is always the same."""
@@ -151,7 +170,9 @@ class CGPosterior(KernelPosterior):
             if have < count:
                 randoms = [np.random.RandomState([self.seed, s]) for s in range(have, count)]
                 more, seen = prior_paths(self.support, self.hyperparameters, randoms, session)
-                X, _ = self._solve(seen, np.full(count - have, 0.5 * PATH_SHARE * len(self)), session)
+                X, _ = self._solve(
+                    seen, np.full(count - have, 0.5 * PATH_SHARE * len(self)), session
+                )
                 self.bank.solved = np.hstack([self.bank.solved, X])
                 self.bank.paths = [*self.bank.paths, *more]
             return self.bank.paths, self.bank.solved
@@ -161,19 +182,25 @@ class CGPosterior(KernelPosterior):
         paths, solved = self._paths(int(which.max(initial=-1)) + 1, session)
         return self._missed(x, [paths[s] for s in which], solved[:, which], session)
 
-    def _missed(self, x: Any, paths: Iterable[PriorPath], solved: np.ndarray, session: Session) -> np.ndarray:
+    def _missed(
+        self, x: Any, paths: Iterable[PriorPath], solved: np.ndarray, session: Session
+    ) -> np.ndarray:
         cross, vectors = self.cross(x, session), self.hyperparameters.kernel.vectors(x)
         drawn = np.empty((len(cross), self.d, solved.shape[1]))
         for s, path in enumerate(paths):
             drawn[:, :, s] = path(vectors, session) - cross.weights(solved[:, s], session)
         return drawn
 
-    def _fresh_deviations(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def _fresh_deviations(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """The same from new paths, one at a time, as those of thousands of words are too large to keep."""
         seeds = random.randint(2**31, size=count)
 
         def drawn_by(seed: int) -> tuple[list[PriorPath], np.ndarray]:
-            return prior_paths(self.support, self.hyperparameters, [np.random.RandomState(seed)], session)
+            return prior_paths(
+                self.support, self.hyperparameters, [np.random.RandomState(seed)], session
+            )
 
         seen = np.empty((len(self), count))
         for s, seed in enumerate(seeds):
@@ -181,7 +208,9 @@ class CGPosterior(KernelPosterior):
         solved, _ = self._solve(seen, np.full(count, 0.5 * PATH_SHARE * len(self)), session)
         return self._missed(x, (drawn_by(seed)[0][0] for seed in seeds), solved, session)
 
-    def sampled_variance(self, x: Any, along: Sequence[Features], session: Session) -> tuple[np.ndarray, list[np.ndarray]]:
+    def sampled_variance(
+        self, x: Any, along: Sequence[Features], session: Session
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
         """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
         drawn = self.deviations(x, np.arange(SAMPLED_PATHS), session)
         factor = inflation(SAMPLED_PATHS)
@@ -189,7 +218,9 @@ class CGPosterior(KernelPosterior):
         combined = [factor * np.square(draws).mean(axis=0) for draws in each]
         return factor * np.square(drawn).mean(axis=2), combined
 
-    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count).
 
         They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones. Of a
@@ -199,7 +230,9 @@ class CGPosterior(KernelPosterior):
         if self.support.Z.is_sparse:
             deviations = self._fresh_deviations(x, count, random, session)
         else:
-            which = np.concatenate([random.permutation(PATHS), np.arange(PATHS, max(PATHS, count))])[:count]
+            which = np.concatenate(
+                [random.permutation(PATHS), np.arange(PATHS, max(PATHS, count))]
+            )[:count]
             deviations = self.deviations(x, which, session)
         draws = mean[:, :, None] + deviations
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)

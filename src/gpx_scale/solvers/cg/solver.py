@@ -36,7 +36,14 @@ from ..exact.solver import SUBSET_TOLERANCE_NATS_PER_ROW, ExactSolver
 from ..neighborhood import LocalVariance
 from ..posterior import Posterior, symmetric_part
 from .pathwise_sampling import PriorPath, prior_paths
-from .planning import DENSE, TRIAL_RANK_DIVISOR, CGSettings, expected_work, plan_conjugate_gradients, usual_rank
+from .planning import (
+    DENSE,
+    TRIAL_RANK_DIVISOR,
+    CGSettings,
+    expected_work,
+    plan_conjugate_gradients,
+    usual_rank,
+)
 from .posterior import PATH_SHARE, PATHS, CGPosterior, PathBank
 from .variance_calibration import CalibrationRows
 
@@ -49,8 +56,14 @@ TRAINING, PROBE_SHARE = 1e-4, 1e-2
 PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's own size
 APART = 1e-8  # of the largest, the least mean of y^2 / C_ii over a quarter of the rows that a solve is held to
 INFORMATION_SHARE = 1e-2
-TRIAL, WORTH = 1e-2, 25  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
-PIVOT_NS, BUILD_NS = 3.5, 0.06  # of two cores: a row of a pivot times 16 columns, one of the n r^2 flops that build P
+TRIAL, WORTH = (
+    1e-2,
+    25,
+)  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
+PIVOT_NS, BUILD_NS = (
+    3.5,
+    0.06,
+)  # of two cores: a row of a pivot times 16 columns, one of the n r^2 flops that build P
 MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
 
 
@@ -70,7 +83,9 @@ class CGSolver(Solver):
         self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
         self._draws: tuple[np.ndarray, np.ndarray] | None = None
-        self._share: np.ndarray | None = None  # of the control variate, kept so that the gradient is of one function
+        self._share: np.ndarray | None = (
+            None  # of the control variate, kept so that the gradient is of one function
+        )
         self._last: np.ndarray | None = None  # alpha at the parameters before
 
     # planning
@@ -120,16 +135,24 @@ class CGSolver(Solver):
         """
         plan, session = self._plan, self._session
         if plan.subset == plan.n:
-            return replace(search.maximise(ExactSolver(plan.n, np.float64, session).evaluate), evidence=None)
+            return replace(
+                search.maximise(ExactSolver(plan.n, np.float64, session).evaluate), evidence=None
+            )
         order, rows = session.random.permutation(plan.n), search.rows.load()
         some = search.on(MemoryRows(rows[np.sort(order[: plan.subset])]))
         exact = ExactSolver(plan.subset, np.float64, session)
-        found = some.maximise(exact.evaluate, phase=f"{plan.subset} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+        found = some.maximise(
+            exact.evaluate, phase=f"{plan.subset} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
+        )
         if plan.n >= MANY_ROWS and not session.journal.stopped:
             m = int(np.sqrt(plan.subset * plan.n))
-            larger = CGSolver(plan, replace(self.settings, rank=min(self.settings.rank, usual_rank(m))), session)
+            larger = CGSolver(
+                plan, replace(self.settings, rank=min(self.settings.rank, usual_rank(m))), session
+            )
             on = search.on(MemoryRows(rows[np.sort(order[:m])])).starting_at(found.hyperparameters)
-            found = on.gradient_newton(larger.evaluate, phase=f"{m} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+            found = on.gradient_newton(
+                larger.evaluate, phase=f"{m} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
+            )
         return replace(found, evidence=None)
 
     def _allow(self, count: int) -> None:
@@ -139,20 +162,28 @@ class CGSolver(Solver):
 
     # evaluations
 
-    def _covariances(self, data: TrainingRows, hyperparameters: Hyperparameters) -> tuple[Covariance, Covariance]:
+    def _covariances(
+        self, data: TrainingRows, hyperparameters: Hyperparameters
+    ) -> tuple[Covariance, Covariance]:
         """C for many products, and C in float64 for residuals."""
         if self.settings.form == "pairs" and self._pairs is None:
             with self._session.journal.phase("pairs"):
                 self._pairs = Pairs.of(data, hyperparameters.kernel, self._session, self._allow)
-        return covariances(data, hyperparameters, self._session, self.settings.form, self._plan.dtype, self._pairs)
+        return covariances(
+            data, hyperparameters, self._session, self.settings.form, self._plan.dtype, self._pairs
+        )
 
-    def _precondition(self, C: Covariance, precise: Covariance, y: np.ndarray) -> LowRankPreconditioner:
+    def _precondition(
+        self, C: Covariance, precise: Covariance, y: np.ndarray
+    ) -> LowRankPreconditioner:
         """P with the pivots of this fit, which the first call chooses."""
         bounds = self.settings.form != "pairs"
         if self._pivots is None:
             with self._session.journal.phase("preconditioner"):
                 self._pivots = self._choose_pivots(C, precise, y)
-            self._session.journal.say(f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}")
+            self._session.journal.say(
+                f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}"
+            )
         P = LowRankPreconditioner.of(C, self._pivots, bounds)
         if self._draws is None:
             draw = self._session.random.standard_normal if bounds else self._signs
@@ -165,12 +196,19 @@ class CGSolver(Solver):
         none, without = np.empty(0, int), ITERATIONS
         if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
             return none
-        rank = self.settings.rank if without == ITERATIONS else -(-self.settings.rank // TRIAL_RANK_DIVISOR)
+        rank = (
+            self.settings.rank
+            if without == ITERATIONS
+            else -(-self.settings.rank // TRIAL_RANK_DIVISOR)
+        )
         pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
         if without == ITERATIONS:  # nothing to compare with
             return pivots
         n, r, product = len(y), pivots.size, C.product_cost
-        each = iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS) + n * r * r * BUILD_NS
+        each = (
+            iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS)
+            + n * r * r * BUILD_NS
+        )
         return pivots if each < without * product else none
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
@@ -187,18 +225,33 @@ class CGSolver(Solver):
             return work()
 
     def evaluate(
-        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self,
+        rows: RowSource,
+        hyperparameters: Hyperparameters,
+        *,
+        gradient: bool = True,
+        information: bool = False,
     ) -> Evidence:
         """Return log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
         data = rows.load()
-        return self._with_fewer_pivots_if_that_will_do(lambda: self._evaluate(data, hyperparameters, gradient, information))
+        return self._with_fewer_pivots_if_that_will_do(
+            lambda: self._evaluate(data, hyperparameters, gradient, information)
+        )
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> CGPosterior:
         """Return alpha to PREDICTION nats, the evidence, and paths of the posterior, from one solve."""
         data = rows.load()
-        return self._with_fewer_pivots_if_that_will_do(lambda: self._condition(data, hyperparameters))
+        return self._with_fewer_pivots_if_that_will_do(
+            lambda: self._condition(data, hyperparameters)
+        )
 
-    def _evaluate(self, data: TrainingRows, hyperparameters: Hyperparameters, gradient: bool, information: bool) -> Evidence:
+    def _evaluate(
+        self,
+        data: TrainingRows,
+        hyperparameters: Hyperparameters,
+        gradient: bool,
+        information: bool,
+    ) -> Evidence:
         C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -229,9 +282,13 @@ class CGSolver(Solver):
                 metric = self._information(C, P, alpha)
             except NotConverged:  # float32 has no more to give
                 metric = self._information(precise, P, alpha)
-        return Evidence(value, slope, len(data), alpha, information=metric, standard_error=deviation)
+        return Evidence(
+            value, slope, len(data), alpha, information=metric, standard_error=deviation
+        )
 
-    def _information(self, C: Covariance, P: LowRankPreconditioner, alpha: np.ndarray) -> np.ndarray:
+    def _information(
+        self, C: Covariance, P: LowRankPreconditioner, alpha: np.ndarray
+    ) -> np.ndarray:
         """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).
 
         P^-1 will not do for C^-1 here: it over-states the information of theta1 four times on `synth10`.
@@ -243,7 +300,9 @@ class CGSolver(Solver):
         right = U[:, moving]
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
         nats, tell = INFORMATION_SHARE * energy, self._session.journal.iterated
-        X = np.hstack([solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)])
+        X = np.hstack(
+            [solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)]
+        )
         metric = np.zeros((U.shape[1], U.shape[1]))
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
         return metric
@@ -256,9 +315,14 @@ class CGSolver(Solver):
         seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if hyperparameters.kernel.input_kind == "vectors" and not data.Z.is_sparse:  # of a sparse Z, when asked for
+        if (
+            hyperparameters.kernel.input_kind == "vectors" and not data.Z.is_sparse
+        ):  # of a sparse Z, when asked for
             paths, seen = prior_paths(
-                data, hyperparameters, [np.random.RandomState([seed, s]) for s in range(PATHS)], self._session
+                data,
+                hyperparameters,
+                [np.random.RandomState([seed, s]) for s in range(PATHS)],
+                self._session,
             )
         calibration = CalibrationRows.draw(data, hyperparameters, self._session.random)
         B = np.column_stack([data.y, probes, calibration.right_hand_sides(C), seen])
@@ -274,10 +338,14 @@ class CGSolver(Solver):
         start = np.zeros_like(B)
         if self._last is not None:
             start[:, 0] = self._last
-        found = solve(C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated)
+        found = solve(
+            C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated
+        )
         value, deviation = _evidence(found, P, range(1, 1 + PROBES))
         asked = slice(1 + PROBES, 1 + PROBES + len(calibration))
-        rest = np.setdiff1d(np.arange(len(data)), P.pivots)  # drawn at random, rows do nearly as well as pivots for variances
+        rest = np.setdiff1d(
+            np.arange(len(data)), P.pivots
+        )  # drawn at random, rows do nearly as well as pivots for variances
         shared = np.concatenate([P.pivots, self._session.random.permutation(rest)])[
             : max(self.settings.shared, P.rank if P.bounds_from_below else 0)
         ]
@@ -312,7 +380,9 @@ def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np
         return ITERATIONS
 
 
-def _control_share(C: Covariance, P: LowRankPreconditioner, solved: np.ndarray, half: np.ndarray) -> np.ndarray:
+def _control_share(
+    C: Covariance, P: LowRankPreconditioner, solved: np.ndarray, half: np.ndarray
+) -> np.ndarray:
     """c = <A, B> / |B|^2 by every parameter, from one probe z: C^-1 z and P^-1 z;  (n,), (n,) -> (t,)."""
     along_P = P.tangents(half)
     weighed = P.solve(along_P)
@@ -341,7 +411,9 @@ def _evidence(found: Solution, P: LowRankPreconditioner, columns: range) -> tupl
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
     if logs.size < 2:
         why = "rounding makes C indefinite, as the noise is too small beside the prior"
-        raise NotConverged(f"probes of the evidence found no step: {why}; raise sigma_y, or use solver='exact'")
+        raise NotConverged(
+            f"probes of the evidence found no step: {why}; raise sigma_y, or use solver='exact'"
+        )
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
     return value, 0.5 * float(logs.std(ddof=1)) / np.sqrt(len(logs))

@@ -41,7 +41,9 @@ class CalibrationRows:
     words: SparseFeatures | None
 
     @classmethod
-    def draw(cls, data: TrainingRows, hyperparameters: Hyperparameters, random: np.random.RandomState) -> CalibrationRows:
+    def draw(
+        cls, data: TrainingRows, hyperparameters: Hyperparameters, random: np.random.RandomState
+    ) -> CalibrationRows:
         rows = random.permutation(len(data))[:CALIBRATION_ROWS]
         if not data.Z.is_sparse:
             return cls(data, hyperparameters, rows, None)
@@ -55,7 +57,9 @@ class CalibrationRows:
             data,
             hyperparameters,
             rows,
-            SparseFeatures(np.cumsum(pointers), data.Z.indices[picked], np.ones(some.size), data.Z.d),
+            SparseFeatures(
+                np.cumsum(pointers), data.Z.indices[picked], np.ones(some.size), data.Z.d
+            ),
         )
 
     def __len__(self) -> int:
@@ -83,13 +87,17 @@ class CalibrationRows:
         columns = C.columns(self.rows)
         if self.words is None:
             return columns
-        K = self.hyperparameters.weight_prior.cross(self.training.x[self.words.entry_rows], self.training, C.session).K
+        K = self.hyperparameters.weight_prior.cross(
+            self.training.x[self.words.entry_rows], self.training, C.session
+        ).K
         one = np.zeros((self.words.d, self.words.indices.size))
         one[self.words.indices, np.arange(self.words.indices.size)] = 1.0
         Z = self.training.Z.right_multiply(one)
         return np.hstack([columns, K.T * Z])
 
-    def excess(self, near: LocalVariance, known: np.ndarray, session: Session) -> list[tuple[float, float]]:
+    def excess(
+        self, near: LocalVariance, known: np.ndarray, session: Session
+    ) -> list[tuple[float, float]]:
         """Return median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, of weights."""
         count, prior, rows = self.rows.size, self.hyperparameters.weight_prior, self.training
         diagonal = near.shared_rows(session).diagonal[self.rows]
@@ -100,10 +108,16 @@ class CalibrationRows:
         if self.words is not None and len(self) > count:
             reduction = LocalWords(TiledCovariance(rows, self.hyperparameters, session))
             entries = Entries(rows.x, self.words)
-            _, reduced = entry_moments(prior, rows, np.zeros(len(rows)), entries, reduction, session)
+            _, reduced = entry_moments(
+                prior, rows, np.zeros(len(rows)), entries, reduction, session
+            )
             floor = prior.sigma_w**2
             variance = prior.variance(rows.x)[self.words.entry_rows]
-            found.append(_excess(variance - reduced + floor, np.maximum(variance - known[count:], 0.0) + floor))
+            found.append(
+                _excess(
+                    variance - reduced + floor, np.maximum(variance - known[count:], 0.0) + floor
+                )
+            )
         return found
 
 

@@ -71,7 +71,12 @@ class ExactPosterior(KernelPosterior):
     def diagnostics(self) -> Diagnostics:
         exact = self.buffer.dtype == np.float64
         variances = "exact" if exact else "refined against float64 tiles, never below exact"
-        return Diagnostics(self.log_evidence, jitter=self.jitter, condition_number=self.condition_number, variances=variances)
+        return Diagnostics(
+            self.log_evidence,
+            jitter=self.jitter,
+            condition_number=self.condition_number,
+            variances=variances,
+        )
 
     @property
     def bytes_per_query(self) -> int:
@@ -82,18 +87,28 @@ class ExactPosterior(KernelPosterior):
         covariance = TiledCovariance(self.support, self.hyperparameters, session)
         return CholeskyFactor(covariance, self.buffer, self.jitter)
 
-    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+    def reduction(
+        self, cross: CrossCovariance, request: MomentRequest, session: Session
+    ) -> Moments:
         """Return diag(B^T C^-1 B), B = diag(k*) Z, B^T C^-1 B itself, and a^T B^T C^-1 B a;  n^2 flops a right-hand side."""
         full = self.full_reduction(cross, session) if request.covariance else None
         each = None
         if request.variance:
-            each = self.weight_reduction(cross, session) if full is None else np.einsum("ijj->ij", full)
-        return Moments(None, each, full, [self._quadratic(cross.along(A), session) for A in request.along])
+            each = (
+                self.weight_reduction(cross, session)
+                if full is None
+                else np.einsum("ijj->ij", full)
+            )
+        return Moments(
+            None, each, full, [self._quadratic(cross.along(A), session) for A in request.along]
+        )
 
     def weight_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
         """Return diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, d);  n^2 m d flops."""
         P, Q = self._halves(cross.of_all_weights(), session)
-        return np.concatenate(session.executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8)))
+        return np.concatenate(
+            session.executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8))
+        )
 
     def full_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
         """Return B^T C^-1 B of each query;  (m, d, d)."""
@@ -115,7 +130,9 @@ class ExactPosterior(KernelPosterior):
         fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
         if fits and 3 * entries > 2 * n and rounding < INVERTIBLE:
             with worthwhile_threads(n, self.buffer.itemsize):
-                inverse = replace(self.factor(session), buffer=self.buffer.copy()).inverse_in_place()
+                inverse = replace(
+                    self.factor(session), buffer=self.buffer.copy()
+                ).inverse_in_place()
             return InverseWords(inverse, 1.0 - rounding)
         return SolvedWords(n, partial(self._quadratic, session=session))
 
@@ -137,14 +154,18 @@ class ExactPosterior(KernelPosterior):
             P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
 
-    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count);  (n + m)^3/3 + (n + m)^2 d count flops.
 
         Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
         """
         rows, hyperparameters = self.support, self.hyperparameters
         n, m, d = len(self), len(x), self.d
-        prior = JointPrior.of(hyperparameters.kernel, rows.x, x, hyperparameters.sigma_w**2, session)
+        prior = JointPrior.of(
+            hyperparameters.kernel, rows.x, x, hyperparameters.sigma_w**2, session
+        )
         draws, missed = np.empty((m, d, count)), np.empty((n, count))
         for s in range(count):
             W = prior.draw(d, random)

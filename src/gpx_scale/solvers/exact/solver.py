@@ -32,7 +32,9 @@ from .posterior import ExactPosterior
 
 FLOAT64_ROWS = 15_000  # beyond, a float32 factor takes half the time and memory
 LAPACK_ROWS = 46_340  # LAPACK counts entries in 32 bits.
-SUBSET_TOLERANCE_NATS_PER_ROW = 1e-4  # The optimum of a subset is that of all rows to many nats only.
+SUBSET_TOLERANCE_NATS_PER_ROW = (
+    1e-4  # The optimum of a subset is that of all rows to many nats only.
+)
 
 
 class ExactSolver(Solver):
@@ -54,7 +56,9 @@ class ExactSolver(Solver):
     def reason_to_prefer(cls, problem: Problem) -> str | None:
         if problem.stream or problem.n > EXACT_ROWS:
             return None
-        return f"n <= {EXACT_ROWS}: everything exact, for n^3 flops an evaluation and one n^2 buffer"
+        return (
+            f"n <= {EXACT_ROWS}: everything exact, for n^3 flops an evaluation and one n^2 buffer"
+        )
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
@@ -63,14 +67,24 @@ class ExactSolver(Solver):
             raise SolverUnavailable(
                 f"n = {n}: LAPACK counts the entries of a matrix in 32 bits, which end at {LAPACK_ROWS} rows; use solver='cg'"
             )
-        sizes = {name: problem.exact_bytes(n, np.dtype(name).itemsize, problem.gram) for name in ("float64", "float32")}
+        sizes = {
+            name: problem.exact_bytes(n, np.dtype(name).itemsize, problem.gram)
+            for name in ("float64", "float32")
+        }
         if dtype != "auto":
             chosen, why = dtype, "dtype as asked"
         elif n <= FLOAT64_ROWS and sizes["float64"] <= limit:
-            chosen, why = "float64", f"float64: {format_bytes(sizes['float64'])}, within memory_limit"
+            chosen, why = (
+                "float64",
+                f"float64: {format_bytes(sizes['float64'])}, within memory_limit",
+            )
         else:
             chosen = "float32"
-            short = f"float64 needs {format_bytes(sizes['float64'])}" if n <= FLOAT64_ROWS else f"n > {FLOAT64_ROWS}"
+            short = (
+                f"float64 needs {format_bytes(sizes['float64'])}"
+                if n <= FLOAT64_ROWS
+                else f"n > {FLOAT64_ROWS}"
+            )
             why = f"float32 factor, solves refined in float64: {short}"
         what = f"the exact solver ({chosen}, n = {n})"
         problem.require(sizes[chosen], what, "solver='cg' (n^2 numbers are not kept)")
@@ -93,10 +107,18 @@ class ExactSolver(Solver):
 
     def _factorise(self, data: TrainingRows, hyperparameters: Hyperparameters) -> CholeskyFactor:
         n = len(data)
-        return CholeskyFactor.of(TiledCovariance(data, hyperparameters, self._session), self._buffer[: n * n].reshape(n, n))
+        return CholeskyFactor.of(
+            TiledCovariance(data, hyperparameters, self._session),
+            self._buffer[: n * n].reshape(n, n),
+        )
 
     def evaluate(
-        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self,
+        rows: RowSource,
+        hyperparameters: Hyperparameters,
+        *,
+        gradient: bool = True,
+        information: bool = False,
     ) -> Evidence:
         """Return log p(y), its gradient by the logarithms of the parameters, and their average information if asked for."""
         data = rows.load()
@@ -104,7 +126,13 @@ class ExactSolver(Solver):
         with self._threads.over(n, n**3 if gradient else 0):
             return self._evaluate(data, hyperparameters, gradient, information)
 
-    def _evaluate(self, data: TrainingRows, hyperparameters: Hyperparameters, gradient: bool, information: bool) -> Evidence:
+    def _evaluate(
+        self,
+        data: TrainingRows,
+        hyperparameters: Hyperparameters,
+        gradient: bool,
+        information: bool,
+    ) -> Evidence:
         factor = self._factorise(data, hyperparameters)
         alpha = factor.solve(data.y[:, None])[:, 0]
         value = _log_density(data.y, alpha, factor)
@@ -131,19 +159,27 @@ class ExactSolver(Solver):
                 stacklevel=3,
             )
         evidence = _log_density(data.y, alpha, factor)
-        return ExactPosterior(hyperparameters, data, alpha, factor.buffer, factor.jitter, evidence, factor.condition)
+        return ExactPosterior(
+            hyperparameters, data, alpha, factor.buffer, factor.jitter, evidence, factor.condition
+        )
 
 
-def exact_subset_optimum(search: Search, some: TrainingRows, first: Hyperparameters, warm: bool = False) -> Optimum:
+def exact_subset_optimum(
+    search: Search, some: TrainingRows, first: Hyperparameters, warm: bool = False
+) -> Optimum:
     """Return the optimum of some rows, exactly, by one BLAS thread: several would make rounding, and all that follows from
     it, depend on what else runs."""
     solver = ExactSolver(len(some), np.float64, search.session)
     on = search.on(MemoryRows(some)).starting_at(first)
     with threads(1):
-        return on.maximise(solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW)
+        return on.maximise(
+            solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
+        )
 
 
-def _average_information(covariance: TiledCovariance, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+def _average_information(
+    covariance: TiledCovariance, alpha: np.ndarray, inverse: np.ndarray
+) -> np.ndarray:
     """1/2 (dC_s alpha)^T C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t), never indefinite.
 
     n^2 kernel values and 2 n^2 t flops, little beside the n^3 of an evaluation.
@@ -154,4 +190,8 @@ def _average_information(covariance: TiledCovariance, alpha: np.ndarray, inverse
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: CholeskyFactor) -> float:
-    return -0.5 * float(y @ alpha) - factor.half_log_determinant() - 0.5 * len(y) * float(np.log(2 * np.pi))
+    return (
+        -0.5 * float(y @ alpha)
+        - factor.half_log_determinant()
+        - 0.5 * len(y) * float(np.log(2 * np.pi))
+    )

@@ -56,11 +56,15 @@ def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
     K *= 2.0
     K -= session.executor.matmul(F, T)
     reduced = np.empty((len(K), Z.shape[1]))
-    for features in slices(Z.shape[1], max(1, session.chunk_bytes // (posterior.bytes_per_query * rank))):
+    for features in slices(
+        Z.shape[1], max(1, session.chunk_bytes // (posterior.bytes_per_query * rank))
+    ):
         z = Z.columns(features).T
         Y = posterior.solve_rows(T * z[:, None, :], session)  # (features, r, n): a = F Y
 
-        def reduce(rows: slice, features: slice = features, z: np.ndarray = z, Y: np.ndarray = Y) -> None:
+        def reduce(
+            rows: slice, features: slice = features, z: np.ndarray = z, Y: np.ndarray = Y
+        ) -> None:
             for l, z_l, Y_l in zip(range(features.start, features.stop), z, Y, strict=True):
                 a = F[rows] @ Y_l
                 a *= K[rows]
@@ -81,7 +85,9 @@ def _directions(
     points = kernel.prepare(x)
     own = kernel_matrix(kernel, points, points, session)
     sketch = np.random.RandomState(0).standard_normal((len(own), rank))
-    basis, _ = qr(executor.matmul(own, executor.matmul(own, sketch)), mode="economic", check_finite=False)
+    basis, _ = qr(
+        executor.matmul(own, executor.matmul(own, sketch)), mode="economic", check_finite=False
+    )
     values, vectors = eigh(basis.T @ executor.matmul(own, basis), check_finite=False)
     keep = values[::-1] > 1e-10 * values[-1]
     basis = basis @ vectors[:, ::-1][:, keep]

@@ -22,13 +22,21 @@ from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
 
-PER_LENGTH = 5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
+PER_LENGTH = (
+    5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
+)
 # (factor, order) by smoothness nu: with f points per length scale, interpolation leaves factor f^-order of k for each column
 # of x, in the mean over the places between grid points (measured for f from 4 to 20).
 INTERPOLATION_LEAVES = {np.inf: (0.09, 4), 2.5: (0.47, 4), 1.5: (0.33, 3), 0.5: (0.145, 1)}
-RESOLVED_SHARE_OF_NOISE = 0.1  # The variance that interpolation leaves is meant to be this share of the noise's, at most.
-PLANNED_SHARE_OF_NOISE = 1 / 3  # A grid that memory makes coarser is planned up to here: deviations are 15% short at most.
-REFUSED_SHARE_OF_NOISE = 1.0  # A fit that ends with more is refused: its 95% intervals of y would cover 83% or less.
+RESOLVED_SHARE_OF_NOISE = (
+    0.1  # The variance that interpolation leaves is meant to be this share of the noise's, at most.
+)
+PLANNED_SHARE_OF_NOISE = (
+    1 / 3
+)  # A grid that memory makes coarser is planned up to here: deviations are 15% short at most.
+REFUSED_SHARE_OF_NOISE = (
+    1.0  # A fit that ends with more is refused: its 95% intervals of y would cover 83% or less.
+)
 EDGE = 2  # points beyond the data, so that cubics have neighbours
 ORDER = np.arange(-1, 3)  # of the points next to x, in steps
 ROUGHEST = 1.5  # smoothness nu of the roughest kernel that a grid is laid for: 145 points per length scale at nu = 1/2
@@ -46,13 +54,23 @@ class Grid:
     shape: tuple[int, ...]
 
     @classmethod
-    def around(cls, extent: InputExtent, kernel: Any, count: int | None = None, fineness: float = PER_LENGTH) -> Grid:
+    def around(
+        cls,
+        extent: InputExtent,
+        kernel: Any,
+        count: int | None = None,
+        fineness: float = PER_LENGTH,
+    ) -> Grid:
         """Over the data, `fineness` points to the shortest length scale, or `count` a dimension."""
         width = 2.0 * extent.half
         counts = (
-            np.full(width.size, count) if count else points_for(width / kernel.length_scale_range(width.size)[0], fineness)
+            np.full(width.size, count)
+            if count
+            else points_for(width / kernel.length_scale_range(width.size)[0], fineness)
         )
-        step = np.where(width > 1e-290, width, 1.0) / np.maximum(counts - 1, 1)  # a step of denormals would be 0
+        step = np.where(width > 1e-290, width, 1.0) / np.maximum(
+            counts - 1, 1
+        )  # a step of denormals would be 0
         return cls(extent.low - EDGE * step, step, tuple(int(c) + 2 * EDGE for c in counts))
 
     @property
@@ -80,13 +98,24 @@ class Grid:
             f = (t - first)[:, None]
             before, after, last = f + 1, f - 1, f - 2
             cubics = np.hstack(
-                [-f * after * last / 6, before * after * last / 2, -before * f * last / 2, before * f * after / 6]
+                [
+                    -f * after * last / 6,
+                    before * after * last / 2,
+                    -before * f * last / 2,
+                    before * f * after / 6,
+                ]
             )
-            columns = (columns[:, :, None] * count + (first[:, None] + ORDER)[:, None, :]).reshape(len(x), -1)
+            columns = (columns[:, :, None] * count + (first[:, None] + ORDER)[:, None, :]).reshape(
+                len(x), -1
+            )
             values = (values[:, :, None] * cubics[:, None, :]).reshape(len(x), -1)
-        index = np.int32 if max(columns.size, self.size) < 2**31 else np.int64  # half the traffic of a product
+        index = (
+            np.int32 if max(columns.size, self.size) < 2**31 else np.int64
+        )  # half the traffic of a product
         pointers = columns.shape[1] * np.arange(len(x) + 1, dtype=index)
-        return sp.csr_array((values.ravel(), columns.ravel().astype(index), pointers), shape=(len(x), self.size))
+        return sp.csr_array(
+            (values.ravel(), columns.ravel().astype(index), pointers), shape=(len(x), self.size)
+        )
 
     @cached_property
     def padded(self) -> tuple[int, ...]:
@@ -122,7 +151,8 @@ def resolves(low: InputResolution, share: float) -> bool:
     """Whether a grid with a share of the points still resolves the kernel beside the noise."""
     assert low.spans is not None
     return (
-        left_by(points_per_length(low, share), low.signal_to_noise, low.smoothness, len(low.spans)) <= PLANNED_SHARE_OF_NOISE
+        left_by(points_per_length(low, share), low.signal_to_noise, low.smoothness, len(low.spans))
+        <= PLANNED_SHARE_OF_NOISE
     )
 
 
@@ -134,7 +164,9 @@ def must_be_smooth(low: InputResolution) -> None:
         )
 
 
-def grid_bytes(n: int, p: int, d: int, points: np.ndarray, rank: int, shared: int, n_jobs: int) -> int:
+def grid_bytes(
+    n: int, p: int, d: int, points: np.ndarray, rank: int, shared: int, n_jobs: int
+) -> int:
     """Interpolation both ways, transforms of 8 columns a weight, what the grid knows of k, preconditioner, variances."""
     padded = float(np.prod(2.0 * points))
     interpolation = 2 * 16 * n * 4**p
@@ -203,27 +235,40 @@ class Interpolated:
 
     def down(self, Z: np.ndarray, V: np.ndarray, session: Session) -> np.ndarray:
         """W^T Z_l V for every l, in the transform of the padded grid;  (n, d), (n, c) -> (d c, ...)."""
-        V, A = np.ascontiguousarray(V, Z.dtype), np.empty((len(Z), Z.shape[1] * V.shape[1]), Z.dtype)
-        session.executor.map(lambda rows: outer_rows(self.order[rows], Z, V, A[rows]), slices(len(A), BLOCK))
+        V, A = (
+            np.ascontiguousarray(V, Z.dtype),
+            np.empty((len(Z), Z.shape[1] * V.shape[1]), Z.dtype),
+        )
+        session.executor.map(
+            lambda rows: outer_rows(self.order[rows], Z, V, A[rows]), slices(len(A), BLOCK)
+        )
         grid = np.ascontiguousarray(_times(self.back, A, session).T).reshape(-1, *self.grid.shape)
-        return scipy.fft.rfftn(grid, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs)
+        return scipy.fft.rfftn(
+            grid, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs
+        )
 
     def up(self, transformed: np.ndarray, Z: np.ndarray, session: Session) -> np.ndarray:
         """sum_l Z_l W U_l of what has that transform;  (d c, ...), (n, d) -> (n, c)."""
         A = _times(self.W, self.on_grid(transformed, session), session)
         out = np.empty((len(Z), A.shape[1] // Z.shape[1]))
-        session.executor.map(lambda rows: inner_rows(self.order[rows], Z, A[rows], out), slices(len(A), BLOCK))
+        session.executor.map(
+            lambda rows: inner_rows(self.order[rows], Z, A[rows], out), slices(len(A), BLOCK)
+        )
         return out
 
     def on_grid(self, transformed: np.ndarray, session: Session) -> np.ndarray:
         """(c, ...) -> (g, c)."""
-        whole = scipy.fft.irfftn(transformed, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs)
+        whole = scipy.fft.irfftn(
+            transformed, s=self.grid.padded, axes=self._axes, workers=session.executor.n_jobs
+        )
         cut = whole[(slice(None), *(slice(0, count) for count in self.grid.shape))]
         return np.ascontiguousarray(cut.reshape(len(cut), -1).T)
 
     def correlation(self, transformed: np.ndarray, session: Session) -> np.ndarray:
         """From a spectrum to lags;  (...) -> (prod padded,)."""
-        return scipy.fft.irfftn(transformed, s=self.grid.padded, workers=session.executor.n_jobs).ravel()
+        return scipy.fft.irfftn(
+            transformed, s=self.grid.padded, workers=session.executor.n_jobs
+        ).ravel()
 
     def symbol(self, column: np.ndarray) -> np.ndarray:
         """Eigenvalues of the circulant matrix with this first column;  (prod padded,) -> (...)."""
@@ -271,7 +316,9 @@ class GridCovariance(Covariance):
         """dk/dtheta at differences of x;  (g, p) -> (g, t)."""
         kernel = self.weight_prior.kernel
         return kernel.contract_gradient(
-            kernel.prepare(lags), kernel.prepare(np.zeros((1, lags.shape[1]))), np.ones((len(lags), 1))
+            kernel.prepare(lags),
+            kernel.prepare(np.zeros((1, lags.shape[1]))),
+            np.ones((len(lags), 1)),
         )
 
     @property
@@ -286,7 +333,9 @@ class GridCovariance(Covariance):
     @cached_property
     def _left(self) -> np.ndarray:
         """What the diagonal needs, noise included;  (n,)."""
-        return self.diagonal - self.rows.Z.squared_norms() * self._on.quadratic(self._values(self._on.grid.near))
+        return self.diagonal - self.rows.Z.squared_norms() * self._on.quadratic(
+            self._values(self._on.grid.near)
+        )
 
     @cached_property
     def _left_slopes(self) -> np.ndarray:
@@ -323,7 +372,9 @@ class GridCovariance(Covariance):
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         spectrum: Any = 0.0
         for chunk in slices(V.shape[1], 8):
-            spectrum = spectrum + (self.down(U[:, chunk]).conj() * self.down(V[:, chunk])).sum(axis=0)
+            spectrum = spectrum + (self.down(U[:, chunk]).conj() * self.down(V[:, chunk])).sum(
+                axis=0
+            )
         both = np.einsum("ij,ij->i", U, V)
         along = self._on.correlation(spectrum, self.session) @ self._slopes(self._on.grid.lags)
         return np.concatenate([along + both @ self._left_slopes, both @ self.noise_gradient])
@@ -331,7 +382,9 @@ class GridCovariance(Covariance):
     def tangents(self, v: np.ndarray) -> np.ndarray:
         moved, slopes = self.down(v[:, None]), self._slopes(self._on.grid.lags)
         along = [self._up(moved * self._on.symbol(each).astype(self.dtype)) for each in slopes.T]
-        return np.hstack([np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_gradient])
+        return np.hstack(
+            [np.hstack(along) + v[:, None] * self._left_slopes, v[:, None] * self.noise_gradient]
+        )
 
 
 def grid_covariances(

@@ -45,13 +45,19 @@ class GridPosterior(CGPosterior):
     def _variances_in_words(self) -> str:
         known = self.remainder == self.remainder
         left = f", which leaves {self.remainder:.1e} of the noise's variance" if known else ""
-        said = super()._variances_in_words().replace(NEVER_BELOW, f"of k, not of its interpolation{left}: no bounds")
+        said = (
+            super()
+            ._variances_in_words()
+            .replace(NEVER_BELOW, f"of k, not of its interpolation{left}: no bounds")
+        )
         return said.replace("above it", "above the exact ones")
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
         return grid_covariances(self.support, self.hyperparameters, session, self.interpolated)
 
-    def mean(self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None) -> np.ndarray:
+    def mean(
+        self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None
+    ) -> np.ndarray:
         """Return E[w*] from 4^p points a query; of one outside the grid, from all rows."""
         kernel = self.hyperparameters.kernel
         vectors = kernel.vectors(x)
@@ -62,5 +68,8 @@ class GridPosterior(CGPosterior):
         if not inside.all():
             found[~inside] = super().mean(vectors[~inside], None, session)
         if own is not None:
-            found += self.hyperparameters.sigma_w**2 * self.support.Z[own].scale_rows(self.coefficients[own]).to_dense()
+            found += (
+                self.hyperparameters.sigma_w**2
+                * self.support.Z[own].scale_rows(self.coefficients[own]).to_dense()
+            )
         return found

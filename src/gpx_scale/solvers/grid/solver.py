@@ -29,7 +29,13 @@ from ..cg.planning import SMALLEST_RANK, CGSettings
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
 from ..contract import EXACT_ROWS, Plan, Problem, SolverSetup
-from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved, signal_to_noise_of
+from ..low_dimensional import (
+    SUBSET_ROWS,
+    InputExtent,
+    must_be_low,
+    must_be_resolved,
+    signal_to_noise_of,
+)
 from ..posterior import Posterior
 from .interpolation import (
     REFUSED_SHARE_OF_NOISE,
@@ -78,7 +84,13 @@ class GridSolver(CGSolver):
     settings_class = GridSettings
     settings: GridSettings
 
-    def __init__(self, plan: Plan, settings: GridSettings, session: Session, known: Interpolated | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        settings: GridSettings,
+        session: Session,
+        known: Interpolated | None = None,
+    ) -> None:
         super().__init__(plan, settings, session)
         self._interpolated = known
         self._fixed = False  # a search stays on its grid
@@ -97,7 +109,11 @@ class GridSolver(CGSolver):
         found = problem.resolution
         if problem.stream or problem.n <= EXACT_ROWS or found is None or found.spans is None:
             return None
-        return "length scales too short for a basis: interpolation on a grid" if found.smoothness >= ROUGHEST else None
+        return (
+            "length scales too short for a basis: interpolation on a grid"
+            if found.smoothness >= ROUGHEST
+            else None
+        )
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
@@ -106,30 +122,61 @@ class GridSolver(CGSolver):
         rank, count, found = problem.options.rank, problem.options.n_basis, problem.resolution
         assert found is not None
         subset, reasons = min(n, SUBSET_ROWS), [reason]
-        wanted = int(min(n, GRID_RANK, max(SMALLEST_RANK, 4.0 * np.sqrt(n)))) if rank is None else min(n, rank)
+        wanted = (
+            int(min(n, GRID_RANK, max(SMALLEST_RANK, 4.0 * np.sqrt(n))))
+            if rank is None
+            else min(n, rank)
+        )
         shared = min(n, GRID_RANK)
         if found.spans is None:
             needed = problem.exact_bytes(subset) + 8 * n * (p + 2 * d + 4)
             problem.require(needed, "the grid solver's search on a subset")
-            reasons.append(f"as fine as the length scales ask for, which are found on {subset} rows, exactly")
+            reasons.append(
+                f"as fine as the length scales ask for, which are found on {subset} rows, exactly"
+            )
             settings = GridSettings("", 0, count=count)
             known = {"subset": subset, "settings": settings, "needs_length_scales": True}
             return problem.planned(cls.name, np.float64, needed, reasons, **known)
-        shares = [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)] if count is None else [1.0]
-        ranks = [wanted, *(r for r in (wanted // 2, wanted // 4) if rank is None and r >= SMALLEST_RANK)]
+        shares = (
+            [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)]
+            if count is None
+            else [1.0]
+        )
+        ranks = [
+            wanted,
+            *(r for r in (wanted // 2, wanted // 4) if rank is None and r >= SMALLEST_RANK),
+        ]
         for share, rank_used in ((a, b) for b in ranks for a in shares):
             points = points_of(found, share) if count is None else np.full(p, count)
             needed = grid_bytes(n, p, d, points, rank_used, min(shared, 4 * rank_used), jobs)
             if needed <= limit:
                 break
         shape = " x ".join(map(str, points))
-        problem.require(needed, f"a grid of {shape} points for each of {d} weights", "a smaller n_basis, or fewer rows")
-        how = f"{points_per_length(found, share):.0f} points a length scale" if count is None else "as asked"
-        reasons += [f"a grid of {shape} points, {how}", f"preconditioner of rank {rank_used} at most"]
-        settings = GridSettings(
-            "grid", rank_used, shared=min(shared, 4 * rank_used), count=count, share=share, extent=found.extent
+        problem.require(
+            needed,
+            f"a grid of {shape} points for each of {d} weights",
+            "a smaller n_basis, or fewer rows",
         )
-        return problem.planned(cls.name, np.float64, needed, reasons, subset=subset, settings=settings)
+        how = (
+            f"{points_per_length(found, share):.0f} points a length scale"
+            if count is None
+            else "as asked"
+        )
+        reasons += [
+            f"a grid of {shape} points, {how}",
+            f"preconditioner of rank {rank_used} at most",
+        ]
+        settings = GridSettings(
+            "grid",
+            rank_used,
+            shared=min(shared, 4 * rank_used),
+            count=count,
+            share=share,
+            extent=found.extent,
+        )
+        return problem.planned(
+            cls.name, np.float64, needed, reasons, subset=subset, settings=settings
+        )
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
@@ -174,11 +221,15 @@ class GridSolver(CGSolver):
         assert self.settings.extent is not None
         return self.settings.extent
 
-    def build_grid(self, data: TrainingRows, hyperparameters: Hyperparameters, fixed: bool = False) -> Grid:
+    def build_grid(
+        self, data: TrainingRows, hyperparameters: Hyperparameters, fixed: bool = False
+    ) -> Grid:
         """Lay the grid for these parameters, and stay on it if it is `fixed`."""
         kernel, self._fixed = hyperparameters.kernel, fixed
         with self._session.journal.phase("grid"):
-            grid = Grid.around(self._extent, kernel, self.settings.count, self._fineness(data, hyperparameters))
+            grid = Grid.around(
+                self._extent, kernel, self.settings.count, self._fineness(data, hyperparameters)
+            )
             self._allow_grid(grid.shape)
             self._interpolated = Interpolated.of(grid, kernel.vectors(data.x))
             self._pivots, self._draws, self._share = None, None, None
@@ -187,14 +238,18 @@ class GridSolver(CGSolver):
     def _allow_grid(self, shape: tuple[int, ...]) -> None:
         """Too fine a grid is refused before it is laid."""
         plan, settings = self._plan, self.settings
-        needed = grid_bytes(plan.n, plan.p, plan.d, np.array(shape), settings.rank, settings.shared, plan.n_jobs)
+        needed = grid_bytes(
+            plan.n, plan.p, plan.d, np.array(shape), settings.rank, settings.shared, plan.n_jobs
+        )
         what = f"a grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
         within(needed, plan.memory_limit, what, "a smaller n_basis, or fewer rows")
 
     def _fineness(self, data: TrainingRows, hyperparameters: Hyperparameters) -> float:
         p = self._extent.low.size
         return self.settings.share * per_length(
-            signal_to_noise_of(hyperparameters, data.Z.shape[1], p), hyperparameters.kernel.smoothness, p
+            signal_to_noise_of(hyperparameters, data.Z.shape[1], p),
+            hyperparameters.kernel.smoothness,
+            p,
         )
 
     def _fine_for(self, data: TrainingRows, hyperparameters: Hyperparameters) -> bool:
@@ -202,9 +257,13 @@ class GridSolver(CGSolver):
         assert self._interpolated is not None
         shortest = hyperparameters.kernel.length_scale_range(self._extent.half.size)[0]
         wanted = self._fineness(data, hyperparameters) * self._interpolated.grid.step
-        return self.settings.count is not None or bool((shortest * 4 / 3 >= wanted)[self._extent.half > 0].all())
+        return self.settings.count is not None or bool(
+            (shortest * 4 / 3 >= wanted)[self._extent.half > 0].all()
+        )
 
-    def _covariances(self, data: TrainingRows, hyperparameters: Hyperparameters) -> tuple[Covariance, Covariance]:
+    def _covariances(
+        self, data: TrainingRows, hyperparameters: Hyperparameters
+    ) -> tuple[Covariance, Covariance]:
         if self._interpolated is None or not (self._fixed or self._fine_for(data, hyperparameters)):
             self.build_grid(data, hyperparameters)
         return grid_covariances(data, hyperparameters, self._session, self._interpolated)

@@ -99,7 +99,9 @@ class Statistics:
         must(right, "sums over rows that are none")
 
     def copy(self) -> Statistics:
-        return Statistics(self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior)
+        return Statistics(
+            self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior
+        )
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,11 @@ class BlockGradient:
     by_points: bool = False
 
     def __call__(self, block: TrainingRows) -> BoundGradient:
-        frame, prior, hyperparameters = self.frame, self.frame.weight_prior, self.frame.hyperparameters
+        frame, prior, hyperparameters = (
+            self.frame,
+            self.frame.weight_prior,
+            self.frame.hyperparameters,
+        )
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
         D, own = hyperparameters.noise(block.Z), prior.diagonal(rows)
         inner = rows.Z.inner_products(frame.prepared.Z)
@@ -166,14 +172,19 @@ class BlockGradient:
         G += beta[:, None] * self.v
         along_D = 0.5 * (beta**2 - 1.0 / D + (own - known) / D**2)
         along_noise = 2.0 * np.array(
-            [hyperparameters.sigma_w**2 * (along_D @ z_squared), hyperparameters.sigma_y**2 * along_D.sum()]
+            [
+                hyperparameters.sigma_w**2 * (along_D @ z_squared),
+                hyperparameters.sigma_y**2 * along_D.sum(),
+            ]
         )
         along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
         x = z = None
         weighed = G * inner
         if self.by_points:
             x, z = prior.contract_inputs(frame.prepared, rows, G.T, np.ascontiguousarray(weighed.T))
-        along_S = prior.kernel.contract_gradient(rows.points, frame.prepared.points, weighed).sum(axis=0)
+        along_S = prior.kernel.contract_gradient(rows.points, frame.prepared.points, weighed).sum(
+            axis=0
+        )
         return BoundGradient(np.concatenate([along_S + along_own, along_noise]), x, z)
 
 
@@ -238,5 +249,7 @@ class Bound:
         x = z = None
         if by_points:  # u is on both sides of S_uu
             x, z = prior.contract_inputs(frame.prepared, frame.prepared, 2.0 * G, 2.0 * weighed)
-        theta = prior.kernel.contract_gradient(frame.prepared.points, frame.prepared.points, weighed).sum(axis=0)
+        theta = prior.kernel.contract_gradient(
+            frame.prepared.points, frame.prepared.points, weighed
+        ).sum(axis=0)
         return BoundGradient(np.concatenate([theta, np.zeros(2)]), x, z)

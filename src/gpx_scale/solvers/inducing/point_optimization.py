@@ -27,7 +27,9 @@ from .collapsed_bound import Bound, BoundGradient
 # Evaluations with the kernel held, then with everything free. Freed too early, the kernel takes a length scale at which a few
 # points explain everything: at n = 8,000, m = 1,000 (12, 56) ends 440 nats lower than (40, 40).
 HELD, TOGETHER = 30, 40
-FLATTEST = 1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
+FLATTEST = (
+    1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
+)
 STEP = 0.05  # in the logs, of differences between slopes
 FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
 # The relative change of the bound that ends a search on the sample: one on all rows follows.
@@ -165,5 +167,7 @@ def curvature(
         assert moved is not None
         H[k, free] = (slope - moved)[free] / (STEP * len(rows))
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
-    H[np.ix_(free, free)] = (vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())) @ vectors.T
+    H[np.ix_(free, free)] = (
+        vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())
+    ) @ vectors.T
     return H

@@ -40,12 +40,20 @@ class PointSelection:
 
     def fingerprint(self, kernel: Kernel) -> bytes:
         """Return bytes by which the given points are told from others; none where points are selected."""
-        return b"" if self.given is None else digest([*self.given.Z.arrays, *kernel.input_arrays(self.given.x)])
+        return (
+            b""
+            if self.given is None
+            else digest([*self.given.Z.arrays, *kernel.input_arrays(self.given.x)])
+        )
 
     @classmethod
     def asked(cls, setup: SolverSetup, count: int, candidates: int) -> PointSelection:
         """Return what the user asked for; given points come through the preprocessor."""
-        way, move, kernel = setup.options.inducing_points, setup.options.optimize_inducing, setup.kernel
+        way, move, kernel = (
+            setup.options.inducing_points,
+            setup.options.optimize_inducing,
+            setup.kernel,
+        )
         if move is True and not setup.options.searched:
             raise InputError("optimize_inducing=True needs optimizer='lbfgs'")
         if isinstance(way, str):
@@ -67,7 +75,9 @@ class PointSelection:
         if self.way == "kmeans":
             return _distinct(self._centres(sample, hyperparameters))
         random = np.random.RandomState(0)  # the sample is drawn already
-        pivots = choose_pivots(TiledCovariance(sample, hyperparameters, session), min(self.count, len(sample)), random)
+        pivots = choose_pivots(
+            TiledCovariance(sample, hyperparameters, session), min(self.count, len(sample)), random
+        )
         if not pivots.size:  # no z anywhere: one point that says nothing
             pivots = np.zeros(1, int)
         return InputRows(sample.x[pivots], sample.Z[pivots])
@@ -76,18 +86,30 @@ class PointSelection:
         """Means of clusters in (x, z); of a sparse Z or X, the row next to the mean of each cluster in x."""
         kernel = hyperparameters.kernel
         if kernel.input_kind != "vectors":
-            raise InputError("k-means needs vectors: give inducing_points='rpcholesky' with this kernel")
+            raise InputError(
+                "k-means needs vectors: give inducing_points='rpcholesky' with this kernel"
+            )
         x = kernel.vectors(sample.x)
         dense = can_move(sample, kernel)
-        flat = np.hstack([x, sample.Z.to_dense()]) if dense else x.matrix if isinstance(x, Features) else x
+        flat = (
+            np.hstack([x, sample.Z.to_dense()])
+            if dense
+            else x.matrix
+            if isinstance(x, Features)
+            else x
+        )
         count = min(self.count, len(sample))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of fewer distinct rows than clusters, which are dropped below
+            warnings.simplefilter(
+                "ignore"
+            )  # of fewer distinct rows than clusters, which are dropped below
             found = MiniBatchKMeans(count, n_init=1, random_state=0, batch_size=4096).fit(flat)
         if dense:
             p = x.shape[1]
             centres = found.cluster_centers_
-            return InputRows(kernel.sliceable(centres[:, :p].copy()), DenseFeatures(centres[:, p:].copy()))
+            return InputRows(
+                kernel.sliceable(centres[:, :p].copy()), DenseFeatures(centres[:, p:].copy())
+            )
         distance = found.transform(flat)
         nearest = np.unique(distance.argmin(axis=0))
         return InputRows(sample.x[nearest], sample.Z[nearest])
@@ -101,13 +123,21 @@ def can_move(points: InputRows, kernel: Kernel) -> bool:
 
 def alike(places: InputRows, rows: InputRows) -> bool:
     """Whether points and rows have the same columns, in the same form."""
-    same = type(places.Z) is type(rows.Z) and places.Z.shape[1] == rows.Z.shape[1] and type(places.x) is type(rows.x)
+    same = (
+        type(places.Z) is type(rows.Z)
+        and places.Z.shape[1] == rows.Z.shape[1]
+        and type(places.x) is type(rows.x)
+    )
     return same and getattr(places.x, "shape", (0, 0))[1:] == getattr(rows.x, "shape", (0, 0))[1:]
 
 
 def count_of(way: Any, n_inducing: Any) -> Any:
     """How many points are asked for: as many as are given, or `n_inducing`."""
-    if not hasattr(way, "__len__") or getattr(way, "shape", None) == () or (isinstance(way, str) and way not in WAYS):
+    if (
+        not hasattr(way, "__len__")
+        or getattr(way, "shape", None) == ()
+        or (isinstance(way, str) and way not in WAYS)
+    ):
         raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
     return n_inducing if isinstance(way, str) else len(way)
 
@@ -119,7 +149,9 @@ def _distinct(places: InputRows) -> InputRows:
     first: dict[bytes, int] = {}
     for k in range(len(places)):
         one = places[k : k + 1]
-        x = one.x.arrays[-2:] if isinstance(one.x, Features) else [one.x]  # of sparse rows, indices and values
+        x = (
+            one.x.arrays[-2:] if isinstance(one.x, Features) else [one.x]
+        )  # of sparse rows, indices and values
         first.setdefault(b"|".join(a.tobytes() for a in (*x, *one.Z.arrays[-2:])), k)
     if len(first) < len(places):
         warnings.warn(

@@ -40,7 +40,9 @@ class InducingPosterior(KernelPosterior):
     log_evidence: float
     jitter: float
 
-    capabilities = frozenset({Capability.STREAM, Capability.ADD_ROWS, Capability.SPARSE_FEATURES, Capability.ANY_KERNEL})
+    capabilities = frozenset(
+        {Capability.STREAM, Capability.ADD_ROWS, Capability.SPARSE_FEATURES, Capability.ANY_KERNEL}
+    )
 
     @classmethod
     def of(cls, bound: Bound) -> InducingPosterior:
@@ -70,14 +72,18 @@ class InducingPosterior(KernelPosterior):
     @property
     def unexplained(self) -> float:
         """Return the share of the prior variance of the rows, each weighed by 1/D, that the inducing variables leave."""
-        return max(0.0, 1.0 - float(np.trace(self.statistics.psi)) / self.statistics.prior) if self.statistics.prior else 0.0
+        return (
+            max(0.0, 1.0 - float(np.trace(self.statistics.psi)) / self.statistics.prior)
+            if self.statistics.prior
+            else 0.0
+        )
 
     @property
     def diagnostics(self) -> Diagnostics:
-        variances = (
-            f"variational, of {len(self)} inducing points, which leave {self.unexplained:.1%} of the rows' prior variance"
+        variances = f"variational, of {len(self)} inducing points, which leave {self.unexplained:.1%} of the rows' prior variance"
+        return Diagnostics(
+            self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances
         )
-        return Diagnostics(self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances)
 
     @property
     def bytes_per_query(self) -> int:
@@ -88,19 +94,27 @@ class InducingPosterior(KernelPosterior):
         V = right_solve(self.L, B, session)
         return np.maximum(np.einsum("ij,ij->i", V, session.executor.matmul(V, self.E)), 0.0)
 
-    def reduction(self, cross: CrossCovariance, request: MomentRequest, session: Session) -> Moments:
+    def reduction(
+        self, cross: CrossCovariance, request: MomentRequest, session: Session
+    ) -> Moments:
         """Return diag(W^T E W), W^T E W, and a^T W^T E W a of each query;  (q, d), (q, d, d), (q,) each."""
         each = full = None
         if request.covariance:
             V = right_solve(self.L, cross.of_all_weights().reshape(-1, len(self)), session)
             known = session.executor.matmul(V, self.E).reshape(len(cross), -1, len(self))
             V = V.reshape(known.shape)
-            whole = session.executor.map(lambda i: V[i] @ known[i].swapaxes(1, 2), slices(len(cross), 8))
+            whole = session.executor.map(
+                lambda i: V[i] @ known[i].swapaxes(1, 2), slices(len(cross), 8)
+            )
             full = symmetric_part(np.concatenate(whole))
             each = np.einsum("ijj->ij", full) if request.variance else None
         elif request.variance:
-            each = self._quadratic(cross.of_all_weights().reshape(-1, len(self)), session).reshape(len(cross), -1)
-        return Moments(None, each, full, [self._quadratic(cross.along(A), session) for A in request.along])
+            each = self._quadratic(cross.of_all_weights().reshape(-1, len(self)), session).reshape(
+                len(cross), -1
+            )
+        return Moments(
+            None, each, full, [self._quadratic(cross.along(A), session) for A in request.along]
+        )
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
         """Return a_i^T W_i^T E W_j a_j for all pairs of queries;  (q, q)."""
@@ -114,7 +128,9 @@ class InducingPosterior(KernelPosterior):
     def _root(self) -> np.ndarray:
         return Bound.of(self.variables, self.statistics).root
 
-    def draw(self, x: Any, count: int, random: np.random.RandomState, session: Session) -> np.ndarray:
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
         """Return joint draws of w at all queries;  (q, d, count).
 
         Matheron's rule: a prior draw of g at points and queries together, moved by what its u misses of a draw of ours,
@@ -127,8 +143,12 @@ class InducingPosterior(KernelPosterior):
             W = prior.draw(d, random)
             missed[:, s] = self.support.Z.row_dots(W[:m])
             draws[:, :, s] = W[m:]
-        drawn = solve_triangular(self._root, random.standard_normal((m, count)), lower=True, trans="T")
-        moves = self.coefficients[:, None] + variables.down(drawn - solve_triangular(self.L, missed, lower=True))
+        drawn = solve_triangular(
+            self._root, random.standard_normal((m, count)), lower=True, trans="T"
+        )
+        moves = self.coefficients[:, None] + variables.down(
+            drawn - solve_triangular(self.L, missed, lower=True)
+        )
         draws = prior.moved(draws, moves, self.support.Z, session)
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
 

@@ -33,9 +33,14 @@ from .posterior import InducingPosterior
 
 STEADY_DIGITS = 34  # Binary digits of the bound that a search sees, so that it does not depend on the order of sums.
 SUBSET_ROWS = 2_000  # of the exact search that inducing points start from
-SAMPLE_PER_POINT, SMALLEST_SAMPLE = 10, 10_000  # rows that inducing points are chosen from, and moved on
+SAMPLE_PER_POINT, SMALLEST_SAMPLE = (
+    10,
+    10_000,
+)  # rows that inducing points are chosen from, and moved on
 MOST_CURVED = 16  # Parameters up to which differences of gradients cost less than what they save; beyond, L-BFGS.
-BOUND_TOLERANCE_NATS_PER_ROW = 1e-4  # of the last search on a bound, which is many nats off the evidence itself
+BOUND_TOLERANCE_NATS_PER_ROW = (
+    1e-4  # of the last search on a bound, which is many nats off the evidence itself
+)
 
 
 def sample_rows(n_inducing: int) -> int:
@@ -67,7 +72,9 @@ class InducingSolver(Solver):
     def __init__(self, plan: Plan | None, selection: PointSelection, session: Session) -> None:
         self._plan, self.selection, self._session = plan, selection, session
         self.points: InputRows | None = None
-        self._curvature: np.ndarray | None = None  # Second derivatives per row, where the last search begins.
+        self._curvature: np.ndarray | None = (
+            None  # Second derivatives per row, where the last search begins.
+        )
 
     # planning
 
@@ -75,7 +82,9 @@ class InducingSolver(Solver):
     def refuse(cls, problem: Problem) -> None:
         super().refuse(problem)
         if problem.options.dtype == "float32":
-            raise InputError('dtype="float32": the inducing solver adds up in float64; give dtype="auto"')
+            raise InputError(
+                'dtype="float32": the inducing solver adds up in float64; give dtype="auto"'
+            )
 
     @classmethod
     def reason_to_prefer(cls, problem: Problem) -> str:
@@ -96,7 +105,11 @@ class InducingSolver(Solver):
             "over two passes",
             f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
         ]
-        known = {"subset": subset, "stream": problem.stream, "settings": InducingSettings(points, sample)}
+        known = {
+            "subset": subset,
+            "stream": problem.stream,
+            "settings": InducingSettings(points, sample),
+        }
         return problem.planned(cls.name, np.float64, needed, reasons, **known)
 
     @staticmethod
@@ -114,10 +127,16 @@ class InducingSolver(Solver):
         return plan.settings.points**2 * (50.0 * plan.n + 900.0 * plan.settings.sample)
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> InducingSolver:
+    def create(
+        cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None
+    ) -> InducingSolver:
         settings: InducingSettings = plan.settings
         if isinstance(known, InducingPosterior):
-            return cls(plan, PointSelection(settings.points, "given", settings.sample, known.support), setup.session)
+            return cls(
+                plan,
+                PointSelection(settings.points, "given", settings.sample, known.support),
+                setup.session,
+            )
         return cls(plan, cls._selection(settings, setup), setup.session)
 
     @classmethod
@@ -143,7 +162,12 @@ class InducingSolver(Solver):
     def search(self, search: Search) -> Optimum:
         """Return the optimum of the bound of all rows: the exact optimum of a subset, points placed there and moved on a
         sample, then all rows. Points known from before stay where they are."""
-        plan, selection, journal, rows = self._plan, self.selection, search.session.journal, search.rows
+        plan, selection, journal, rows = (
+            self._plan,
+            self.selection,
+            search.session.journal,
+            search.rows,
+        )
         assert plan is not None
         sample, first = MemoryRows(rows.subset(plan.settings.sample)), search.start
         if not search.warm:
@@ -152,14 +176,23 @@ class InducingSolver(Solver):
             if journal.stopped:
                 return replace(found, evidence=None)
         known = search.carried
-        if known is not None and selection.given is None and alike(known, sample.data) and len(known) <= plan.settings.points:
+        if (
+            known is not None
+            and selection.given is None
+            and alike(known, sample.data)
+            and len(known) <= plan.settings.points
+        ):
             self.points = known
         elif len(placed := self.place(rows, first)) < len(rows):
             movable = can_move(placed, first.kernel)
             if selection.move is True and not movable:
-                raise InputError("optimize_inducing=True needs a dense X and Z, and a kernel of vectors")
+                raise InputError(
+                    "optimize_inducing=True needs a dense X and Z, and a kernel of vectors"
+                )
             move = bool(selection.move) and movable
-            first = optimize_points(self, sample, first, search.prior, search.max_iter, search.session, move)
+            first = optimize_points(
+                self, sample, first, search.prior, search.max_iter, search.session, move
+            )
             search.save_best(first)
         optimum = Optimum(first, None, False, "stopped on a sample", [])
         if journal.stopped:
@@ -169,7 +202,9 @@ class InducingSolver(Solver):
                 with journal.phase("curvature on a sample"):
                     self._curvature = curvature(self, sample, first, search.prior.free)
             on = search.starting_at(first)
-            last = on.without_restarts().maximise(self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW)
+            last = on.without_restarts().maximise(
+                self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW
+            )
             return replace(last, evidence=None)
         except KeyboardInterrupt:
             journal.interrupted()
@@ -177,7 +212,10 @@ class InducingSolver(Solver):
 
     def place(self, rows: RowSource, hyperparameters: Hyperparameters) -> InputRows:
         """Choose the points at these hyperparameters, from now on."""
-        with self._session.journal.phase("inducing points"), worthwhile_threads(self.selection.count):
+        with (
+            self._session.journal.phase("inducing points"),
+            worthwhile_threads(self.selection.count),
+        ):
             self.points = self.selection.of(rows, hyperparameters, self._session)
         return self.points
 
@@ -205,21 +243,33 @@ class InducingSolver(Solver):
         return gradient
 
     def evaluate(
-        self, rows: RowSource, hyperparameters: Hyperparameters, *, gradient: bool = True, information: bool = False
+        self,
+        rows: RowSource,
+        hyperparameters: Hyperparameters,
+        *,
+        gradient: bool = True,
+        information: bool = False,
     ) -> Evidence:
         """Return the bound and its gradient by the logarithms of the hyperparameters, at the points of this fit."""
         bound = self.bound(rows, hyperparameters)
         slope = self.gradient(rows, bound).theta if gradient else None
-        metric = self._curvature * len(rows) if information and self._curvature is not None else None
+        metric = (
+            self._curvature * len(rows) if information and self._curvature is not None else None
+        )
         return Evidence(bound.value, slope, len(rows), information=metric)
 
-    def _steady(self, rows: RowSource, hyperparameters: Hyperparameters, *, information: bool = False) -> Evidence:
+    def _steady(
+        self, rows: RowSource, hyperparameters: Hyperparameters, *, information: bool = False
+    ) -> Evidence:
         """Return `evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
         found = self.evaluate(rows, hyperparameters, information=information)
         assert found.gradient is not None
         size = np.abs(found.gradient).max() + abs(found.value) + len(rows)
         unit = np.ldexp(1.0, int(np.frexp(size)[1]) - STEADY_DIGITS)
-        value, gradient = np.round(found.value / unit) * unit, np.round(found.gradient / unit) * unit
+        value, gradient = (
+            np.round(found.value / unit) * unit,
+            np.round(found.gradient / unit) * unit,
+        )
         return replace(found, value=float(value), gradient=gradient)
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingPosterior:
