@@ -58,6 +58,16 @@ def test_weights_that_leave_float64_are_refused():
             ask(X)
 
 
+@pytest.mark.parametrize("large", [{"sigma_w": 1e6}, {"theta1": 1e12}], ids=str)
+@pytest.mark.parametrize("solver", ["exact", "cg", "inducing"])
+@pytest.mark.parametrize("optimizer", [None, "lbfgs"])
+def test_variances_that_leave_float64_are_refused(large, solver, optimizer):
+    """Fuzz met a RuntimeWarning here: |z|^2 = 1e299 is a number, and its product with sigma_w^2 is none."""
+    model = GPXRegressor(solver=solver, optimizer=optimizer, standardize=False, **large)
+    with pytest.raises(NotPositiveDefinite, match="leaves float64|no Cholesky factor"):
+        model.fit(X, y, np.full((12, 1), 4e149))
+
+
 def test_numbers_at_the_end_of_float64_are_refused():
     with pytest.raises(InputError, match=r"y holds 1\.8e\+308"):
         GPXRegressor().fit([[3.0]], [np.finfo(float).max])

@@ -20,7 +20,7 @@ import numpy as np
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix
+from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
 from ..runtime.parallel import TILE, lower_tiles, slices
 from ..runtime.session import Session
 
@@ -68,10 +68,8 @@ class Covariance(abc.ABC):
     @cached_property
     def diagonal(self) -> np.ndarray:
         """Return C_ii = S_ii + D_i, analytically;  (n,)."""
-        return (
-            self.weight_prior.kernel.diagonal(self.prepared.points) * self.rows.Z.squared_norms()
-            + self.noise
-        )
+        own = self.weight_prior.kernel.diagonal(self.prepared.points)
+        return variances(own, self.rows.Z) + self.noise
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -15,7 +15,7 @@ from ..kernels.kernel import Kernel
 from ..likelihoods.likelihood import GaussianLikelihood, Likelihood
 from ..runtime.arguments import LARGEST_SQUARE, moderate, real_array
 from ..runtime.state import must, stored
-from .weight_prior import WeightPrior
+from .weight_prior import WeightPrior, variances
 
 LOGARITHMS = math.log(LARGEST_SQUARE)
 # Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
@@ -100,7 +100,7 @@ class Hyperparameters:
 
     def noise(self, Z: Features) -> np.ndarray:
         """Return D_i = sigma_y^2 + sigma_w^2 |z_i|^2;  (n, d) -> (n,)."""
-        return self.sigma_y**2 + self.sigma_w**2 * Z.squared_norms()
+        return self.sigma_y**2 + variances(self.sigma_w**2, Z)
 
     def noise_gradient(self, Z: Features) -> np.ndarray:
         """Return dD by the logarithms of sigma_w and sigma_y;  (n, d) -> (n, 2)."""

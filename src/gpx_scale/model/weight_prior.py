@@ -16,7 +16,9 @@ import numpy as np
 
 from ..data.features import Features
 from ..data.inputs import InputRows
+from ..errors import NotPositiveDefinite
 from ..kernels.kernel import Kernel
+from ..runtime.arguments import LARGEST_SQUARE
 from ..runtime.parallel import TILE, slices
 from ..runtime.session import Session
 from ..runtime.state import stored
@@ -32,6 +34,21 @@ class Term:
 
     kernel: Kernel
     weight_variances: np.ndarray | None = None
+
+
+def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
+    """Return weight_variance_i |z_i|^2, or raise an error if it leaves float64;  (n,), (n, d) -> (n,).
+
+    A search takes the error for a point without a Cholesky factor, and goes elsewhere.
+    """
+    with np.errstate(over="ignore"):
+        found: np.ndarray = weight_variance * Z.squared_norms()
+    if found.max(initial=0.0) > LARGEST_SQUARE:
+        raise NotPositiveDefinite(
+            f"The variance of the weights times |z|^2 is {found.max():.1e}, which leaves float64. "
+            "Rescale Z, or give a smaller sigma_w and theta1."
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -151,7 +168,7 @@ class WeightPrior:
 
     def diagonal(self, a: PreparedRows) -> np.ndarray:
         """Return S_ii = k(x_i, x_i) |z_i|^2, analytically;  (n,)."""
-        return self.kernel.diagonal(a.points) * a.Z.squared_norms()
+        return variances(self.kernel.diagonal(a.points), a.Z)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
         """Return dk(x_i, x_i)/dtheta, to be multiplied by |z_i|^2;  (n, t)."""
