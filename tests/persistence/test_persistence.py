@@ -22,7 +22,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
-from damage import CASES, DATA
+from damage import CASES as DAMAGED
+from damage import DATA
 from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
 from gpx_scale.persistence.model_file import TREE, read_state, write_state
 from gpx_scale.runtime.state import stored, stored_by_name, stored_classes
@@ -469,7 +470,7 @@ def test_a_scale_of_another_length_is_refused(case, field, tmp_path):
 
 def test_a_path_that_has_lost_a_component_of_its_kernel_is_refused(tmp_path):
     """Fuzz found a model of a sum of kernels whose samples were those of one kernel."""
-    model, X, Z = CASES["grid, sum"]
+    model, X, Z = DAMAGED["grid, sum"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = clone(model).fit(X, DATA.y, Z)
