@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import warnings
 import zipfile
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -21,6 +22,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import gpx_scale
+from damage import CASES as DAMAGED
+from damage import DATA
 from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
 from gpx_scale.persistence.model_file import TREE, read_state, write_state
 from gpx_scale.runtime.state import stored, stored_by_name, stored_classes
@@ -462,4 +465,17 @@ def test_a_scale_of_another_length_is_refused(case, field, tmp_path):
     model._preprocessor = replace(preprocessor, scaling=scaling)
     model.save(tmp_path / "model.gpx")
     with pytest.raises(InputError, match=r"model\.gpx' is damaged"):
+        gpx_scale.load(tmp_path / "model.gpx")
+
+
+def test_a_path_that_has_lost_a_component_of_its_kernel_is_refused(tmp_path):
+    """Fuzz found a model of a sum of kernels whose samples were those of one kernel."""
+    model, X, Z = DAMAGED["grid, sum"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = clone(model).fit(X, DATA.y, Z)
+    path = model.posterior_.bank.paths[0]
+    object.__setattr__(path, "components", path.components[1:])
+    model.save(tmp_path / "model.gpx")
+    with pytest.raises(InputError, match="another number of components"):
         gpx_scale.load(tmp_path / "model.gpx")

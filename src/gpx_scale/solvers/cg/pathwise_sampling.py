@@ -16,6 +16,7 @@ from scipy.stats import chi2
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
+from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
@@ -52,9 +53,11 @@ class PriorPath:
 
         return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
 
-    def must_fit(self, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless this is a path of as many columns of X, and weights."""
-        must(self.components, "a path has no frequencies")
+    def must_fit(self, kernel: Kernel, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless this is a path of this kernel, with as many columns of X and weights."""
+        one_frequency = kernel.sample_frequencies(preprocessor.n_x, 1, np.random.RandomState(0))
+        all_there = len(self.components) == len(one_frequency)
+        must(all_there, "a path has another number of components than its kernel")
         for frequencies, amplitudes in self.components:
             count, single = len(frequencies), (np.float32,)
             must_be_numbers(frequencies, (count, preprocessor.n_x), "the frequencies of a path")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
+from ...kernels.kernel import Kernel
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import COLUMNS, Covariance, TiledCovariance
 from ...linalg.preconditioner import LowRankPreconditioner
@@ -50,12 +51,12 @@ class PathBank:
     def __deepcopy__(self, memo: dict[int, Any]) -> PathBank:
         return PathBank(self.paths, self.solved)
 
-    def must_fit(self, n: int, preprocessor: Preprocessor) -> None:
+    def must_fit(self, n: int, kernel: Kernel, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless these are paths of a model of n rows, with their solutions."""
         shape = n, len(self.paths)
         must_be_numbers(self.solved, shape, "the solutions of the posterior paths")
         for path in self.paths:
-            path.must_fit(preprocessor)
+            path.must_fit(kernel, preprocessor)
 
 
 @stored
@@ -254,7 +255,7 @@ class CGPosterior(KernelPosterior):
         counted = self.pair_count >= 0 and 0 <= self.seed < SEEDS_END
         must(counted, "a count is out of range")
         must_be_indices(np.unique(self.checked.rows), n, "checked rows")
-        self.bank.must_fit(n, preprocessor)
+        self.bank.must_fit(n, kernel, preprocessor)
 
     def draw_bytes(self, m: int, count: int) -> int:
         n, d = self.support.Z.shape
