@@ -29,7 +29,7 @@ def read(name):
 
 
 def table(rows):
-    """Return rows as a Markdown table; columns of targets are left out where no row has a target."""
+    """Return rows as a Markdown table, without columns of targets if no row has a target."""
     if not any(row["target"] for row in rows):
         lines = ["| quantity | measured |", "|---|---|"]
         return "\n".join(lines + [f"| {row['what']} | {row['measured']} |" for row in rows])
