@@ -1,4 +1,4 @@
-"""The pages of docs/ agree with the source tree: the layers, the list of modules, names and files."""
+"""The pages of docs/ agree with the source tree: the layers, all modules, names and files."""
 
 import re
 from pathlib import Path
