@@ -1,4 +1,8 @@
-"""Write docs/measured.md and the tables of README and of guides from the last bench runs: `make tables`."""
+"""Write the tables of docs/measured.md and docs/scaling.md from the last bench runs: `make tables`.
+
+The prose of both pages is theirs; only what stands between two marks, such as <!-- engine --> and
+<!-- end of engine -->, is written here.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +13,35 @@ from pathlib import Path
 
 import scaling
 from measure import RESULTS
-from peers.table import markdown
+from peers.table import USUAL_TARGET, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {
-    "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench-full"),
-    "large": (
-        "Tens of thousands of rows beside GPyTorch: the iterative solver",
-        "make bench-large",
-    ),
-    "inducing": (
-        "Inducing points beside GPyTorch's SGPR, a million rows, Dask",
-        "make bench-inducing",
-    ),
-    "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),
-    "doors": ("What people look at, hand on and keep", "make bench-doors"),
-    "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
-    "text": ("Bags of words", "make bench-text"),
-    "peers": ("Beside other packages", "make bench-peers"),
-    "accuracy": ("Accuracy as in the paper: standardised, five 80/20 splits", "make paper"),
+PAPER = ROOT / "docs" / "paper"
+MEASURED = ROOT / "docs" / "measured.md"
+SCALING = ROOT / "docs" / "scaling.md"
+# The results that docs/measured.md shows line by line, by the name of their marks.
+LISTED = {
+    "engine": "engine",
+    "large": "large",
+    "inducing": "inducing",
+    "varying": "varying",
+    "spatial": "spatial",
+    "text": "text",
+    "saved models": "doors",
 }
-PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
-INTRODUCTION = """# Measured
 
-On two cores of a shared, noisy machine. What counts is the ratio of two things measured in turn within one run. This page is
-written by `make tables` from the results of the commands named in it. The longer ones are not run for every change; their
-dates are beside them. Cost against rows is in [scaling](scaling.md).
-"""
+
+def read(name):
+    """Return the results of one bench as the last run left them."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
 
 
 def table(rows):
-    lines = ["| what | measured | target | |", "|---|---|---|---|"]
+    """Return rows as a Markdown table, without columns of targets if no row has a target."""
+    if not any(row["target"] for row in rows):
+        lines = ["| quantity | measured |", "|---|---|"]
+        return "\n".join(lines + [f"| {row['what']} | {row['measured']} |" for row in rows])
+    lines = ["| quantity | measured | target | |", "|---|---|---|---|"]
     state = {None: "", True: "met", False: "not met"}
     lines += [
         f"| {row['what']} | {row['measured']} | {row['target']} | {state[row['met']]} |"
@@ -48,47 +50,28 @@ def table(rows):
     return "\n".join(lines)
 
 
+def dated(rows, text):
+    """Return a text, and before it the dates of the first and the last measurement of rows."""
+    dates = {row.get("date") for row in rows} - {None}
+    if not dates:
+        return text
+    when = " to ".join(dict.fromkeys((min(dates), max(dates))))
+    return f"Measured on {when}.\n\n{text}"
+
+
 def main():
-    results = {
-        name: json.loads((RESULTS / f"{name}.json").read_text())
-        for name in PAGES
-        if name != "accuracy"
-    }
-    results["accuracy"] = accuracy()
-    parts = [INTRODUCTION]
-    for name, (title, command) in PAGES.items():
-        dates = {row.get("date") for row in results[name]} - {None}
-        when = f", {' to '.join(dict.fromkeys((min(dates), max(dates))))}" if dates else ""
-        parts.append(f"## {title}\n\n`{command}`{when}\n\n{table(results[name])}\n")
-    (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
-    beside = markdown(json.loads((RESULTS / "peers_raw.json").read_text()))
-    fill(
-        ROOT / "README.md",
-        [row for row in results["engine"] if row["target"]] + results["accuracy"],
-    )
-    fill(ROOT / "docs" / "scaling.md", results["large"] + results["inducing"] + results["varying"])
-    for page in (ROOT / "README.md", ROOT / "docs" / "scaling.md"):
-        between(page, "peers", beside)
-    between(
-        ROOT / "docs" / "scaling.md",
-        "scaling",
-        scaling.markdown(json.loads((RESULTS / "scaling.json").read_text())),
-    )
-    fill(ROOT / "docs" / "text.md", results["text"])
-    over_time = [row["what"].startswith("bicycles") for row in results["spatial"]]
-    for page, wanted in (("spatial", False), ("time", True)):
-        fill(
-            ROOT / "docs" / f"{page}.md",
-            [
-                row
-                for row, time in zip(results["spatial"], over_time, strict=True)
-                if time == wanted
-            ],
-        )
+    for mark, name in LISTED.items():
+        between(MEASURED, mark, dated(read(name), table(read(name))))
+    peers = read("peers")
+    between(MEASURED, "peers", dated(peers, markdown(read("peers_raw"))))
+    targets = [row for row in peers if row["target"] != USUAL_TARGET]
+    between(MEASURED, "targets of peers", table(targets))
+    between(MEASURED, "accuracy", table(accuracy()))
+    between(SCALING, "scaling", scaling.markdown(read("scaling")))
 
 
 def accuracy():
-    """GPX's errors beside the paper's, of its six tables of numbers."""
+    """Return the errors of GPX beside the paper's, for its six data sets of numbers."""
     with (PAPER / "mse.csv").open(newline="") as lines:
         found = [
             row
@@ -99,24 +82,22 @@ def accuracy():
         {
             "what": f"{row['set']}: MSE of GPX, {row['splits']} splits",
             "measured": f"{float(row['mean']):.3f} ± {float(row['sd']):.3f}",
-            "target": f"{float(row['paper_mean']):.3f} ± 2 x {float(row['paper_sd']):.3f}, the paper's",
+            "target": f"{float(row['paper_mean']):.3f} ± 2 x {float(row['paper_sd']):.3f}, "
+            "the paper's",
             "met": row["beyond_2_sd"] == "0",
         }
         for row in found
     ]
 
 
-def fill(path, rows):
-    between(path, "measured", table(rows))
-
-
 def between(path, name, text):
-    """Put a text between the two marks of that name, of which a page has one pair."""
+    """Write a text between the two marks of that name; a page has exactly one such pair."""
     marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
     filled, count = marked.subn(lambda marks: f"{marks[1]}{text}\n{marks[2]}", path.read_text())
     if count != 1:
         raise ValueError(
-            f"{path} has {count} places between <!-- {name} --> and <!-- end of {name} -->; needed: one"
+            f"{path} has {count} places between <!-- {name} --> and <!-- end of {name} -->; "
+            "needed: one. Add or remove marks."
         )
     path.write_text(filled)
 

@@ -1,4 +1,8 @@
-"""Sphinx: Markdown pages by MyST, the interface from the docstrings, the gallery from the scripts in gallery/."""
+"""Configure Sphinx.
+
+MyST reads the Markdown pages and autodoc the docstrings. sphinx-gallery runs the scripts of the
+gallery.
+"""
 
 project = "gpx_scale"
 author = "the gpx_scale developers"
@@ -12,7 +16,8 @@ extensions = [
 exclude_patterns = ["_build", "gallery"]
 html_extra_path = ["text_example.html"]
 html_theme = "furo"
-myst_heading_anchors = 3  # links to sections
+# Links such as page.md#section lead to headings of up to three levels.
+myst_heading_anchors = 3
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
 sphinx_gallery_conf = {

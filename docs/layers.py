@@ -1,4 +1,7 @@
-"""Draw docs/layers.svg, the six layers of the package, from `LAYERS` of test_layers.py: python docs/layers.py"""
+"""Draw docs/layers.svg, the six layers of the package, from `LAYERS` of test_layers.py.
+
+Usage: python docs/layers.py
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,25 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 PICTURE = REPOSITORY / "docs" / "layers.svg"
 PURPOSES = {
-    "applications": "use the package as a user would: terminal, cluster, pictures, reports, comparisons",
+    "applications": "use the package as a user would: terminal, cluster, pictures, reports, "
+    "comparisons",
     "estimator": "plans a fit, runs it, keeps the fitted model and answers in the user's units",
     "solvers": "turn rows and hyperparameters into a marginal likelihood and a posterior",
     "numerics": "has the forms of C, its factor and preconditioner, and the search for an optimum",
     "problem": "states the model: checked rows, kernels, likelihoods, the prior of the weights",
     "runtime": "knows no kernel and no solver: threads, memory, progress, errors, compiled loops",
 }
-WIDTH, LEFT, BOX, TEXT = (
-    740,
-    12,
-    652,
-    28,
-)  # in pixels: the picture, where boxes begin and how wide they are, where text begins
-TOP, LINE, GAP = 12, 18, 10
-CHARACTERS = 80  # of a line of 13 pixel monospace, which is 7.8 pixels a character
+# Sizes are in pixels: the width of the picture, the left edge and the width of the boxes, the left
+# edge of the text, the top margin, the height of a line, and the gap between boxes.
+WIDTH = 740
+LEFT = 12
+BOX = 652
+TEXT = 28
+TOP = 12
+LINE = 18
+GAP = 10
+# A character of 13 pixel monospace is 7.8 pixels wide, so that 80 of them fit into a box.
+CHARACTERS = 80
 
 
 def layers() -> dict[str, tuple[str, ...]]:
@@ -33,11 +40,11 @@ def layers() -> dict[str, tuple[str, ...]]:
     for node in ast.parse(listed.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
             return eval(compile(ast.Expression(node.value), "LAYERS", "eval"), {"__builtins__": {}})
-    raise SystemExit(f"{listed} has no LAYERS")
+    raise SystemExit(f"{listed} has no LAYERS. Restore that constant, from which this is drawn.")
 
 
 def contents(name: str, members: tuple[str, ...]) -> str:
-    """Return what a layer consists of; of a layer that is one package, the packages and modules in it."""
+    """Return the members of a layer, or what is in its package if it has only one."""
     if members != (name,):
         return "  ".join(members)
     inside = [
@@ -50,6 +57,7 @@ def contents(name: str, members: tuple[str, ...]) -> str:
 
 
 def text(x: int, y: int, words: str, style: str = "") -> str:
+    """Return one line of text as an SVG element."""
     return f'<text x="{x}" y="{y}" {style}>{escape(words)}</text>'
 
 
@@ -60,7 +68,8 @@ def drawn() -> str:
         lines = textwrap.wrap(contents(name, members), CHARACTERS, break_on_hyphens=False)
         height = 50 + LINE * len(lines)
         out.append(
-            f'<rect x="{LEFT}" y="{y}" width="{BOX}" height="{height}" rx="6" fill="#eaf2f8" stroke="#0072b2"/>'
+            f'<rect x="{LEFT}" y="{y}" width="{BOX}" height="{height}" rx="6" fill="#eaf2f8" '
+            'stroke="#0072b2"/>'
         )
         out.append(
             text(TEXT, y + 22, f"{count - level}  {name}", 'font-size="16" font-weight="bold"')
@@ -78,9 +87,11 @@ def drawn() -> str:
     out.append(text(arrow + 16, middle, "imports point down", turned))
     height = y - GAP + TOP
     head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" '
         'font-family="Helvetica, Arial, sans-serif" fill="#1a1a1a">',
-        "<title>The six layers of gpx_scale; a module imports its own layer and those below it</title>",
+        "<title>The six layers of gpx_scale; a module imports its own layer and those below it"
+        "</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
     ]
     return "\n".join([*head, *out, "</svg>", ""])

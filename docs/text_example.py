@@ -1,4 +1,7 @@
-"""Write docs/text_example.html: sentences of our own, explained by a model of the 23,703 rated texts (GPX_SCALE_DATA)."""
+"""Write docs/text_example.html: explanations of sentences that the model has not seen.
+
+The model is fitted to 23,703 rated texts, which are read from the folder GPX_SCALE_DATA.
+"""
 
 from pathlib import Path
 

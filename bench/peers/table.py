@@ -1,4 +1,6 @@
-"""From results/peers_raw.json to verdicts, results/peers.json and the table of README: nothing here is typed in or measured.
+"""From results/peers_raw.json to verdicts, results/peers.json and the tables of docs/measured.md.
+
+Nothing here is typed in or measured.
 
 Of each task, every entry of ours is set beside every peer.
 """
@@ -13,6 +15,8 @@ from typing import Any, NamedTuple
 EQUAL = 0.01  # a peer whose error is larger by less than this share counts as no worse than ours
 ROUNDING = 1e-6  # and by less than this, absolutely
 GIB = 2**30
+# The target of every comparison that has none of its own. Its verdict says whether it is met.
+USUAL_TARGET = "no slower at equal or less error"
 
 
 class Pair(NamedTuple):
@@ -88,7 +92,7 @@ def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
             else f"{_ratio(pair)} times our time ({_time(ours)} / {_time(peer)}), "
         )
         measured = f"{pair.words}; {times}{_errors(pair)}, {_memory(pair)} GiB"
-        target = f"at least {least:g} times faster" if least else "no slower at equal or less error"
+        target = f"at least {least:g} times faster" if least else USUAL_TARGET
         date = pair.task["measured"]
         found.append(
             (f"{_title(pair.task)}: {pair.ours} beside {pair.peer}", measured, target, met, date)
@@ -135,22 +139,33 @@ def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def markdown(raw: dict[str, Any]) -> str:
-    """README's table: errors and memory are ours / the peer's, time is the peer's over ours."""
-    lines = [
-        "| task | ours | peer | time, peer / ours | error, ours / peer | GiB, ours / peer | |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """Return one table per task.
+
+    Errors and memory are ours / the peer's, time is the peer's over ours.
+    """
+    lines: list[str] = []
+    task = None
     for pair in pairs(raw):
+        if pair.task is not task:
+            task, error = pair.task, pair.task["error"]
+            lines += [
+                *([""] if lines else []),
+                f"**{_title(task)}**",
+                "",
+                f"| ours | peer | time, peer / ours | {error}, ours / peer "
+                "| GiB, ours / peer | verdict |",
+                "|---|---|---|---|---|---|",
+            ]
         ours, peer = pair.both()
         cells = (
-            _title(pair.task),
             _cell(pair.ours, ours),
             _cell(pair.peer, peer),
             _ratio(pair),
-            _errors(pair),
+            _numbers(pair),
             _memory(pair),
+            pair.words,
         )
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in (*cells, pair.words))} |")
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join([*lines, "", _conditions(raw)])
 
 
@@ -172,7 +187,10 @@ def _conditions(raw: dict[str, Any]) -> str:
         }.items():
             said.setdefault(name, {})[str(value)] = None
     words = "; ".join(f"{name} {' and '.join(values)}" for name, values in said.items())
-    return f"Every entry in a process of its own; cold: with compilation, as in the first run of all. Of each: {words}."
+    return (
+        "Every entry ran in a process of its own. *Cold* includes compilation, as in the first run "
+        f"after installation. Conditions: {words}."
+    )
 
 
 def _no_more(a: float, b: float) -> bool:
@@ -215,9 +233,11 @@ def _number(value: float | None) -> str:
 
 
 def _errors(pair: Pair) -> str:
-    return (
-        f"{pair.task['error']} {' / '.join(_number(entry.get('error')) for entry in pair.both())}"
-    )
+    return f"{pair.task['error']} {_numbers(pair)}"
+
+
+def _numbers(pair: Pair) -> str:
+    return " / ".join(_number(entry.get("error")) for entry in pair.both())
 
 
 def _memory(pair: Pair) -> str:

@@ -2,7 +2,8 @@
 Contributions to one prediction
 ===============================
 
-What raises one patient's prediction, what lowers it, and how sure that is.
+With this page you can draw what raises the prediction of one patient, what lowers it, and how
+certain that is.
 """
 
 import matplotlib.pyplot as plt
@@ -16,15 +17,16 @@ model = GPXRegressor(random_state=0).fit(X[:350], y[:350])
 explanation = model.explain(X[350:])
 
 # %%
-# Bars add up to the prediction minus the base value, which here is the mean of all patients. Error bars are one posterior
-# standard deviation, or the bounds of a level:
+# The bars add up to the prediction minus the base value, which is the mean of all patients
+# here. Error bars are one posterior standard deviation or, if a level is given, the bounds of
+# an interval:
 
 explanation.plot(0, level=0.95)
 plt.show()
 
 # %%
-# The same patient beside the one with the lowest prediction, the six largest contributions of each; the grey bar sums up the
-# others.
+# This is the same patient beside the one with the lowest prediction, with the six largest
+# contributions of each. The grey bar is the sum of the others.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
 for ax, i in zip(axes, (0, int(explanation.prediction.argmin())), strict=True):
@@ -32,9 +34,10 @@ for ax, i in zip(axes, (0, int(explanation.prediction.argmin())), strict=True):
 plt.show()
 
 # %%
-# In words:
+# The four largest reasons in words:
 
 for reason in explanation.top(0, k=4):
     print(
-        f"{reason.feature:3} = {reason.value:5.1f} contributes {reason.contribution:+.0f} ± {reason.contribution_std:.0f}"
+        f"{reason.feature:3} = {reason.value:5.1f} contributes "
+        f"{reason.contribution:+.0f} ± {reason.contribution_std:.0f}"
     )

@@ -2,8 +2,10 @@
 All patients at once
 ====================
 
-A point for each patient at its contribution, coloured by the value of the feature. Thin lines are one standard deviation
-either way: where they cross 0, the model cannot tell whether the feature adds or takes away.
+With this page you can see at a glance which features matter, and for how many patients their
+sign is certain. Every patient is a point at its contribution, coloured by the value of the
+feature. Thin lines are one standard deviation to either side. If they cross 0, the model
+cannot tell whether the feature adds or takes away.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +20,8 @@ explanation.plot_summary()
 plt.show()
 
 # %%
-# How sure is each sign? Of every feature, the share of patients for whom it adds, takes away, or is open at 95%.
+# The next picture shows how certain each sign is: the share of patients for whom a feature
+# adds, takes away, or is open at 95%.
 
 probability = explanation.probability_positive()
 order = explanation.importance().argsort()

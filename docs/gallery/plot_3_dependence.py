@@ -2,8 +2,10 @@
 How a weight depends on x, with its band
 ========================================
 
-A weight is a function of x, and known better where there are data. Friedman's function is bent in ``x2``: ``20 (x2 - 0.5)^2``.
-So the weight of ``x2`` should be negative on the left and positive on the right.
+With this page you can draw how a weight changes with a column, and where that is known. A
+weight is a function of x, and it is known better where there are data. Friedman's function is
+quadratic in ``x2``, ``20 (x2 - 0.5)^2``, so the weight of ``x2`` should be negative on the
+left and positive on the right.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +22,9 @@ plot_dependence(model, X, feature="x2", on="x2")
 plt.show()
 
 # %%
-# The term ``10 sin(pi x0 x1)`` is an interaction: what ``x0`` is worth goes with ``x1``, as far as the band says that it is
-# known. ``x3`` enters by ``10 x3``: its weight is the same everywhere.
+# The term ``10 sin(pi x0 x1)`` is an interaction, so the weight of ``x0`` depends on ``x1``. The
+# band says how well this is known. ``x3`` enters as ``10 x3``, so its weight is the same
+# everywhere.
 
 figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 plot_dependence(model, X, feature="x0", on="x1", ax=axes[0])

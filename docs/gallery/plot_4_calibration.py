@@ -2,8 +2,9 @@
 Do intervals hold what they promise?
 ====================================
 
-An interval of 80% should hold four of five true values. Patients are predicted by models that have not seen them, in ten
-parts.
+With this page you can check whether intervals hold what they promise: an 80% interval should
+contain four of five true values. Patients are predicted by models that have not seen them, in
+ten parts.
 """
 
 # sphinx_gallery_thumbnail_number = 2
@@ -18,8 +19,9 @@ X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
 explanation = cross_validate(GPXRegressor(random_state=0), X, y, folds=10, explain=True).explanation
 
 # %%
-# Each level, and the share of true values that intervals of that level hold. The band is where the share of 442 values is, two
-# times in three or nineteen times in twenty, if intervals are right.
+# The curve shows, for each level, the share of true values inside the intervals of that level.
+# If the intervals are right, the share of 442 values is inside the dark band two times in
+# three, and inside the light band nineteen times in twenty.
 
 levels = np.linspace(0.05, 0.98, 40)
 shares = [explanation.coverage(y, level) for level in levels]
@@ -52,7 +54,8 @@ ax.legend(frameon=False, loc="upper left")
 plt.show()
 
 # %%
-# The intervals themselves, of 80%, in the order of predictions; the true values outside are marked.
+# These are the 80% intervals themselves, ordered by prediction. True values outside are
+# marked.
 
 lower, upper = explanation.prediction_interval(0.8)
 order = np.argsort(explanation.prediction)

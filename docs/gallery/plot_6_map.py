@@ -2,8 +2,9 @@
 Coefficients over a map, and where they are known
 =================================================
 
-Coefficients of four covariates, and an intercept, vary over the unit square; x is a place, z are the covariates. The true
-coefficients are known here, since the data are made.
+With this page you can draw a map of a coefficient, and show where it is known. The
+coefficients of four covariates, and an intercept, vary over the unit square: x is a place, and
+z are the covariates. The true coefficients are known, because the data are synthetic.
 """
 
 import matplotlib.pyplot as plt
@@ -23,14 +24,16 @@ model = GPXRegressor(fit_intercept=True, random_state=0).fit(data.X, data.y, Z)
 explanation = model.explain(data.X, Z, feature_names=names)
 
 # %%
-# At the places of the data: the coefficient of ``z1`` and its standard deviation. Grey points are within two deviations of 0.
+# The first map shows the coefficient of ``z1`` and its standard deviation at the places of the
+# data. Grey points are within two standard deviations of 0.
 
 first = plot_map(explanation, "z1", data.X, names=("east", "north"))
 plt.show()
 
 # %%
-# Between them and beyond: a lattice that is wider than the data. ``Z`` only has to have the right columns, since weights
-# depend on the place alone. Outside the square the deviation grows to the prior's: the map says where it does not know.
+# The second map uses a lattice that is wider than the data. ``Z`` only needs the right
+# columns, because weights depend on the place alone. Outside the square the standard deviation
+# grows to that of the prior: the map shows where the model does not know.
 
 side = np.linspace(-0.4, 1.4, 50)
 places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
@@ -64,7 +67,8 @@ axes[0].set_ylabel("north")
 plt.show()
 
 # %%
-# How far off are they? The share of true coefficients within two deviations:
+# The share of true coefficients within two standard deviations says whether this can be
+# trusted:
 
 inside = np.abs(explanation.weights - truth) <= 2 * explanation.weights_std
 print({name: f"{share:.0%}" for name, share in zip(names, inside.mean(axis=0), strict=True)})

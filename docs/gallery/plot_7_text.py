@@ -2,8 +2,9 @@
 Words shaded where they stand
 =============================
 
-Is a docstring of scikit-learn (+1) or of scipy (-1)? Both are on every machine that runs this. The kernel sees an LSA vector
-of a text, its words are the reasons.
+With this page you can shade the words of a text by their contributions. The model predicts
+whether a docstring comes from scikit-learn (+1) or from scipy (-1); both are on every machine
+that runs this. The kernel compares LSA vectors of the texts, and their words explain.
 """
 
 # sphinx_gallery_thumbnail_number = 2
@@ -28,17 +29,20 @@ model = GPXRegressor(
 asked = [documents[i] for i in held]
 explanation = model.explain(asked)
 print(
-    f"{len(kept)} texts fitted; sign right for {np.mean(np.sign(explanation.prediction) == y[held]):.0%} of {len(held)} others"
+    f"{len(kept)} texts were fitted. The sign is right for "
+    f"{np.mean(np.sign(explanation.prediction) == y[held]):.0%} of {len(held)} others."
 )
 
 # %%
-# The texts with the most words of which the model is sure, one of each side: vermilion speaks for scikit-learn, blue for
-# scipy, underlined words are more than two standard deviations from 0.
+# These are the texts with the most words of which the model is certain, one from each package.
+# Vermilion speaks for scikit-learn and blue for scipy. Underlined words are more than two
+# standard deviations from 0.
 
 sure = (abs(explanation.contributions) > 2 * explanation.contributions_std).sum(axis=1)
 
 
 def show(side):
+    """Draw the text of one package that has the most certain words."""
     i = int(np.argmax(np.where(y[held] == side, sure, -1)))
     print(
         f"{side:+}: predicted {explanation.prediction[i]:.2f} ± {explanation.prediction_std[i]:.2f}"
@@ -53,7 +57,8 @@ show(+1)
 show(-1)
 
 # %%
-# The words that matter most over all these texts. A sparse Z has points only where a text has the word.
+# The last picture shows the words that matter most over all these texts. A sparse Z has points
+# only for texts that have the word.
 
 plot_summary(explanation, k=12)
 plt.show()

@@ -108,12 +108,14 @@ def test_markdown(table):
         other=BROKEN,
     )
     lines = table.markdown(raw).splitlines()
-    assert lines[2] == (
-        "| Digits, n = 1,437: 360 images | exact: 1.3 s (cold 10 s) | peer: 35 s | 27.9 | MSE 0.0809 / 0.0885 | 1.00 / 5.00 | "
+    assert lines[0] == "**Digits, n = 1,437: 360 images**"
+    assert "| MSE, ours / peer |" in lines[2]
+    assert lines[4] == (
+        "| exact: 1.3 s (cold 10 s) | peer: 35 s | 27.9 | 0.0809 / 0.0885 | 1.00 / 5.00 | "
         "faster, no more error |"
     )
-    assert "failed: RuntimeError: a / b | - | MSE 0.0809 / - |" in lines[3]
-    assert {line.count("|") for line in lines[:4]} == {8}
+    assert "failed: RuntimeError: a / b | - | 0.0809 / - |" in lines[5]
+    assert {line.count("|") for line in lines[2:6]} == {7}
     assert lines[-1].endswith("threads 2; limit 300 s; torch 2.13.0.")
     raw["tasks"]["later"] = raw["tasks"]["digits"] | {"threads": 1}
     assert "threads 2 and 1; limit 300 s;" in table.markdown(raw)

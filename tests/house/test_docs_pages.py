@@ -1,4 +1,4 @@
-"""The pages of docs/ agree with the source tree: the picture of the layers, the table of modules, names and files."""
+"""The pages of docs/ agree with the source tree: the layers, all modules, names and files."""
 
 import re
 from pathlib import Path
@@ -28,15 +28,15 @@ def code_spans(text):
     return SPANS.findall(FENCED.sub("", text))
 
 
-def table_rows():
-    """Return the cells of the table of packages: (name, what it owns, its modules) of each row."""
-    table = ARCHITECTURE.partition("## What is where")[2].partition("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in table.splitlines()
-        if line.startswith("| `")
-    ]
-    return {name.strip("`"): (owns, modules) for name, owns, modules in rows}
+def listed_packages():
+    """Return the list of packages: for each name, what it owns and the names of its modules."""
+    listing = ARCHITECTURE.partition("## What is where")[2].partition("\n## ")[0]
+    entries = re.split(r"^- ", listing, flags=re.MULTILINE)[1:]
+    found = {}
+    for entry in entries:
+        name, owns = re.match(r"\*\*`([\w/]+)`\*\*: (.+)", entry).groups()
+        found[name] = owns, re.findall(r"^  - `(\w+)`: ", entry, re.MULTILINE)
+    return found
 
 
 def modules_of(package):
@@ -51,16 +51,15 @@ def test_the_picture_is_what_the_script_draws():
     assert (DOCS / "layers.svg").read_text() == layers["drawn"](), "run: python docs/layers.py"
 
 
-def test_the_table_has_every_package_and_module():
+def test_the_list_has_every_package_and_module():
     packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("__init__.py")} - {
         "."
     }
-    rows = table_rows()
+    rows = listed_packages()
     assert set(rows) == packages | modules_of(".")
     assert {name.split("/")[0] for name in rows} == set(LEVEL)
-    for name, (owns, modules) in rows.items():
+    for name, (owns, listed) in rows.items():
         assert owns
-        listed = re.findall(r"(?:^|; )`(\w+)`: ", modules)
         assert listed == sorted(listed), name
         assert set(listed) == (modules_of(name) if name in packages else set()), name
 
