@@ -113,7 +113,7 @@ def test_plans_take_what_fits_and_say_why():
     small = make_plan(40_000, 4, 3, memory_limit="3GiB", n_jobs=2)
     assert small.solver == "cg"
     assert small.settings.form == "recomputed"
-    assert "stored they need" in str(small)
+    assert "to store them would take" in str(small)
     tiny = make_plan(40_000, 4, 3, memory_limit="1GiB", n_jobs=2)
     assert tiny.settings.rank < small.settings.rank
     assert "what memory_limit leaves" in str(tiny)

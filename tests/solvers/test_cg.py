@@ -396,7 +396,7 @@ def test_duplicates_without_noise_are_an_error_or_recorded():
 def test_a_rank_beyond_the_rows_is_cut_and_said():
     problem = make_problem(n=50)
     model = problem.fitted(solver="cg", preconditioner_rank=10**6, random_state=0)
-    assert any("50" in reason and "1000000 asked" in reason for reason in model.fit_report_.reasons)
+    assert any("50" in reason and "1000000 were asked" in reason for reason in model.fit_report_.reasons)
     assert_allclose(
         model.predict(problem.X_query, problem.Z_query),
         problem.fitted().predict(problem.X_query, problem.Z_query),

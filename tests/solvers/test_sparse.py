@@ -789,7 +789,7 @@ def test_far_queries_of_a_float32_factor():
 
 def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypatch):
     monkeypatch.setattr(
-        "gpx_scale.solvers.sparse_weights.WORD_ROWS", 100
+        "gpx_scale.solvers.sparse_weights.MAX_ROWS_OF_A_FEATURE", 100
     )  # some words are in more rows than that
     X, y, Z, Xq, Zq = text_problem(n=400, m=30)
     found = [
