@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 # Up to this many rows, "auto" takes the exact solver: a fit takes minutes, and variances are exact
 # too (docs/scaling.md).
 EXACT_ROWS = 10_000
-# Up to this many rows, "auto" takes `cg` for a dense Z. With more rows, the n^2 kernel values of one
-# product take minutes.
+# Up to this many rows, "auto" takes `cg` for a dense Z. With more rows, the n^2 kernel values of
+# one product take minutes.
 CG_ROWS = 100_000
 
 Settings = TypeVar("Settings", bound="SolverSettings")
@@ -176,7 +176,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Problem:
-    """The sizes and kinds of data and kernel from which a fit is planned, without any value of X or y.
+    """The sizes and kinds of data and kernel from which a fit is planned.
+
+    It has no value of X, y or Z.
 
     Attributes
     ----------
@@ -420,7 +422,7 @@ class Solver(abc.ABC):
 
     @property
     def carried(self) -> InputRows | None:
-        """Return the inducing points that checkpoints and warm starts keep, None if there are none."""
+        """Return the inducing points for checkpoints and warm starts, None if there are none."""
         return None
 
     @classmethod

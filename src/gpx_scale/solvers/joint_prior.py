@@ -24,7 +24,7 @@ from ..runtime.session import Session
 
 @dataclass(frozen=True)
 class JointPrior:
-    """A Cholesky factor L of k over training points and queries (m + q, m + q), with k(x*, X) (q, m)."""
+    """A Cholesky factor L (m + q, m + q) of k over all points, with k(x*, X) (q, m)."""
 
     L: np.ndarray
     K_query: np.ndarray

@@ -14,8 +14,8 @@ from ..runtime.state import are_finite, must, must_be_numbers, stored
 
 # With more columns, a basis or a grid that resolves the length scales is too large.
 MAX_X_COLUMNS = 3
-# Up to this ratio of prior variance to noise variance, the usual number of functions, or of points of
-# a grid, is enough.
+# Up to this ratio of prior variance to noise variance, the usual number of functions, or of points
+# of a grid, is enough.
 USUAL_SIGNAL_TO_NOISE = 100.0
 # Length scales are found by an exact search on this many rows.
 SUBSET_ROWS = 1_000
@@ -26,7 +26,7 @@ LARGEST_COUNT = 1e9
 @stored
 @dataclass
 class InputExtent:
-    """The least and the largest x of all rows (p,), and the largest |z|^2, from one pass over rows."""
+    """The least and the largest x of all rows (p,), and the largest |z|^2."""
 
     low: np.ndarray
     high: np.ndarray
@@ -123,9 +123,9 @@ class InputResolution:
 
 
 def signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
-    """Return the ratio of prior variance to noise variance of y over USUAL_SIGNAL_TO_NOISE, at least 1.
+    """Return prior variance over noise variance, relative to USUAL_SIGNAL_TO_NOISE, at least 1.
 
-    It is that of a z with |z|^2 = d.
+    Both are the variances of y for a z with |z|^2 = d.
     """
     # The prior variance is the same for all x, so any x serves.
     origin = hyperparameters.kernel.prepare(np.zeros((1, p)))
@@ -141,8 +141,8 @@ def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) ->
     """Raise an error unless X has few columns, X and Z are dense, and the kernel takes vectors."""
     if p > MAX_X_COLUMNS:
         raise InputError(
-            f"solver={solver!r} takes an X with 1 to {MAX_X_COLUMNS} columns, and this one has {p}. "
-            "Use solver='exact', 'cg' or 'inducing'."
+            f"solver={solver!r} takes an X with 1 to {MAX_X_COLUMNS} columns, and this one has "
+            f"{p}. Use solver='exact', 'cg' or 'inducing'."
         )
     if low is None:
         raise SolverUnavailable(

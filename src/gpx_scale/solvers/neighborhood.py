@@ -38,10 +38,10 @@ MAX_SHARED_ROWS = 3_000
 NEARBY_ROWS = 512
 # V is kept in float32 if all D_i are above this share of C_ii.
 FLOAT32_LEAST_NOISE_SHARE = 5e-4
-# V V^T in float32 is off by 1e-7 of C's diagonal per entry, and by 5e-6 as a matrix of NEARBY_ROWS rows.
-# This share of C's diagonal, added to T, makes up for it and raises a variance by at most
-# FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. The tiles of T stay in float64, as their
-# errors in float32 would be larger.
+# V V^T in float32 is off by 1e-7 of C's diagonal per entry, and by 5e-6 as a matrix of NEARBY_ROWS
+# rows. This share of C's diagonal, added to T, makes up for it and raises a variance by at most
+# FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. The tiles of T stay in float64, as
+# their errors in float32 would be larger.
 FLOAT32_ROUNDING_SHARE = 1e-5
 
 
@@ -59,8 +59,8 @@ class SharedRows:
 class LocalVariance:
     """Variances from the rows that all queries share and from the rows nearby.
 
-    `shared` has the indices of the shared rows (|I|,), and `nearby` is the number of rows that are most
-    correlated with a query.
+    `shared` has the indices of the shared rows (|I|,), and `nearby` is the number of rows that are
+    most correlated with a query.
     """
 
     rows: TrainingRows

@@ -290,7 +290,8 @@ class Posterior(abc.ABC, Generic[Cross]):
         if request.method == "samples":
             if sparse:
                 raise SolverUnavailable(
-                    "Standard deviations from samples need a dense Z. Give std=True for a sparse one."
+                    "Standard deviations from samples need a dense Z. "
+                    "Give std=True for a sparse one."
                 )
             return self._sampled_moments(queries, request, session)
         if sparse and not request.covariance:
@@ -338,8 +339,8 @@ class Posterior(abc.ABC, Generic[Cross]):
     def _prior(self, x: Any, own: bool) -> tuple[np.ndarray, float]:
         """Return the prior variance that the data reduce (m,), and the variance added afterwards.
 
-        Data say something about the noise sigma_w^2 of a training row's own weights, so it belongs to
-        the former; they say nothing about that of other rows, so it belongs to the latter.
+        Data say something about the noise sigma_w^2 of a training row's own weights, so it belongs
+        to the former; they say nothing about that of other rows, so it belongs to the latter.
         """
         prior = self.hyperparameters.weight_prior
         own_variance = prior.sigma_w**2

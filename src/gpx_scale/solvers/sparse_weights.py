@@ -35,10 +35,11 @@ from ..runtime.session import Session
 FEATURES_AT_ONCE = 32
 # `LocalEntryReduction` conditions on all rows with a feature if they are at most this many.
 MAX_ROWS_OF_A_FEATURE = 1_024
-# For a feature in more rows, it conditions on this many of them: those most correlated with each query.
+# For a feature in more rows, it conditions on this many of them: those most correlated with each
+# query.
 ROWS_OF_A_FREQUENT_FEATURE = 512
-# It conditions on at least this many rows: those with the feature, then rows that share other features
-# with them.
+# It conditions on at least this many rows: those with the feature, then rows that share other
+# features with them.
 LEAST_ROWS = 256
 # These other rows are chosen by what they share with this many rows that contain the feature.
 ROWS_TO_COMPARE_WITH = 64
@@ -61,7 +62,7 @@ class EntryReduction(Protocol):
 
 @dataclass(frozen=True)
 class Entries:
-    """The queries x, as the kernel takes them, and the features of each that are asked for (`pattern`).
+    """The queries x, as the kernel takes them, and a `pattern` of their features.
 
     `own` says whether the queries are the training rows, which ask for their own weights.
     """
@@ -160,9 +161,9 @@ class LocalEntryReduction:
     """An `EntryReduction` that conditions on the rows with the feature and on a few other rows.
 
     The other rows tell the feature from features that occur together with it. The cost is r^3/3
-    flops per feature and r^2 per query. On `vader_snippets`, standard deviations exceed the exact ones
-    by 8% in the median and 28% at most with the rows of the feature alone, and by 5% and 13% with
-    LEAST_ROWS.
+    flops per feature and r^2 per query. On `vader_snippets`, standard deviations exceed the exact
+    ones by 8% in the median and 28% at most with the rows of the feature alone, and by 5% and 13%
+    with LEAST_ROWS.
     """
 
     covariance: TiledCovariance

@@ -20,8 +20,8 @@ from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.state import must, must_be_numbers, stored
 from ..low_dimensional import (
-    MAX_X_COLUMNS,
     LARGEST_COUNT,
+    MAX_X_COLUMNS,
     InputExtent,
     InputResolution,
     signal_to_noise_of,

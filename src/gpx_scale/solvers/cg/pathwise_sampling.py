@@ -31,7 +31,8 @@ from ...runtime.state import must, must_be_numbers, stored
 
 # A path has this many frequencies.
 FREQUENCIES = 512
-# A standard deviation from samples is not below the exact one with this probability, for each query.
+# A standard deviation from samples is not below the exact one with this probability, for each
+# query.
 NOT_BELOW_PROBABILITY = 0.99
 # Waves of this many rows are computed at once by a worker.
 ROWS_AT_ONCE = 1024
@@ -42,8 +43,8 @@ ROWS_AT_ONCE = 1024
 class PriorPath:
     """One draw of g = (g_1 .. g_d) from the prior, as a function.
 
-    It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, d) of the cosines
-    and then the sines.
+    It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, d) of the
+    cosines and then the sines.
     """
 
     components: list[tuple[np.ndarray, np.ndarray]]
@@ -116,9 +117,9 @@ def prior_paths(
     randoms: list[np.random.RandomState],
     session: Session,
 ) -> tuple[list[PriorPath], np.ndarray]:
-    """Return a path of the prior for each random state, and the y that it shows at the training rows.
+    """Return a path of the prior for each random state, and the y that it shows.
 
-    The latter have the noise of y and of the weights;  (n, len(randoms)).
+    The latter are at the training rows, with the noise of y and of the weights;  (n, len(randoms)).
     """
     x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data.Z))
     paths, seen = [], np.empty((len(data), len(randoms)))

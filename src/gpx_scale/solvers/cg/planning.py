@@ -19,7 +19,8 @@ from ..neighborhood import MAX_SHARED_ROWS
 
 # The search for hyperparameters starts with an exact one on this many rows.
 SUBSET_ROWS = 5_000
-# For pairs of a sparse Z the subset is smaller: evaluations on all rows cost less, so that it saves less.
+# For pairs of a sparse Z the subset is smaller: evaluations on all rows cost less, so that it
+# saves less.
 PAIRS_SUBSET_ROWS = 2_500
 # The subset is not made smaller than this, even where memory is short.
 SMALLEST_SUBSET_ROWS = 500
@@ -66,22 +67,22 @@ class CGSettings(SolverSettings):
 
 
 def usual_rank(n: int) -> int:
-    """Return the rank at which building the preconditioner costs about as much as iterating with it."""
+    """Return the rank at which the preconditioner costs as much to build as to iterate with."""
     return int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT_OF_ROWS * np.sqrt(n))))
 
 
 def pair_bytes(n: int, density: float, n_jobs: int) -> int:
     """Return the memory of the pairs of rows that share a feature of a sparse Z.
 
-    These are the numbers of each pair, the pointers to them, and the workers' memory while they list
-    the pairs of a tile.
+    These are the numbers of each pair, the pointers to them, and the workers' memory while they
+    list the pairs of a tile.
     """
     pairs = 0.5 * density * n * n
     return int(pairs * PAIR_BYTES + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
 
 
 def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
-    """Return the memory of conjugate gradients, or of the exact search on the subset if that is more.
+    """Return the larger memory of conjugate gradients and of the exact search on the subset.
 
     The former has the stored tiles or pairs, the preconditioner (with a copy while it is
     differentiated), vectors, partial sums, and the workers' tiles.
@@ -103,9 +104,9 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
 def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     """Return the plan of conjugate gradients.
 
-    C has the form of pairs where Z is sparse and the pairs are few enough. Otherwise it has the form
-    of float32 tiles, which are stored if they fit beside the preconditioner and recomputed if not.
-    Where memory is short, the rank is reduced first, and then the subset.
+    C has the form of pairs where Z is sparse and the pairs are few enough. Otherwise it has the
+    form of float32 tiles, which are stored if they fit beside the preconditioner and recomputed if
+    not. Where memory is short, the rank is reduced first, and then the subset.
     """
     n, limit, density = problem.n, problem.memory_limit, problem.pair_density
     dtype, rank = problem.options.dtype, problem.options.rank
@@ -124,7 +125,7 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
         sparse = False
         listed = format_bytes(needs("pairs", least, 0))
         reasons.append(
-            f"{density:.1%} of all pairs of rows share a feature, but a list of them needs {listed}."
+            f"{density:.1%} of all pairs of rows share a feature, but to list them needs {listed}."
         )
     subset = min(n, PAIRS_SUBSET_ROWS if sparse else SUBSET_ROWS)
     wanted = usual_rank(n) if rank is None else min(n, rank)
@@ -150,7 +151,7 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     if form == "pairs":
         listed = format_bytes(pair_bytes(n, density or 0, problem.n_jobs))
         reasons.append(
-            f"{density or 0:.1%} of all pairs of rows share a feature; a list of them takes {listed}."
+            f"{density or 0:.1%} of all pairs of rows share a feature; their list takes {listed}."
         )
     elif form == "stored":
         reasons.append(
@@ -170,11 +171,11 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
         )
     else:
         reasons.append(f"The preconditioner has rank {wanted} at most: {why}.")
-    rows = f"with {subset} rows" if subset < n else "with all rows"
-    reasons.append(f"The search for hyperparameters starts with the exact solver {rows}.")
+    rows = f"{subset} rows" if subset < n else "all rows"
+    reasons.append(f"The search for hyperparameters starts with the exact solver on {rows}.")
     kind = np.float64 if dtype == "float64" else np.float32
-    # A shared row takes n numbers in float64 and, while they are converted, in float32. They may take a
-    # quarter of the memory.
+    # A shared row takes n numbers in float64 and, while they are converted, in float32. They may
+    # take a quarter of the memory.
     affordable = limit // (4 * 12 * n)
     shared = 0 if sparse else min(n, max(wanted, min(MAX_SHARED_ROWS, affordable)))
     share = (density or 1.0) if form == "pairs" else 1.0

@@ -1,7 +1,7 @@
 """The posterior of conjugate gradients.
 
-Means are computed to a tolerance. Variances come from a part of the rows (`LocalVariance`), and samples
-from paths, which are draws of whole functions (`PriorPath`).
+Means are computed to a tolerance. Variances come from a part of the rows (`LocalVariance`), and
+samples from paths, which are draws of whole functions (`PriorPath`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
 from .planning import CGSettings
 from .variance_calibration import CALIBRATION_ROWS, Asked
 
-# The solve of a path may miss this share of the path's energy n / 2. Then the squared error of the path
-# is about 5e-4 D_i.
+# The solve of a path may miss this share of the path's energy n / 2. Then the squared error of the
+# path is about 5e-4 D_i.
 PATH_ENERGY_SHARE = 1e-3
 # A report says this about variances that are upper bounds.
 NEVER_BELOW = "never below exact"
@@ -67,7 +67,7 @@ class PathBank:
         return PathBank(self.paths, self.solved)
 
     def must_fit(self, n: int, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless these are the paths of a model with n rows, and their solutions."""
+        """Raise a ValueError unless these are paths of a model with n rows, and solutions."""
         shape = n, len(self.paths)
         must_be_numbers(self.solved, shape, "the solutions of the posterior paths")
         for path in self.paths:
@@ -148,7 +148,7 @@ class CGPosterior(KernelPosterior):
         )
 
     def _variances_in_words(self) -> str:
-        """Return a description of how variances are computed, and by how much they are too large."""
+        """Describe how variances are computed, and by how much they are too large."""
         near = self.local_variance
         kinds = zip(("y", "weights"), self.excess, strict=False)
         of_weights = (
@@ -256,8 +256,8 @@ class CGPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return draws as `deviations` does, but from new paths;  (m, d, count).
 
-        Paths of thousands of features are too large to keep. Each is drawn twice from its seed: once
-        for its y at the training rows, and once more for its values at the queries.
+        Paths of thousands of features are too large to keep. Each is drawn twice from its seed:
+        once for its y at the training rows, and once more for its values at the queries.
         """
         seeds = random.randint(2**31, size=count)
 
@@ -290,8 +290,8 @@ class CGPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count).
 
-        The first draws are from the PATHS paths that were solved with y, in a random order, and further
-        draws are from further paths. For a sparse Z, all paths are new.
+        The first draws are from the PATHS paths that were solved with y, in a random order, and
+        further draws are from further paths. For a sparse Z, all paths are new.
         """
         mean = self.mean(x, None, session)
         if self.support.Z.is_sparse:

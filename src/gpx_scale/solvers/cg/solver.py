@@ -6,14 +6,14 @@ A probe z is a random vector whose covariance is the preconditioner P:
     tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}
     log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],     u = P^-1/2 z / |P^-1/2 z|
 
-The term with c makes P a control variate, which lowers the variance of the estimate. The logarithm is
-computed by Lanczos quadrature, from the coefficients of the conjugate gradients. C^-1 y and C^-1 z are
-solved for together, so that each tile of C is used for all of them.
+The term with c makes P a control variate, which lowers the variance of the estimate. The logarithm
+is computed by Lanczos quadrature, from the coefficients of the conjugate gradients. C^-1 y and
+C^-1 z are solved for together, so that each tile of C is used for all of them.
 
 For a sparse Z, C is a list of pairs, P has the whole diagonal of C, e1 and e2 are random signs, and
-c = 0. Otherwise, c = 1 would be right if P were C. If P is far from C, that would add variance, so c is
-the regression coefficient <A, B> / |B|^2 of the two quadratic forms A = P^1/2 C^-1 dC P^-1/2 and
-B = P^-1/2 dP P^-1/2. One probe measures both to a few per cent.
+c = 0. Otherwise, c = 1 would be right if P were C. If P is far from C, that would add variance, so
+c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms A = P^1/2 C^-1 dC P^-1/2
+and B = P^-1/2 dP P^-1/2. One probe measures both to a few per cent.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from .variance_calibration import CalibrationRows
 
 # With y, these are 16 columns. Up to 16 columns, a product costs the same.
 PROBES = 15
-# During a search, alpha may miss this many nats per row. At n = 8,000, gradients at 10 nats and at 1e-4
-# nats differ by far less than the noise of the probes. The reason is that conjugate gradients that start
-# from 0 leave a residual that is orthogonal to all search directions. A start from the alpha of the
-# hyperparameters before does not, and at the same tolerance its gradient is off by tens of nats. So
-# solves of a search start from 0.
+# During a search, alpha may miss this many nats per row. At n = 8,000, gradients at 10 nats and at
+# 1e-4 nats differ by far less than the noise of the probes. The reason is that conjugate gradients
+# that start from 0 leave a residual that is orthogonal to all search directions. A start from the
+# alpha of the previous hyperparameters does not, and at the same tolerance its gradient is off by
+# tens of nats. So solves of a search start from 0.
 SEARCH_TOLERANCE_NATS_PER_ROW = 1e-4
 # The solve of a probe may miss this share of the probe's energy z.P^-1 z / 2.
 PROBE_ENERGY_SHARE = 1e-2
 # The final alpha may miss this many nats, if y has the size that the model expects.
 ALPHA_TOLERANCE_NATS = 1e-6
-# A solve for y is accurate to the mean of y^2 / C_ii over a quarter of the rows, unless that is below
-# this share of the largest such mean.
+# A solve for y is accurate to the mean of y^2 / C_ii over a quarter of the rows, unless that is
+# below this share of the largest such mean.
 LEAST_RATIO_OF_GROUPS = 1e-8
 # The solves for the average information may miss this share of their energy.
 INFORMATION_ENERGY_SHARE = 1e-2
@@ -80,8 +80,8 @@ CALIBRATION_SHARE = 1e-4
 PIVOT_ROW_NS = 3.5
 # The time of one of the n r^2 flops that build P, measured on two cores.
 BUILD_FLOP_NS = 0.06
-# From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows than
-# it costs.
+# From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
+# than it costs.
 MANY_ROWS = 25_000
 # If y is larger than the model expects, tolerances grow from this ratio of y.P^-1 y to n on.
 LARGEST_USUAL_ENERGY_PER_ROW = 1e4
@@ -108,7 +108,8 @@ class CGSolver(Solver):
         self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
         self._draws: tuple[np.ndarray, np.ndarray] | None = None
-        # The coefficient c of the control variate is kept, so that all gradients are those of one function.
+        # The coefficient c of the control variate is kept, so that all gradients are those of one
+        # function.
         self._control: np.ndarray | None = None
         # The alpha of the last evaluation, from which the final solve starts.
         self._last_alpha: np.ndarray | None = None
@@ -158,8 +159,8 @@ class CGSolver(Solver):
         """Return the optimum of a subset by the exact solver.
 
         If there are many rows, the optimum of a larger subset by conjugate gradients follows. The
-        evidence is left out, and with it the leave-one-out residuals, as it belongs to another solver
-        or to other rows than those of the fit.
+        evidence is left out, and with it the leave-one-out residuals, as it belongs to another
+        solver or to other rows than those of the fit.
         """
         plan, session = self._plan, self._session
         if plan.subset == plan.n:
@@ -204,7 +205,7 @@ class CGSolver(Solver):
     def _precondition(
         self, C: Covariance, precise: Covariance, y: np.ndarray
     ) -> LowRankPreconditioner:
-        """Return the preconditioner P with the pivots of this fit, which the first call chooses."""
+        """Return the preconditioner P; the first call chooses its pivots for the whole fit."""
         bounds = self.settings.form != "pairs"
         if self._pivots is None:
             with self._session.journal.phase("preconditioner"):
@@ -219,10 +220,10 @@ class CGSolver(Solver):
         return P
 
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
-        """Return the pivots of the preconditioner, or none if Jacobi's preconditioner is faster;  (r,).
+        """Return the pivots, which are none if Jacobi's preconditioner is faster;  (r,).
 
-        The time of a solve for y is the number of iterations times the predicted time of one. A clock
-        is not used, so that a fit is the same every time.
+        The time of a solve for y is the number of iterations times the predicted time of one. A
+        clock is not used, so that a fit is the same every time.
         """
         none, without = np.empty(0, int), ITERATIONS
         if self._try_jacobi:
@@ -247,7 +248,7 @@ class CGSolver(Solver):
         return np.where(self._session.random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
     def _with_all_pivots_if_needed(self, work: Callable[[], Result]) -> Result:
-        """Run `work`; if it does not converge, retry with all pivots, and keep them from then on."""
+        """Run `work`; if it does not converge, retry with all pivots, and keep them."""
         try:
             return work()
         except NotConverged:
@@ -410,7 +411,7 @@ class CGSolver(Solver):
 
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
-    """Return the iterations of a solve for y with these pivots, ITERATIONS if it does not converge."""
+    """Return the iterations of a solve for y, ITERATIONS if it does not converge."""
     P = LowRankPreconditioner.of(C, pivots, bounds_from_below=False)
     nats = np.array([TRIAL_TOLERANCE_NATS_PER_ROW * len(y)])
     try:
@@ -435,12 +436,13 @@ def _control_coefficient(
 
 
 def _relative_size(y: np.ndarray, C: Covariance, P: LowRankPreconditioner) -> float:
-    """Return the size of y relative to what the model expects, to which its tolerance is proportional.
+    """Return the size of y relative to what the model expects.
 
-    It is 1 for a y that the model could have drawn, less for a smaller y, and more for an absurdly large
-    one. As |z| may differ much between rows, rows are grouped by C_ii into quarters, and the quarter
-    with the smallest y counts. Rows with z = 0 say nothing about the weights, and are left out. A
-    quarter whose y is 0 up to rounding counts as LEAST_RATIO_OF_GROUPS of the largest.
+    The tolerance of alpha is proportional to it. It is 1 for a y that the model could have drawn,
+    less for a smaller y, and more for an absurdly large one. As |z| may differ much between rows,
+    rows are grouped by C_ii into quarters, and the quarter with the smallest y counts. Rows with
+    z = 0 say nothing about the weights, and are left out. A quarter whose y is 0 up to rounding
+    counts as LEAST_RATIO_OF_GROUPS of the largest.
     """
     order = np.argsort(C.diagonal, kind="stable")
     groups = np.array_split(order[(C.diagonal > C.noise)[order]], 4)
@@ -452,14 +454,14 @@ def _relative_size(y: np.ndarray, C: Covariance, P: LowRankPreconditioner) -> fl
 
 
 def _log_density(found: Solution, P: LowRankPreconditioner, columns: range) -> tuple[float, float]:
-    """Return log p(y) and its standard error, from a solve for y (column 0) and probes (`columns`)."""
+    """Return log p(y) and its standard error, from y (column 0) and probes (`columns`)."""
     n = len(found.X)
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
     if logs.size < 2:
         raise NotConverged(
             "The log marginal likelihood cannot be estimated: rounding makes the covariance matrix "
-            "indefinite, as the noise is too small beside the prior variance. Raise sigma_y, or use "
-            "solver='exact'."
+            "indefinite, as the noise is too small beside the prior variance. Raise sigma_y, or "
+            "use solver='exact'."
         )
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))

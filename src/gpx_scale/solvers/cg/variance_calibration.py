@@ -1,7 +1,7 @@
 """A measurement of how much standard deviations from a part of the rows exceed the exact ones.
 
-A few training rows are treated as new rows. Their exact variances are solved for together with y: those
-of y, and for a sparse Z also those of the weight of one feature of each row.
+A few training rows are treated as new rows. Their exact variances are solved for together with y:
+those of y, and for a sparse Z also those of the weight of one feature of each row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALLEST_VARIANCE = 1e-300
 
 @stored
 class Asked(NamedTuple):
-    """The weights whose variance is checked: training rows, and the feature of each as an entry of 1."""
+    """The weights whose variance is checked: training rows, and one feature of each as a 1."""
 
     rows: np.ndarray
     matrix: sp.csr_array
@@ -43,8 +43,8 @@ class Asked(NamedTuple):
 class CalibrationRows:
     """The rows whose y is checked, and for a sparse Z the features of some rows.
 
-    `features` is a pattern of the shape of Z, with one entry in each of CALIBRATION_ROWS rows. Below,
-    c is the number of all right-hand sides, those of rows and then those of features.
+    `features` is a pattern of the shape of Z, with one entry in each of CALIBRATION_ROWS rows.
+    Below, c is the number of all right-hand sides, those of rows and then those of features.
     """
 
     training: TrainingRows
@@ -84,7 +84,7 @@ class CalibrationRows:
 
         For y it is the noise, for weights it is sigma_w^2 and a thousandth of k(x, x).
         """
-        noise = self.hyperparameters.noise(self.training.Z)[self.rows]
+        noise: np.ndarray = self.hyperparameters.noise(self.training.Z)[self.rows]
         if self.features is None:
             return noise
         prior = self.hyperparameters.weight_prior
@@ -115,7 +115,7 @@ class CalibrationRows:
     def excess(
         self, near: LocalVariance, known: np.ndarray, session: Session
     ) -> list[tuple[float, float]]:
-        """Return the median and the largest excess of standard deviations, for y and then for weights.
+        """Return the median and the largest excess of standard deviations, for y, then for weights.
 
         `known` are the solved b.C^-1 b, which give the exact variances;  (c,).
         """
@@ -144,8 +144,8 @@ class CalibrationRows:
 def _excess(variances: np.ndarray, exact: np.ndarray) -> tuple[float, float]:
     """Return the median and the largest share by which standard deviations exceed the exact ones.
 
-    Solves to a tolerance make exact variances a little too large, so that ratios may be below 1; these
-    count as 1.
+    Solves to a tolerance make exact variances a little too large, so that ratios may be below 1;
+    these count as 1.
     """
     ratios = variances / np.maximum(exact, SMALLEST_VARIANCE)
     excess = np.sqrt(np.maximum(ratios, 1.0)) - 1.0

@@ -27,7 +27,7 @@ from .variance_bound import latent_variance_bound
 
 
 def _packed(posterior: ExactPosterior) -> dict[str, Any]:
-    """Return the fields of a posterior, with the factor's triangle as a vector of n (n + 1) / 2 numbers."""
+    """Return the fields of a posterior, with the factor's triangle as n (n + 1) / 2 numbers."""
     n, buffer = len(posterior), posterior.buffer
     packed = np.empty(n * (n + 1) // 2, buffer.dtype)
     for i, row in enumerate(buffer):
@@ -103,7 +103,8 @@ class ExactPosterior(KernelPosterior):
     ) -> Moments:
         """Return diag(B^T C^-1 B), B^T C^-1 B, and a^T B^T C^-1 B a, as asked for.
 
-        This takes n^2 flops per right-hand side: d per query for all weights, and 1 for each vector a.
+        This takes n^2 flops per right-hand side: d per query for all weights, and 1 for each
+        vector a.
         """
         full = self.full_reduction(cross, session) if request.covariance else None
         each = None
@@ -131,12 +132,12 @@ class ExactPosterior(KernelPosterior):
         return symmetric_part(np.concatenate(products))
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
-        """Return a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, m);  n^2 m + 2 n m^2 flops."""
+        """Return a_i^T B_i^T C^-1 B_j a_j for all pairs;  (m, m);  n^2 m + 2 n m^2 flops."""
         P, Q = self._halves(cross.along(A), session)
         return symmetric_part(session.executor.matmul(P, Q.T))
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
-        """Return the reduction by the inverse of C where that pays, and by triangular solves otherwise.
+        """Return the reduction by the inverse of C where that pays, or by triangular solves.
 
         The inverse pays if it takes fewer flops than a triangular solve for every entry. It must
         also fit into memory and be accurate: b.C^-1 b from an explicit inverse is off by the
@@ -155,9 +156,9 @@ class ExactPosterior(KernelPosterior):
         return SolvedEntryReduction(n, partial(self._quadratic, session=session))
 
     def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
-        """Return b.C^-1 b for the rows b of B, which is overwritten;  (c, n) -> (c,);  n^2 c flops."""
+        """Return b.C^-1 b for each row b of B;  (c, n) -> (c,);  n^2 c flops; B is overwritten."""
         P, Q = self._halves(B, session)
-        return np.einsum("ij,ij->i", P, Q)
+        return np.asarray(np.einsum("ij,ij->i", P, Q))
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray:
         return latent_variance_bound(self, x, session)
@@ -181,8 +182,8 @@ class ExactPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count).
 
-        By Matheron's rule, w is drawn from the prior at training rows and queries together, and then
-        corrected by the difference between y and the y of the draw. This takes
+        By Matheron's rule, w is drawn from the prior at training rows and queries together, and
+        then corrected by the difference between y and the y of the draw. This takes
         (n + m)^3/3 + (n + m)^2 d count flops.
         """
         rows, hyperparameters = self.training_rows, self.hyperparameters

@@ -1,12 +1,12 @@
 """The exact solver: log p(y), its gradient and the posterior from the Cholesky factor of C.
 
-C is factorised in place, in one n^2 buffer. The buffer is C-ordered, with C in its lower triangle. To
-LAPACK, which expects columns first, it is the upper triangle of the transpose: C = U^T U with
+C is factorised in place, in one n^2 buffer. The buffer is C-ordered, with C in its lower triangle.
+To LAPACK, which expects columns first, it is the upper triangle of the transpose: C = U^T U with
 U = buffer.T and L = U^T. An evaluation takes n^3 flops (potrf n^3/3, potri 2 n^3/3).
 
 float32 halves the size of the buffer and the time of the factorisation. The factor is then a
-preconditioner: alpha and every other solution are refined against float64 tiles down to a small true
-residual. Only the log-determinant and the trace of the gradient have the accuracy of float32.
+preconditioner: alpha and every other solution are refined against float64 tiles down to a small
+true residual. Only the log-determinant and the trace of the gradient have the accuracy of float32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUBSET_TOLERANCE_NATS_PER_ROW = 1e-4
 
 
 class ExactSolver(Solver):
-    """The solver by a Cholesky factor of at most n rows, in one n^2 buffer that every call overwrites."""
+    """The solver by a Cholesky factor of C, in one n^2 buffer that every call overwrites."""
 
     name = "exact"
     keeps_rows = True
@@ -49,7 +49,7 @@ class ExactSolver(Solver):
     posterior_class = ExactPosterior
 
     def __init__(self, n: int, dtype: type, session: Session) -> None:
-        self._buffer = np.empty(n * n, dtype)
+        self._buffer: np.ndarray = np.empty(n * n, dtype)
         self._session = session
         self._threads = FactorisationThreads(session.executor.n_jobs, self._buffer.itemsize)
 
@@ -59,15 +59,15 @@ class ExactSolver(Solver):
     def reason_to_prefer(cls, problem: Problem) -> str | None:
         if problem.stream or problem.n > EXACT_ROWS:
             return None
-        return f"n <= {EXACT_ROWS}: all results are exact, for n^3 flops per evaluation and n^2 numbers."
+        return f"n <= {EXACT_ROWS}: all results are exact, for n^3 flops per evaluation."
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
         n, limit, dtype = problem.n, problem.memory_limit, problem.options.dtype
         if n > MAX_LAPACK_ROWS:
             raise SolverUnavailable(
-                f"solver='exact' takes at most {MAX_LAPACK_ROWS} rows, as LAPACK counts the entries of "
-                f"a matrix in 32 bits, and there are {n}. Use solver='cg'."
+                f"solver='exact' takes at most {MAX_LAPACK_ROWS} rows, and there are {n}: LAPACK "
+                "counts the entries of a matrix in 32 bits. Use solver='cg'."
             )
         sizes = {
             name: problem.exact_bytes(n, np.dtype(name).itemsize, problem.gram)
@@ -156,7 +156,7 @@ class ExactSolver(Solver):
         return Evidence(value, slope, len(data), alpha, inverse_diagonal, metric)
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> ExactPosterior:
-        """Return the posterior, which owns the buffer afterwards, so this is the last call;  n^3/3 flops."""
+        """Return the posterior, which owns the buffer afterwards;  n^3/3 flops."""
         data = rows.load()
         with self._threads.over(len(data)):
             factor = self._factorise(data, hyperparameters)
@@ -180,8 +180,8 @@ def exact_subset_optimum(
 ) -> Optimum:
     """Return the optimum of some rows, found by the exact solver.
 
-    It takes one BLAS thread. With several, rounding and everything that follows from it would depend
-    on what else runs at the same time.
+    It takes one BLAS thread. With several, rounding and everything that follows from it would
+    depend on what else runs at the same time.
     """
     solver = ExactSolver(len(some), np.float64, search.session)
     on = search.on(MemoryRows(some)).starting_at(first)

@@ -1,4 +1,4 @@
-"""Upper bounds of the weights' variances at many queries, from a low rank: fast, and never too small.
+"""Upper bounds of the weights' variances at many queries, from a low rank.
 
 Any coefficients a (n,) give an estimate a.y of g_l(x*), and its mean squared error is at least the
 posterior variance:
@@ -8,15 +8,15 @@ posterior variance:
 We take a = C^-1 b~, where b~ has in place of k* its projection k~* = F T on r directions that many
 queries share. Then C a = b~ and
 
-    Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      with excess (b - b~).C^-1 (b - b~) <= k** - k~**
+    Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      excess = (b - b~).C^-1 (b - b~) <= k** - k~**
 
 The excess is of second order. This takes 2 d r (n^2 + m n) flops instead of d n^2 m. Variances of
-predictions have such a bound too, but they are so much smaller than those of weights that it exceeds
-them by tens of per cent. They stay exact, for n^2 m flops.
+predictions have such a bound too, but they are so much smaller than those of weights that it
+exceeds them by tens of per cent. They stay exact, for n^2 m flops.
 
 The triangle inequality sd <= sqrt(k~** - b~.C^-1 b~) + sqrt(k** - k~**) needs one triangular solve
-less, but its excess is of first order. With 1,000 queries of `synth10`, an excess of 2% takes rank 60
-in the form above, and rank 700 to 800 by the triangle inequality.
+less, but its excess is of first order. With 1,000 queries of `synth10`, an excess of 2% takes rank
+60 in the form above, and rank 700 to 800 by the triangle inequality.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_QUERIES_PER_GROUP = 4096
 
 
 def latent_variance_bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
-    """Return upper bounds of Var[g_l(x*)], or exact values where a low rank does not pay;  (m, d)."""
+    """Return upper bounds of Var[g_l(x*)], or exact values if a low rank does not pay;  (m, d)."""
     group = min(MAX_QUERIES_PER_GROUP, max(64, session.chunk_bytes // (3 * 8 * len(posterior))))
     return np.concatenate([_bound(posterior, x[i], session) for i in slices(len(x), group)])
 
