@@ -125,7 +125,7 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
         sparse = False
         listed = format_bytes(needs("pairs", least, 0))
         reasons.append(
-            f"{density:.1%} of all pairs of rows share a feature, but to list them needs {listed}."
+            f"{density:.1%} of all pairs of rows share a feature, but their list needs {listed}."
         )
     subset = min(n, PAIRS_SUBSET_ROWS if sparse else SUBSET_ROWS)
     wanted = usual_rank(n) if rank is None else min(n, rank)
