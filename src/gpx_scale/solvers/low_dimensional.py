@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..data.inputs import Preprocessor, TrainingRows
+from ..data.inputs import InputRows, Preprocessor, TrainingRows
 from ..errors import InputError, SolverUnavailable
+from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.state import are_finite, must, must_be_numbers, stored
 
@@ -97,7 +97,10 @@ class InputResolution:
 
     @classmethod
     def of(
-        cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None
+        cls,
+        kernel: Kernel,
+        some: InputRows,
+        found: tuple[Hyperparameters, InputExtent] | None = None,
     ) -> InputResolution | None:
         """Return the resolution for a kernel and some of the rows.
 

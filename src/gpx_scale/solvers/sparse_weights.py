@@ -46,6 +46,8 @@ ROWS_TO_COMPARE_WITH = 64
 
 # The rows R in ascending order (r,), z_Rl (r,), and the right-hand sides b (c, r).
 Block = tuple[np.ndarray, np.ndarray, np.ndarray]
+# A feature l, and some of its entries (c,).
+Job = tuple[int, np.ndarray]
 
 
 class EntryReduction(Protocol):
@@ -106,7 +108,8 @@ def entry_moments(
         mean[some] = B @ coefficients[R]
         return R, z, B
 
-    def work(jobs: list[tuple[int, np.ndarray]]) -> None:
+    def work(jobs: list[Job]) -> None:
+        """Write the means and the reductions of some jobs."""
         blocks = [block(*job) for job in jobs]
         if reduction is not None:
             for (_, some), less in zip(jobs, reduction(blocks), strict=True):
@@ -118,7 +121,7 @@ def entry_moments(
     width = np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))
     jobs = [
         (l, order[asked[l] : asked[l + 1]][some])
-        for l in np.flatnonzero(np.diff(asked) * np.diff(starts))
+        for l in np.flatnonzero(np.diff(asked) * np.diff(starts)).tolist()
         for some in slices(asked[l + 1] - asked[l], max(1, at_once // width[l]))
     ]
     batches = _batches(jobs, [some.size * width[l] for l, some in jobs], at_once)
@@ -130,12 +133,12 @@ def entry_moments(
     return mean, reduced
 
 
-def _batches(jobs: list[Any], sizes: list[int], most: int) -> list[list[Any]]:
+def _batches(jobs: list[Job], sizes: list[int], most: int) -> list[list[Job]]:
     """Return batches of consecutive jobs.
 
     A batch has at most FEATURES_AT_ONCE jobs, and at most `most` numbers unless it is a single job.
     """
-    batches: list[list[Any]] = []
+    batches: list[list[Job]] = []
     total = 0
     for job, size in zip(jobs, sizes, strict=True):
         if not batches or len(batches[-1]) == FEATURES_AT_ONCE or total + size > most:

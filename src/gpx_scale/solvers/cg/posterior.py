@@ -50,7 +50,7 @@ JOINT_NOISE_SHARE = 1e-4
 class PathBank:
     """A growing store of prior paths g_s and their solutions C^-1 y_s (n, S).
 
-    Its lock protects it while paths are added. It is neither copied nor saved.
+    The lock protects it while paths are added, and is neither copied nor saved.
     """
 
     paths: list[PriorPath]
@@ -233,7 +233,7 @@ class CGPosterior(KernelPosterior):
         """Return the nats that the solve of a path may miss."""
         return 0.5 * PATH_ENERGY_SHARE * len(self)
 
-    def deviations(self, x: Any, which: np.ndarray, session: Session) -> np.ndarray:
+    def centred_draws(self, x: Any, which: np.ndarray, session: Session) -> np.ndarray:
         """Return the paths `which`, minus their means: draws of g(x*) around its posterior mean.
 
         These are g_s(x*) - E[g(x*) | y_s];  (m, d, len(which)).
@@ -251,10 +251,10 @@ class CGPosterior(KernelPosterior):
             drawn[:, :, s] = path(vectors, session) - cross.weights(solved[:, s], session)
         return drawn
 
-    def _fresh_deviations(
+    def _fresh_centred_draws(
         self, x: Any, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
-        """Return draws as `deviations` does, but from new paths;  (m, d, count).
+        """Return draws as `centred_draws` does, but from new paths;  (m, d, count).
 
         Paths of thousands of features are too large to keep. Each is drawn twice from its seed:
         once for its y at the training rows, and once more for its values at the queries.
@@ -279,7 +279,7 @@ class CGPosterior(KernelPosterior):
 
         They are inflated, so that only 1% of them are below the exact variances.
         """
-        drawn = self.deviations(x, np.arange(SAMPLED_PATHS), session)
+        drawn = self.centred_draws(x, np.arange(SAMPLED_PATHS), session)
         factor = inflation(SAMPLED_PATHS)
         each = ([A.row_dots(drawn[:, :, s]) for s in range(SAMPLED_PATHS)] for A in along)
         combined = [factor * np.square(draws).mean(axis=0) for draws in each]
@@ -295,13 +295,13 @@ class CGPosterior(KernelPosterior):
         """
         mean = self.mean(x, None, session)
         if self.support.Z.is_sparse:
-            deviations = self._fresh_deviations(x, count, random, session)
+            centred = self._fresh_centred_draws(x, count, random, session)
         else:
             which = np.concatenate(
                 [random.permutation(PATHS), np.arange(PATHS, max(PATHS, count))]
             )[:count]
-            deviations = self.deviations(x, which, session)
-        draws: np.ndarray = mean[:, :, None] + deviations
+            centred = self.centred_draws(x, which, session)
+        draws: np.ndarray = mean[:, :, None] + centred
         draws += self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
         return draws
 

@@ -65,8 +65,8 @@ SEARCH_TOLERANCE_NATS_PER_ROW = 1e-4
 PROBE_ENERGY_SHARE = 1e-2
 # The final alpha may miss this many nats, if y has the size that the model expects.
 ALPHA_TOLERANCE_NATS = 1e-6
-# A solve for y is accurate to the mean of y^2 / C_ii over a quarter of the rows, unless that is
-# below this share of the largest such mean.
+# The tolerance of alpha is proportional to the smallest mean of y^2 / C_ii over a quarter of the
+# rows, but a mean below this share of the largest one counts as this share.
 LEAST_RATIO_OF_GROUPS = 1e-8
 # The solves for the average information may miss this share of their energy.
 INFORMATION_ENERGY_SHARE = 1e-2
@@ -83,7 +83,8 @@ BUILD_FLOP_NS = 0.06
 # From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
 # than it costs.
 MANY_ROWS = 25_000
-# If y is larger than the model expects, tolerances grow from this ratio of y.P^-1 y to n on.
+# If y.P^-1 y / n, which is about 1 for a y of the model, exceeds this number, the tolerance of
+# alpha grows with it.
 LARGEST_USUAL_ENERGY_PER_ROW = 1e4
 
 Result = TypeVar("Result")
@@ -131,7 +132,7 @@ class CGSolver(Solver):
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
-        """Return whether the user asked for no rank, which only this solver has."""
+        """Return whether "auto" may try the next solver: not if the user asked for a rank."""
         return problem.options.rank is None
 
     @classmethod
@@ -230,7 +231,7 @@ class CGSolver(Solver):
             without = iterations_for(C, precise, none, y)
             if without < JACOBI_ENOUGH_ITERATIONS:
                 return none
-        # Without convergence there is nothing to compare with, and all pivots are taken.
+        # All pivots are taken if Jacobi's preconditioner was not tried, or did not converge.
         converged = without != ITERATIONS
         rank = self.settings.rank
         rank = -(-rank // TRIAL_RANK_DIVISOR) if converged else rank
