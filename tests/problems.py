@@ -17,7 +17,7 @@ from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
 from gpx_scale.solvers.cg.planning import CGSettings
 from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.contract import Plan
-from gpx_scale.solvers.neighborhood import SHARED
+from gpx_scale.solvers.neighborhood import MAX_SHARED_ROWS
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def session_of(n_jobs=1, random_state=None, **more):
 
 
 def cg_solver(
-    data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=SHARED
+    data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=MAX_SHARED_ROWS
 ):
     """Return conjugate gradients for rows in memory, as a plan with these settings would make them."""
     sizes = (*data.Z.shape, data.Z.shape[1])

@@ -13,10 +13,10 @@ import numpy as np
 import oracle
 from gpx_scale import XZ
 from gpx_scale.solvers.basis.laplacian_basis import MARGIN
-from gpx_scale.solvers.cg.posterior import PATH_SHARE
-from gpx_scale.solvers.cg.solver import PREDICTION
+from gpx_scale.solvers.cg.posterior import PATH_ENERGY_SHARE
+from gpx_scale.solvers.cg.solver import ALPHA_TOLERANCE_NATS
 from gpx_scale.solvers.grid.interpolation import INTERPOLATION_LEAVES
-from gpx_scale.solvers.neighborhood import ROUNDED, LocalVariance
+from gpx_scale.solvers.neighborhood import FLOAT32_ROUNDING_SHARE, LocalVariance
 from problems import session_of
 
 EPS, EPS_SINGLE = np.finfo(np.float64).eps, np.finfo(np.float32).eps
@@ -169,10 +169,10 @@ def given_points(problem):
 
 
 ITERATIVE = {
-    "missed_nats": PREDICTION,
+    "missed_nats": ALPHA_TOLERANCE_NATS,
     "missed_share": JOINT_SHARE,
     "eps": EPS_SINGLE,  # Tiles and interpolated products; residuals are in float64.
-    "path_share": PATH_SHARE,
+    "path_share": PATH_ENERGY_SHARE,
     "has_gradient": False,  # an estimate by probes, which test_cg.py compares with its error
 }
 
@@ -181,7 +181,7 @@ CASES = {
     "cg": Case(
         {"preconditioner_rank": 10},  # so that it iterates
         {"preconditioner_rank": 20},
-        raised=ROUNDED,
+        raised=FLOAT32_ROUNDING_SHARE,
         rough=on_few_rows,
         **ITERATIVE,
     ),

@@ -48,20 +48,20 @@ def make_plan(
 
     >>> print(make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2))
     n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
-      n <= 10000: everything exact, for n^3 flops an evaluation and one n^2 buffer
-      float64: 67.9 MiB, within memory_limit
+      n <= 10000: all results are exact, for n^3 flops per evaluation.
+      float64 needs 67.9 MiB, which is within memory_limit.
     >>> print(make_plan(50_000, 10, 10, memory_limit="16GiB", n_jobs=2))
     n = 50000, p = 10, d = 10: solver 'cg', float32, 2 threads, 9.0 GiB of 16.0 GiB
-      n > 10000: conjugate gradients, a product at a time
-      tiles stored in float32: 9.0 GiB, within memory_limit
-      preconditioner of rank 3000 at most: 14 sqrt(n), no more than 3000
-      hyperparameters start from 5000 rows, exactly
+      n > 10000: conjugate gradients need no Cholesky factor of n^2 numbers.
+      Tiles are stored in float32: 9.0 GiB are within memory_limit.
+      The preconditioner has rank 3000 at most: this is 14 sqrt(n), or 3000 if that is less.
+      The search for hyperparameters starts with the exact solver on 5000 rows.
     >>> print(make_plan(20_000, 256, 9, memory_limit="4GiB", n_jobs=2, density=0.03))
-    n = 20000, p = 256, d = 9 a row: solver 'cg', float32, 2 threads, 1.4 GiB of 4.0 GiB
-      n > 10000: conjugate gradients, a product at a time
-      pairs that share a feature: 3.0%, 0.1 GiB
-      preconditioner: Jacobi, or rank 495 if that is faster; 1979 if it must be
-      hyperparameters start from 2500 rows, exactly
+    n = 20000, p = 256, d = 9 per row: solver 'cg', float32, 2 threads, 1.4 GiB of 4.0 GiB
+      n > 10000: conjugate gradients need no Cholesky factor of n^2 numbers.
+      3.0% of all pairs of rows share a feature; their list takes 0.1 GiB.
+      The preconditioner is Jacobi's, or one of rank 495 if that is faster, or of rank 1979 if needed.
+      The search for hyperparameters starts with the exact solver on 2500 rows.
     >>> print(make_plan(1_000_000, 10, 10, memory_limit="4GiB", n_jobs=2, stream=True))
     n = 1000000, p = 10, d = 10: solver 'inducing', float64, 2 threads, 0.2 GiB of 4.0 GiB
       rows come in chunks: sums over them are all that is kept

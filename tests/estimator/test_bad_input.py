@@ -113,7 +113,7 @@ def test_plans_take_what_fits_and_say_why():
     small = make_plan(40_000, 4, 3, memory_limit="3GiB", n_jobs=2)
     assert small.solver == "cg"
     assert small.settings.form == "recomputed"
-    assert "stored they need" in str(small)
+    assert "to store them would take" in str(small)
     tiny = make_plan(40_000, 4, 3, memory_limit="1GiB", n_jobs=2)
     assert tiny.settings.rank < small.settings.rank
     assert "what memory_limit leaves" in str(tiny)
@@ -149,7 +149,7 @@ def test_constant_columns_and_constant_y():
 def test_duplicate_rows_get_jitter_and_one_warning():
     doubled, values = np.repeat(X, 2, axis=0), np.repeat(y, 2)
     model = GPXRegressor(optimizer=None, sigma_y=1e-9, sigma_w=0.0)
-    with pytest.warns(JitterWarning, match="raise sigma_y") as caught:
+    with pytest.warns(JitterWarning, match="Raise sigma_y") as caught:
         model.fit(doubled, values)
     assert len(caught) == 1
     assert model.fit_report_.jitter > 0
@@ -183,7 +183,7 @@ def test_float32_states_the_noise_it_needs_and_keeps_to_it():
     target = np.sin(wide[:, 0])
     arguments = {"theta1": 1.3, "theta2": 50.0, "sigma_w": 0.0}
     single = make_problem().model(**arguments, sigma_y=1e-3, dtype="float32")
-    with pytest.warns(JitterWarning, match="raise sigma_y"):
+    with pytest.warns(JitterWarning, match="Raise sigma_y"):
         single.fit(wide, target, one)
     noise = np.sqrt(1e-6 + single.fit_report_.jitter * (1.3 + 1e-6))
     same = make_problem().model(**arguments, sigma_y=noise).fit(wide, target, one)

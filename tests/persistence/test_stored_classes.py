@@ -276,7 +276,7 @@ def test_a_new_solver_is_stored_by_its_decorator_and_the_registry(tmp_path, monk
             gpx_scale.load(path)
         model.posterior_ = MirrorPosterior(**fields_of(model.posterior_) | {"jitter": 2.0})
         model.save(path)
-        with pytest.raises(InputError, match="the factor is none"):  # It checks itself.
+        with pytest.raises(InputError, match="the jitter is out of range"):  # It checks itself.
             gpx_scale.load(path)
 
 

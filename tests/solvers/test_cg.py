@@ -1,4 +1,7 @@
-"""The iterative solver against the exact one and the oracle: solves, gradient, evidence, posterior."""
+"""Conjugate gradients are compared with the exact solver and the oracle.
+
+The tests compare solutions, the log marginal likelihood, its gradient, and the posterior.
+"""
 
 import pickle
 from dataclasses import replace
@@ -59,7 +62,7 @@ def test_every_column_reaches_its_own_nats_and_says_so(session, form):
     exact = np.linalg.solve(dense, B)
     R = B - dense @ found.X
     missed = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
-    assert (missed <= found.nats + 1e-14).all()  # the bound holds
+    assert (missed <= found.nats + 1e-14).all()  # The stated error is a bound.
     assert (found.nats <= nats).all()
     assert_allclose(
         found.residuals[:4],
@@ -69,9 +72,8 @@ def test_every_column_reaches_its_own_nats_and_says_so(session, form):
     )
     assert_allclose(found.X[:, 0], exact[:, 0], rtol=0, atol=1e-4 * np.abs(exact[:, 0]).max())
     assert_allclose(found.X[:, 4], 0.0)
-    assert (
-        0 < found.iterations <= found.matvecs <= 4 * found.iterations
-    )  # columns leave when they are done
+    # Columns leave the iteration when they have converged.
+    assert 0 < found.iterations <= found.matvecs <= 4 * found.iterations
     assert_allclose(
         found.quadratic, np.einsum("ij,ij->j", B, exact) - 2 * missed, rtol=1e-6, atol=1e-8
     )
@@ -113,9 +115,8 @@ def test_lanczos_gives_the_log_determinant(session):
 def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(session, theta2, form):
     problem = make_problem(n=900, theta2=theta2)
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
-    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(
-        900
-    )  # of the model: its information is what it should be
+    # This y is a draw of the model, so that observed and expected information are about the same.
+    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)
     problem = replace(problem, y=y)
     exact = ExactSolver(900, np.float64, session).evaluate(
         MemoryRows(problem.inputs), problem.params, information=True
@@ -133,9 +134,10 @@ def test_gradient_and_evidence_are_the_exact_ones_within_the_probes_noise(sessio
             rtol=0.05,
             atol=0.02 * np.abs(exact.information).max(),
         )
-    # A gradient from s probes without the control variate would lose t / (2 s) nats on average; with it, less.
+    # A gradient from s probes loses t / (2 s) nats on average without the control variate, and less
+    # with it.
     assert np.mean(losses) < problem.params.theta.size / (2 * cg.PROBES)
-    assert np.abs(values).max() < 4.5  # t with 14 degrees of freedom
+    assert np.abs(values).max() < 4.5  # They have a t distribution with 14 degrees of freedom.
 
 
 def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(session):
@@ -158,7 +160,7 @@ def test_probes_stay_the_same_within_a_fit_and_follow_the_seed(session):
 
 @pytest.fixture(scope="module")
 def pair():
-    """The same model by both solvers, at the same hyperparameters."""
+    """Return the same model by both solvers, at the same hyperparameters."""
     data = datasets.synth10(2100)
     X, y, Xq = data.X[:2000], data.y[:2000], data.X[2000:]
     given = {
@@ -262,9 +264,8 @@ def test_the_report_says_how_it_was_solved(pair):
 
 
 def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
-    monkeypatch.setattr(
-        "gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500
-    )  # so that the search on all rows has something to do
+    # From so few rows, the search on all rows has something left to do.
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500)
     data = datasets.synth10(1500)
     exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
     iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
@@ -366,9 +367,8 @@ def test_gram_matrices_and_functions_are_solved_but_not_sampled():
 def test_prior_paths_have_the_kernel_s_second_moments(kernel, session):
     random = np.random.RandomState(0)
     x = random.randn(5, 2)
-    draws = np.stack(
-        [PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)]
-    )  # (paths, 5, 3)
+    # The draws have the shape (paths, 5, 3).
+    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)])
     expected = kernel(x)
     found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
     assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))
@@ -388,7 +388,7 @@ def test_inflation_covers_chi_square():
 def test_duplicates_without_noise_are_an_error_or_recorded():
     problem = make_problem(n=150, sigma_y=1e-9, sigma_w=0.0)
     twice = np.tile(np.arange(150), 2)
-    y = np.concatenate([problem.y, problem.y + 1.0])  # two answers to one question
+    y = np.concatenate([problem.y, problem.y + 1.0])  # Equal rows have different y.
     with pytest.raises(NotConverged, match="sigma_y"):
         problem.model(solver="cg", random_state=0).fit(problem.X[twice], y, problem.Z[twice])
 
@@ -396,7 +396,8 @@ def test_duplicates_without_noise_are_an_error_or_recorded():
 def test_a_rank_beyond_the_rows_is_cut_and_said():
     problem = make_problem(n=50)
     model = problem.fitted(solver="cg", preconditioner_rank=10**6, random_state=0)
-    assert any("50" in reason and "1000000 asked" in reason for reason in model.fit_report_.reasons)
+    reasons = model.fit_report_.reasons
+    assert any("50" in reason and "1000000 were asked" in reason for reason in reasons)
     assert_allclose(
         model.predict(problem.X_query, problem.Z_query),
         problem.fitted().predict(problem.X_query, problem.Z_query),
@@ -418,7 +419,7 @@ def test_unscaled_x_of_any_size_is_right_or_refused(scale):
 def test_distances_that_float32_cannot_hold_are_formed_in_float64():
     problem = make_problem(n=200)
     X, query = problem.X + 0.0, problem.X_query + 0.0
-    X[::2] += 1e5  # two clusters far apart
+    X[::2] += 1e5  # There are two clusters, far apart.
     query[::2] += 1e5
     given = {"theta2": 2.5, "optimizer": None, "standardize": False, "random_state": 0}
     a, b = (
@@ -432,9 +433,8 @@ def test_a_kernel_without_float32_is_solved_in_float64(session):
     params = Hyperparameters.of(kernels.Matern12(1.0, 2.0), 0.1, 0.3)
     problem = make_problem(n=300)
     solver = cg_solver(problem.inputs, session, 0, form="stored", rank=100)
-    assert (
-        solver._covariances(problem.inputs, problem.params)[0].dtype == np.float32
-    )  # an RBF's tiles
+    # The tiles of an RBF are in float32.
+    assert solver._covariances(problem.inputs, problem.params)[0].dtype == np.float32
     assert solver._covariances(problem.inputs, params)[0].dtype == np.float64
     rows = MemoryRows(problem.inputs)
     exact = ExactSolver(300, np.float64, session).condition(rows, params).coefficients
@@ -471,7 +471,7 @@ def test_z_that_float32_cannot_hold(scale):
 
 @pytest.mark.parametrize("kernel", [kernels.RBF(1.0, 1.0), kernels.Matern32(1.0, 1.0)])
 def test_local_variances_in_clusters_with_hardly_any_noise(kernel, session):
-    """float32 tiles would lose a quarter of the variance here: what is left of T is near the noise."""
+    """T is close to the noise here, so that float32 tiles would lose a quarter of the variance."""
     random = np.random.RandomState(0)
     X = 0.3 * random.randn(400, 2) + 3.0 * random.choice([-1.0, 1.0], (400, 1))
     data = TrainingRows(X, DenseFeatures(np.ones((400, 1))), random.randn(400))

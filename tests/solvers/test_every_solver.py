@@ -50,7 +50,7 @@ every_solver = of(registry.SOLVERS)
 
 
 def case_of(name):
-    """Return what a solver brings, or fail with what is to be added."""
+    """Return the cases of a solver, or fail with what is to be added."""
     if name not in CASES:
         pytest.fail(
             f"solver={name!r} has no case: add CASES[{name!r}] = Case(...) to "
@@ -84,7 +84,7 @@ def allowed(name):
 
 
 def answers(model, problem, sparse=False):
-    """Return all moments that a model has of a problem's queries, by name."""
+    """Return all moments of a model at a problem's queries, by name."""
     queries = problem.X_query, sp.csr_array(problem.Z_query) if sparse else problem.Z_query
     found = model.explain(*queries, cov=True, baseline="zero", dense=sparse)
     mean, joint = model.predict(*queries, return_cov=True)
@@ -156,7 +156,7 @@ def test_there_are_no_cases_of_solvers_that_do_not_exist():
 
 @every_solver
 def test_tolerances_are_small_enough_to_find_an_error(name):
-    """A tenth of a variance, or of a posterior deviation, is more than the tolerance."""
+    """A tenth of a posterior variance or standard deviation is more than the tolerance."""
     deviation = np.sqrt(expected()["weights' variance"].min())
     assert allowed(name).mean < 0.1 * deviation
     assert allowed(name).covariance < 0.1 * deviation**2
@@ -168,7 +168,7 @@ def test_tolerances_are_small_enough_to_find_an_error(name):
 @every_solver
 def test_moments_are_those_of_the_oracle(name):
     found = answers(fitted(name), SMALL)
-    del found["evidence"]  # It has an error of probes beside.
+    del found["evidence"]  # It has the error of the probes, too.
     assert_near(found, expected(), allowed(name))
 
 
@@ -202,7 +202,7 @@ def test_samples_have_the_moments_of_the_oracle(name):
         error = np.sqrt((np.outer(variance, variance) + cov**2) / SAMPLES)
         off = np.abs(np.cov(draws) - cov) - near.y_covariance - missing
         assert (off <= 5.0 * error).all()
-        # Of all of them together: squares of whitened draws have a mean of 1.
+        # The squares of all whitened draws together have a mean of 1.
         white = np.linalg.solve(np.linalg.cholesky(cov), draws - mean[:, None])
         slack = (near.y_covariance + missing) / np.linalg.eigvalsh(cov)[0]
         assert abs(np.square(white).mean() - 1.0) <= 5.0 * np.sqrt(2.0 / white.size) + slack
@@ -230,7 +230,7 @@ def test_no_weights_are_drawn_where_none_are_asked_for(name):
 
 @every_solver
 def test_the_evidence_is_that_of_the_oracle(name):
-    """Within rounding, or what the solver states of its kernel and of its probes."""
+    """The error is within rounding, or within what the solver states about kernel and probes."""
     model = fitted(name)
     error = allowed(name).nats + 5.0 * model.fit_report_.evidence_deviation
     assert abs(model.log_marginal_likelihood_value_ - expected()["evidence"]) <= error
@@ -256,8 +256,9 @@ def test_the_gradient_is_that_of_differences_of_the_oracle_s_evidence(name):
             moved = SMALL.params.with_theta(model.theta_ + sign * step * np.eye(gradient.size)[at])
             k = oracle.rbf(moved.kernel.theta1, moved.kernel.theta2)
             values.append(oracle.log_evidence(k, *SMALL.data, moved.sigma_w, moved.sigma_y))
-        # Differences lose SMALL.tol of the value over the step, and step^2 of third derivatives,
-        # of which there is about one for each row. The gradient of E is of the size of E.
+        # Differences are off by SMALL.tol of the value over the step, and by step^2 times the third
+        # derivative, which is about the number of rows. The error of the gradient is about that of
+        # the evidence.
         error = SMALL.tol * abs(values[0]) / step + len(SMALL.y) * step**2
         assert abs(found - (values[0] - values[1]) / (2 * step)) <= error + 4.0 * allowed(name).nats
 
@@ -273,7 +274,7 @@ def test_one_two_and_sixteen_threads_agree_to_rounding(name):
     for model in others:
         assert_near(answers(model, LARGE), wanted, near)
         _, gradient = model.log_marginal_likelihood(eval_gradient=True)
-        # A derivative by a logarithm is of the size of what it is the derivative of.
+        # A derivative by a logarithm has about the size of the function itself.
         assert_allclose(gradient, slope, rtol=0, atol=4.0 * near.nats)
 
 
@@ -290,7 +291,7 @@ def test_the_order_of_rows_does_not_matter(name):
 
 @every_solver
 def test_scaling_y_scales_weights_and_deviations(name):
-    """By a power of two, which standardising takes out without a rounding error."""
+    """The factor is a power of two, which standardising divides by without rounding errors."""
     scaled = (replace(SMALL, y=scale * SMALL.y) for scale in (1.0, 1024.0))
     one, other = (fit(rows, name, standardize=True) for rows in scaled)
     a, b = answers(one, SMALL), answers(other, SMALL)
@@ -413,7 +414,7 @@ def test_a_sparse_z_gives_what_a_dense_one_does(name):
 
 
 def pieces_of(problem):
-    """Return rows in pieces of which the first has the extremes of x."""
+    """Return rows in pieces, the first of which contains the extremes of x."""
     ends = np.unique([problem.X.argmin(axis=0), problem.X.argmax(axis=0)])
     order = np.concatenate([ends, np.setdiff1d(np.arange(len(problem.y)), ends)])
     return np.split(order, [300, 301])
@@ -459,7 +460,7 @@ def test_deviations_are_never_below_those_of_the_oracle(name, how):
 
 @able(Capability.SAMPLED_VARIANCE)
 def test_deviations_from_samples_are_rarely_below_those_of_the_oracle(name):
-    """Each is inflated so as to be too small with a probability of 1%: here, of 20, one at most."""
+    """Each is too small with a probability of 1%, so that at most one of these 20 is."""
     model, wanted = copy_of(fitted(name)), expected()
     found = model.explain(*QUERIES, std="samples")
     ratios = [
@@ -496,7 +497,7 @@ def test_training_rows_have_weights_of_their_own(name):
 
 
 def fit_gram(name):
-    """Fit a Gram matrix, and a function of objects, with answers of the kernel of vectors."""
+    """Fit a Gram matrix and a function of objects, and compare with the kernel of vectors."""
     given = {"solver": name, "random_state": 0, **case_of(name).arguments, "theta1": 1.0}
     K, cross = SMALL.k(SMALL.X, SMALL.X), SMALL.k(SMALL.X_query, SMALL.X)
     gram = SMALL.model(kernel="precomputed", **given).fit(K, SMALL.y, SMALL.Z)
@@ -512,15 +513,15 @@ def fit_gram(name):
 
 
 def fit_single(name):
-    """Fit in float32, with residuals in float64: means do not suffer."""
+    """Fit in float32; as residuals are in float64, means are as accurate as in float64."""
     model = SMALL.fitted(solver=name, dtype="float32", random_state=0, **case_of(name).arguments)
     found = model.predict(*QUERIES)
-    # A residual of eps is the end of a refinement; conjugate gradients end before.
+    # A refinement ends at a residual of eps, conjugate gradients at a larger one.
     near = max(1e-9, allowed(name).y_mean)
     assert_allclose(found, expected()["prediction"], rtol=0, atol=near)
 
 
-# How a user asks for each capability. Of a solver that has it, this must not raise.
+# How a user asks for each capability. This must not raise if the solver has it.
 ASKED = {
     Capability.TRAINING_WEIGHTS: lambda name: fitted(name).training_explanation(),
     Capability.LEAVE_ONE_OUT: lambda name: fitted(name).leave_one_out(),
@@ -544,12 +545,13 @@ def test_a_solver_can_what_it_promises_and_refuses_the_rest_with_a_remedy(name, 
         return
     with pytest.raises((SolverUnavailable, InputError, AttributeError)) as refused:
         ASKED[capability](name)
-    # scikit-learn's tools ask whether partial_fit is there, so that its absence is an AttributeError with a cause.
+    # scikit-learn asks whether an estimator has partial_fit, so its absence is an AttributeError,
+    # and the reason is its cause.
     is_missing = isinstance(refused.value, AttributeError)
     assert is_missing == (capability is Capability.ADD_ROWS)
     message = str(refused.value.__cause__ if is_missing else refused.value)
     names_one = any(f"'{one}'" in message for one in having)
-    assert names_one or re.search(r"\b(give|use) \w+=", message), message
+    assert names_one or re.search(r"\b([Gg]ive|[Uu]se) \w+=", message), message
 
 
 @pytest.mark.parametrize("capability", Capability, ids=lambda capability: capability.name.lower())

@@ -1,4 +1,8 @@
-"""The exact solver against the oracle: covariance, evidence, gradient, leave-one-out, in both precisions."""
+"""The exact solver is compared with the oracle in both precisions.
+
+The tests compare covariances, the log marginal likelihood, its gradient, and leave-one-out
+residuals.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +42,7 @@ def test_gradient_agrees_with_differences_of_the_oracle(problem):
     theta, h = problem.params.theta, 1e-5
     for k in range(theta.size):
         if not np.isfinite(theta[k]):
-            assert found.gradient[k] == 0.0  # sigma_w = 0 is held
+            assert found.gradient[k] == 0.0  # sigma_w = 0 stays 0.
             continue
         values = []
         for step in (h, -h):
@@ -133,7 +137,7 @@ def test_float32_factor_keeps_float64_answers():
         double.log_marginal_likelihood(), abs=0.05
     )
     ours, exact_std = single.explain(*query).weights_std, double.explain(*query).weights_std
-    assert (ours >= exact_std * (1 - 1e-10)).all()  # never less than there is
+    assert (ours >= exact_std * (1 - 1e-10)).all()  # They are never too small.
     assert_allclose(ours, exact_std, rtol=1e-3)
     _, gradient = single.log_marginal_likelihood(eval_gradient=True)
     assert_allclose(
@@ -142,7 +146,7 @@ def test_float32_factor_keeps_float64_answers():
 
 
 def test_busy_cores_are_left_to_others(monkeypatch):
-    """When evaluations are slower than one thread would be, the next ones take one thread, with the same result."""
+    """If evaluations are slower than with one thread, the next ones take one thread."""
     problem = make_problem(n=factoring.THREADS_FROM)
     rows, solver = (
         MemoryRows(problem.inputs),

@@ -46,7 +46,7 @@ def test_variances_stay_between_their_floor_and_the_prior(problem):
 
 
 def test_samples_have_the_posterior_s_moments_without_noise_of_the_weights():
-    """The prior that they are drawn from is singular to rounding then."""
+    """Without this noise, the prior that samples are drawn from is singular to rounding."""
     problem = make_problem(n=30, d=2, m=3, sigma_w=0.0)
     model, size = problem.fitted(), 4000
     W = model.sample_weights(problem.X_query, problem.Z_query, n_samples=size, random_state=0)
@@ -64,7 +64,7 @@ def test_samples_have_the_posterior_s_moments_without_noise_of_the_weights():
         assert (
             np.abs(np.cov(W[i]) - explanation.weights_cov[i]) < 1.5 * five_sd * problem.theta1
         ).all()
-    # the same seed draws the same weights: y is w.z plus noise of deviation sigma_y
+    # The same seed draws the same weights: y is w.z plus noise with standard deviation sigma_y.
     noise = y - np.einsum("mds,md->ms", W, problem.Z_query)
     assert noise.std() == pytest.approx(problem.sigma_y, rel=0.05)
 
@@ -78,7 +78,7 @@ def test_certified_deviations_are_never_below_exact_and_close():
     exact, bound = (
         model.explain(data.X[600:], baseline="zero", std=std) for std in (True, "certified")
     )
-    assert not np.array_equal(exact.weights_std, bound.weights_std)  # the low rank was used
+    assert not np.array_equal(exact.weights_std, bound.weights_std)  # The low rank was used.
     assert (bound.weights_std >= exact.weights_std * (1 - 1e-12)).all()
     assert np.median(bound.weights_std / exact.weights_std) < 1.03
     for name in ("weights", "prediction_std", "base_values_std"):
@@ -88,7 +88,7 @@ def test_certified_deviations_are_never_below_exact_and_close():
 def test_certified_falls_back_to_exact_where_low_rank_does_not_pay():
     random = np.random.RandomState(0)
     X = random.randn(100, 8)
-    Xq = X[:60] + 0.01  # every query has a neighbour of its own
+    Xq = X[:60] + 0.01  # Every query has a neighbour of its own.
     model = make_problem().model(theta2=0.5).fit(X, X[:, 0])
     exact, bound = (model.explain(Xq, std=std) for std in (True, "certified"))
     assert_allclose(bound.weights_std, exact.weights_std, rtol=1e-12)

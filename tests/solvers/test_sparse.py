@@ -1,4 +1,4 @@
-"""A sparse Z, from the door to the explanation: the same numbers as through a dense one, sparse all the way."""
+"""A sparse Z gives the same numbers as a dense one, and stays sparse from input to explanation."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def session():
 
 
 def bag_of_words(n, d=120, words=5, seed=0, kind="binary"):
-    """Word frequencies fall as 1/rank, as in text; some documents are empty."""
+    """Return counts of words whose frequencies fall as 1/rank, as in text; some rows are empty."""
     random = np.random.RandomState(seed)
     odds = 1.0 / np.arange(2, d + 2)
     counts = random.poisson(words * odds / odds.sum(), size=(n, d)).astype(float)
@@ -147,7 +147,7 @@ def test_unsorted_duplicate_and_zero_entries_and_wide_indices():
     order = np.concatenate(
         [np.arange(*span)[::-1] for span in zip(tidy.indptr[:-1], tidy.indptr[1:], strict=True)]
     )
-    halves = np.repeat(0.5 * tidy.data[order], 2)  # every entry twice, each half of it
+    halves = np.repeat(0.5 * tidy.data[order], 2)  # Every entry comes twice, as two halves.
     messy = CSR((halves, np.repeat(tidy.indices[order], 2), 2 * tidy.indptr), shape=Z.shape)
     wide = CSR(
         (tidy.data, tidy.indices.astype(np.int64), tidy.indptr.astype(np.int64)), shape=Z.shape
@@ -155,10 +155,10 @@ def test_unsorted_duplicate_and_zero_entries_and_wide_indices():
     zeros = tidy.copy().tolil()
     zeros[0, 0] = 7.0
     zeros = CSR(zeros)
-    zeros.data[zeros.indices.tolist().index(0)] = Z[0, 0]  # stored, and 0 unless it was there
+    zeros.data[zeros.indices.tolist().index(0)] = Z[0, 0]  # A stored entry may be 0.
     before = messy.data.copy(), messy.indices.copy()
     models = [GPXRegressor(**GIVEN).fit(X, y, A) for A in (tidy, messy, wide, zeros)]
-    assert_array_equal(messy.data, before[0])  # the caller's matrix is left as it is
+    assert_array_equal(messy.data, before[0])  # The caller's matrix is not changed.
     assert_array_equal(messy.indices, before[1])
     for model in models[1:]:
         assert_allclose(model.predict(Xq, CSR(Zq)), models[0].predict(Xq, CSR(Zq)), rtol=1e-12)
@@ -250,7 +250,8 @@ def test_kernels_on_objects_and_given_matrices():
         objects.predict(list(range(40, 50)), CSR(Z[40:]), return_std=True),
     ):
         assert_allclose(found, expected, rtol=1e-9)
-    assert sum(asked) < 5 * 10 * 40  # not once for every word that two rows share
+    # The function is not called again for every feature that two rows share.
+    assert sum(asked) < 5 * 10 * 40
 
 
 def test_intercept_beside_a_sparse_z():
@@ -294,7 +295,7 @@ def test_training_rows_own_weights():
 
 @pytest.mark.parametrize(("dtype", "m"), [("float64", 1), ("float64", 40), ("float32", 12)])
 def test_every_way_to_exact_deviations(dtype, m):
-    """Few queries by triangular solves, many by the inverse, a float32 factor refined."""
+    """Few queries take triangular solves, many the inverse, and a float32 factor is refined."""
     X, y, Z, Xq, Zq = text_problem(n=100, m=40)
     model = GPXRegressor(solver="exact", dtype=dtype, **GIVEN).fit(X, y, CSR(Z))
     found, k = model.explain(Xq[:m], CSR(Zq[:m])), oracle.rbf(0.8, 6.0)
@@ -324,7 +325,8 @@ def test_the_pairs_are_those_that_share_a_feature(session):
                     tile.squared[span], np.square(data.x[i] - data.x[j]).sum(axis=1), rtol=1e-12
                 )
         assert_array_equal(found, expected.toarray())
-        assert all(tile.inner.dtype == np.float32 for tile in listed.tiles)  # of words, exact
+        # Inner products of counts are exact in float32.
+        assert all(tile.inner.dtype == np.float32 for tile in listed.tiles)
 
 
 @pytest.mark.parametrize("count", [2, 4, 16])
@@ -381,7 +383,7 @@ def test_rows_of_sparse_features():
 
 @pytest.fixture(scope="module", params=["binary", "tfidf"])
 def pair(request):
-    """The same text fitted exactly and on pairs, at equal hyperparameters."""
+    """Return models of the same text by the exact solver and on pairs, at equal hyperparameters."""
     X, y, Z, Xq, Zq = text_problem(n=1200, m=30, kind=request.param)
     given = {**GIVEN, "random_state": 0}
     return (
@@ -411,10 +413,10 @@ def test_the_excess_is_stated_and_is_the_true_one(pair):
     report = iterative.fit_report_.variances
     assert "never below exact" in report
     assert "for weights" in report
-    # The very weights that were solved for, against the exact ones.
-    pilots = iterative.posterior_.checked
-    x = exact.posterior_.support.x[pilots.rows] + exact._preprocessor.scaling.x_shift
-    a, b = (model.explain(x, pilots.matrix).weights_std.data for model in (exact, iterative))
+    # The weights that were solved for are compared with the exact ones.
+    checked = iterative.posterior_.checked
+    x = exact.posterior_.support.x[checked.rows] + exact._preprocessor.scaling.x_shift
+    a, b = (model.explain(x, checked.matrix).weights_std.data for model in (exact, iterative))
     assert_allclose([np.median(b / a - 1.0), (b / a - 1.0).max()], [median, most], atol=1e-4)
 
 
@@ -422,9 +424,8 @@ def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
     X, _, Z, _, _ = text_problem(n=900)
     params = Hyperparameters.of(kernels.RBF(0.8, 6.0), 0.1, 0.4)
     C = oracle.covariance(oracle.rbf(0.8, 6.0), X, Z, 0.1, 0.4)
-    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(
-        900
-    )  # of the model: its information is what it should be
+    # This y is a draw of the model, so that observed and expected information are about the same.
+    y = np.linalg.cholesky(C) @ np.random.RandomState(9).randn(900)
     data = TrainingRows(X, SparseFeatures.of(CSR(Z)), y)
     exact = ExactSolver(900, np.float64, session).evaluate(
         MemoryRows(data), params, information=True
@@ -442,7 +443,8 @@ def test_evidence_and_gradient_of_pairs_within_the_probes_noise(session):
             rtol=0.05,
             atol=0.02 * np.abs(exact.information).max(),
         )
-    # s probes without a control variate lose t / (2 s) nats on average; four draws of that vary by half of it.
+    # A gradient from s probes without a control variate loses t / (2 s) nats on average; the mean
+    # of four such losses varies by half of that.
     assert np.mean(losses) < 2 * params.theta.size / (2 * cg.PROBES)
     assert np.abs(values).max() < 4.5
 
@@ -452,7 +454,7 @@ def test_a_fit_on_pairs_finds_the_optimum_of_the_exact_one():
     exact, iterative = (
         GPXRegressor(solver=s, random_state=0).fit(X, y, CSR(Z)) for s in ("exact", "cg")
     )
-    assert iterative._plan.subset < 3000  # the search did go on pairs
+    assert iterative._plan.subset < 3000  # The search on pairs was run.
     reached = exact.log_marginal_likelihood(iterative.theta_)
     assert exact.log_marginal_likelihood_value_ - reached < 0.5
     assert iterative.log_marginal_likelihood_value_ == pytest.approx(
@@ -461,7 +463,10 @@ def test_a_fit_on_pairs_finds_the_optimum_of_the_exact_one():
 
 
 def test_jacobi_or_pivots_whichever_is_faster(session):
-    """120 words whose weights hardly vary, and hardly any noise: as many eigenvalues of all sizes, which pivots take away."""
+    """Pivots pay for 120 features whose weights hardly vary, with hardly any noise.
+
+    C then has 120 eigenvalues of all sizes, which the pivots remove.
+    """
     n = 1500
     random, Z = np.random.RandomState(0), SparseFeatures.of(CSR(bag_of_words(n)))
     hard = (
@@ -492,20 +497,20 @@ def test_low_rank_and_diagonal_residual(session, rank):
     )
     assert P.rank == rank
     whole = np.diag(P.D) + P.F @ P.F.T
-    assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # that is the residual
+    assert_allclose(whole.diagonal(), C.diagonal, rtol=1e-9)  # This is the residual.
     R = np.random.RandomState(1).randn(400, 3)
     assert_allclose(P.solve(R), np.linalg.solve(whole, R), rtol=1e-8, atol=1e-9)
     assert P.log_determinant() == pytest.approx(np.linalg.slogdet(whole)[1], rel=1e-9)
     dense = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
     left = 0.5 * np.einsum("ij,ij->j", R, np.linalg.solve(dense, R))
-    assert (P.error_bound_nats(R, P.solve(R)) >= left).all()  # a bound, whatever P is
+    assert (P.error_bound_nats(R, P.solve(R)) >= left).all()  # It is a bound for any P.
 
 
 @pytest.mark.parametrize(
     "more", [{"fit_intercept": True}, {"ard": True}, {"fit_intercept": True, "dtype": "float64"}]
 )
 def test_a_sparse_z_over_tiles(more):
-    """A C that is not sparse, or not of one distance, from a Z that is."""
+    """A sparse Z takes tiles if C is not sparse, or not a function of one distance."""
     X, y, Z, Xq, Zq = text_problem(n=700, m=20)
     exact = GPXRegressor(solver="exact", **{**GIVEN, **more, "dtype": "float64"}).fit(X, y, Z)
     tiles = GPXRegressor(solver="cg", random_state=0, **GIVEN, **more).fit(X, y, CSR(Z))
@@ -555,7 +560,7 @@ def test_the_plan_takes_pairs_below_half_and_says_why():
     assert "70% of all pairs" in str(many)
     tight = make_plan(60_000, 50, 10, density=0.4, memory_limit="3GiB", n_jobs=2)
     assert tight.settings.form == "recomputed"
-    assert "they need" in str(tight)
+    assert "their list needs" in str(tight)
     assert make_plan(20_000, 50, 10, density=0.05, radial=False).settings.form != "pairs"
     assert make_plan(5_000, 50, 10, density=0.05).solver == "exact"
 
@@ -572,7 +577,7 @@ def test_more_pairs_than_predicted_are_refused_before_they_are_listed(monkeypatc
 @pytest.mark.parametrize("solver", ["exact", "cg"])
 def test_empty_documents_and_unseen_words(solver):
     X, y, Z, Xq, _ = text_problem(n=80)
-    Z = np.column_stack([Z, np.zeros((80, 2))])  # the last two words are in no document
+    Z = np.column_stack([Z, np.zeros((80, 2))])  # The last two features are in no row.
     Z[:5] = 0.0
     model = GPXRegressor(solver=solver, **GIVEN).fit(X, y, CSR(Z))
     query = np.zeros((3, Z.shape[1]))
@@ -580,8 +585,8 @@ def test_empty_documents_and_unseen_words(solver):
     found = model.explain(Xq[:3], CSR(query))
     mean, std = model.predict(Xq[:3], CSR(query), return_std=True)
     assert_allclose(mean, 0.0)
-    assert_allclose(std[[0, 2]], 0.4)  # nothing but sigma_y
-    assert_allclose(std[1], np.sqrt(4.0 * (0.8 + 0.1**2) + 0.4**2))  # the prior
+    assert_allclose(std[[0, 2]], 0.4)  # This is sigma_y alone.
+    assert_allclose(std[1], np.sqrt(4.0 * (0.8 + 0.1**2) + 0.4**2))  # This is the prior.
     assert found.contributions.nnz == 1
     assert found.top(0) == []
     assert found.weights_std[[1]].data == pytest.approx(np.sqrt(0.8 + 0.1**2))
@@ -612,9 +617,8 @@ def test_bad_sparse_input_is_named():
         model.explain(Xq, CSR(Zq), baseline=np.ones(120))
     with pytest.raises(InputError, match="dense=True"):
         model.explain(Xq, CSR(Zq), cov=True)
-    assert_allclose(
-        model.predict(Xq, Zq), model.predict(Xq, CSR(Zq))
-    )  # dense queries of a sparse model
+    # A model of a sparse Z takes dense queries, too.
+    assert_allclose(model.predict(Xq, Zq), model.predict(Xq, CSR(Zq)))
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         GPXRegressor(**GIVEN).fit(X, y, Z).predict(Xq, CSR(Zq))
     with pytest.raises(MemoryLimitError, match="explaining"):
@@ -788,9 +792,8 @@ def test_far_queries_of_a_float32_factor():
 
 
 def test_an_answer_does_not_depend_on_workers_or_on_what_else_is_asked(monkeypatch):
-    monkeypatch.setattr(
-        "gpx_scale.solvers.sparse_weights.WORD_ROWS", 100
-    )  # some words are in more rows than that
+    # Some features are in more rows than this.
+    monkeypatch.setattr("gpx_scale.solvers.sparse_weights.MAX_ROWS_OF_A_FEATURE", 100)
     X, y, Z, Xq, Zq = text_problem(n=400, m=30)
     found = [
         GPXRegressor(solver="cg", random_state=0, n_jobs=jobs, **GIVEN)

@@ -32,7 +32,7 @@ class FittedModel:
 
     preprocessor: Preprocessor
     plan: Plan
-    posterior: Posterior
+    posterior: Posterior[Any]
     report: FitReport
     target_name: str | None = None
 

@@ -33,7 +33,7 @@ class PredictionMixin:
     _preprocessor: Preprocessor
     _plan: Plan
     _rows: RowSource | None
-    posterior_: Posterior
+    posterior_: Posterior[Any]
     fit_report_: FitReport
     target_name_: str | None
     log_marginal_likelihood_value_: float

@@ -253,7 +253,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             self._remember(replace(model, report=report))
         return self
 
-    def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior]:
+    def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior[Any]]:
         """Return plan and posterior of a model that rows can be added to: of inducing points, if this one keeps its rows."""
         kept = model.posterior.training_rows
         if kept is None:

@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.journal import HOPELESS, Journal, Stopped
+from .evidence import Evidence
 
 SaveBest = Callable[[Hyperparameters], None]
 Told = Callable[[float, Hyperparameters], None]
@@ -25,7 +26,7 @@ class Optimum:
     """
 
     hyperparameters: Hyperparameters
-    evidence: Any
+    evidence: Evidence | None
     converged: bool | None
     message: str
     at_bound: list[str]

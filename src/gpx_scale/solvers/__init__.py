@@ -1,1 +1,1 @@
-"""From rows and hyperparameters to a log marginal likelihood and a posterior."""
+"""Solvers turn rows and hyperparameters into a log marginal likelihood and a posterior."""

@@ -1,7 +1,8 @@
-"""What a solver must offer: how it plans, evaluates, searches and conditions.
+"""The contract of a solver: how it plans, evaluates, searches and conditions.
 
-`Problem` is what planning knows, `Plan` what it decides, `SolverSetup` what a solver is made with, `Evidence` what an
-evaluation returns. A new solver is a package with a `Solver` and a `Posterior`, and one more entry in `registry.SOLVERS`.
+Planning starts from a `Problem` and ends with a `Plan`. A solver is created from a plan and a
+`SolverSetup`. It returns an `Evidence` from an evaluation and an `Optimum` from a search. A new
+solver is a package with a `Solver` and a `Posterior`, and one more entry in `registry.SOLVERS`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
+from ..optimize.evidence import Evidence as Evidence  # It is part of this contract.
 from ..optimize.objective import Optimum
 from ..runtime.memory import counted, format_bytes, within
 from ..runtime.parallel import TILE
@@ -31,12 +33,18 @@ if TYPE_CHECKING:
     from ..optimize.search import Search
     from .posterior import Posterior
 
-EXACT_ROWS = 10_000  # up to which `auto` is exact: minutes, and variances that are exact too (docs/scaling.md)
-CG_ROWS = 100_000  # up to which `auto` takes `cg` of a dense Z: beyond, n^2 kernel values a product are minutes
+# Up to this many rows, "auto" takes the exact solver: a fit takes minutes, and variances are exact
+# too (docs/scaling.md).
+EXACT_ROWS = 10_000
+# Up to this many rows, "auto" takes `cg` for a dense Z. With more rows, the n^2 kernel values of
+# one product take minutes.
+CG_ROWS = 100_000
+
+Settings = TypeVar("Settings", bound="SolverSettings")
 
 
 class Capability(enum.Enum):
-    """What not every solver can do; the value completes "solvers that ..."."""
+    """An ability that only some solvers have; its value completes "solvers that ..."."""
 
     TRAINING_WEIGHTS = "keep the training rows and know the weights of each of them"
     LEAVE_ONE_OUT = "compute leave-one-out residuals"
@@ -52,7 +60,7 @@ class Capability(enum.Enum):
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
     """Return the error of a class that lacks a capability.
 
-    Users meet `registry.require` first, which knows the other solvers and names those that have the capability.
+    Users meet `registry.require` first, which names the solvers that have the capability.
     """
     return SolverUnavailable(
         f"{kind.__name__} is not among the posteriors that {capability.value}."
@@ -60,36 +68,13 @@ def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """log p(y) of the full model without prior, its gradient by `theta`, and what came with it for free.
-
-    `standard_error` is that of `value` where it is an estimate, 0 where it is exact. `information` (t, t) is asked for by
-    searches; `alpha` and `inverse_diagonal`, diag(C^-1), are (n,), of the exact solver only.
-    """
-
-    value: float
-    gradient: np.ndarray | None
-    n_rows: int
-    alpha: np.ndarray | None = None
-    inverse_diagonal: np.ndarray | None = None
-    information: np.ndarray | None = None
-    standard_error: float = 0.0
-
-    def leave_one_out(self) -> np.ndarray:
-        """Return y_i minus its prediction from all other rows, alpha_i / (C^-1)_ii;  (n,)."""
-        assert self.alpha is not None
-        assert self.inverse_diagonal is not None
-        return self.alpha / self.inverse_diagonal
-
-    def leave_one_out_std(self) -> np.ndarray:
-        """Return the deviation of that prediction, noise included, (C^-1)_ii^-1/2;  (n,)."""
-        assert self.inverse_diagonal is not None
-        return self.inverse_diagonal**-0.5
-
-
-@dataclass(frozen=True)
 class SolverOptions:
-    """What a user asked of solvers, checked. None stands for "auto"; `dtype` is "auto", "float64" or "float32"."""
+    """A user's checked options that concern solvers.
+
+    None stands for "auto". `dtype` is "auto", "float64" or "float32". `searched` says whether
+    hyperparameters are estimated at all. `inducing_points` is the name of a method or the user's
+    own points.
+    """
 
     solver: str = "auto"
     dtype: str = "auto"
@@ -98,31 +83,72 @@ class SolverOptions:
     n_basis: int | None = None
     inducing_points: Any = "rpcholesky"
     optimize_inducing: bool | str = "auto"
-    searched: bool = True  # Whether hyperparameters are estimated at all.
+    searched: bool = True
 
 
 class SolverSettings(abc.ABC):
-    """What a solver plans for itself, such as a rank or a number of points: `Plan.settings`."""
+    """The part of a plan that only one solver knows, such as a rank or a number of points."""
 
     @abc.abstractmethod
     def must_fit(self, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless a fit with these inputs may have ended with such settings."""
+        """Raise a ValueError unless a fit to such inputs can have had these settings."""
 
 
 @stored
 @dataclass(frozen=True)
 class Plan:
-    """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
+    """A plan of a fit: the solver, its precision, and the memory that it needs.
 
-    `subset` rows are what the search for hyperparameters starts from. If the plan `needs_length_scales`, these are found on
-    the subset, and the planner is asked again. `settings` are the solver's own (rank, points, functions).
+    It is made before anything is allocated, by `make_plan` or `GPXRegressor.plan`. Printing it
+    shows the reasons for every choice.
+
+    Attributes
+    ----------
+    n : int
+        The number of rows.
+    p : int
+        The number of columns of X.
+    d : int
+        The number of columns of Z, or the entries per row of a sparse Z.
+    solver : str
+        The name of the solver.
+    dtype : type
+        The type of the largest arrays, `numpy.float64` or `numpy.float32`.
+    n_jobs : int
+        The number of threads.
+    bytes_needed : int
+        The memory that the fit takes.
+    memory_limit : int
+        The memory that the fit may take, in bytes.
+    reasons : list of str
+        The reasons for the choices, as sentences.
+    subset : int
+        The number of rows that the search for hyperparameters starts from.
+    stream : bool
+        Whether rows come in chunks and are not kept.
+    needs_length_scales : bool
+        Whether the plan is a first one: length scales are found on the subset, then the fit is
+        planned again.
+    settings : SolverSettings or None
+        The solver's own settings, such as a rank or a number of points.
+    d_is_per_row : bool
+        Whether `d` counts the entries per row of a sparse Z and not its columns.
+
+    Examples
+    --------
+    >>> import gpx_scale
+    >>> plan = gpx_scale.make_plan(100_000, 10, 10, memory_limit="4GiB", n_jobs=2)
+    >>> plan.solver, plan.subset
+    ('cg', 5000)
+    >>> plan.bytes_needed < 4 * 2**30
+    True
     """
 
     n: int
     p: int
     d: int
     solver: str
-    dtype: Any
+    dtype: type
     n_jobs: int
     bytes_needed: int
     memory_limit: int
@@ -130,28 +156,52 @@ class Plan:
     subset: int = 0
     stream: bool = False
     needs_length_scales: bool = False
-    settings: Any = None
-    d_is_per_row: bool = (
-        False  # Whether d counts the entries of a row of a sparse Z, and not its columns.
-    )
+    settings: SolverSettings | None = None
+    d_is_per_row: bool = False
 
     def __str__(self) -> str:
-        per_row = " a row" if self.d_is_per_row else ""
-        head = (
-            f"n = {self.n}, p = {self.p}, d = {self.d}{per_row}: solver {self.solver!r}, {np.dtype(self.dtype).name}, "
-            f"{counted(self.n_jobs, 'thread')}, {format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
-        )
+        per_row = " per row" if self.d_is_per_row else ""
+        sizes = f"n = {self.n}, p = {self.p}, d = {self.d}{per_row}"
+        precision = np.dtype(self.dtype).name
+        memory = f"{format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
+        threads = counted(self.n_jobs, "thread")
+        head = f"{sizes}: solver {self.solver!r}, {precision}, {threads}, {memory}"
         return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+
+    def settings_of(self, kind: type[Settings]) -> Settings:
+        """Return the solver's own settings, which are known to be of this class."""
+        assert isinstance(self.settings, kind)
+        return self.settings
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What planning knows of the data and the kernel, without looking at a number of them.
+    """The sizes and kinds of data and kernel from which a fit is planned.
 
-    n rows, p columns of X, d of Z (of a sparse Z, the entries of a row). `stream`: rows come in chunks, and are not kept.
-    `gram`: the kernel is a matrix, or a function whose matrix is kept. `pair_density` of ZZ^T, for a sparse Z whose kernel is
-    a function of distance alone. `resolution`: what is known of x in few dimensions, None where X or Z is sparse or the kernel
-    is not one of vectors. `refusal` says why the solver before had no memory, for the reasons of the next.
+    It has no value of X, y or Z.
+
+    Attributes
+    ----------
+    n, p, d : int
+        The numbers of rows, of columns of X, and of columns of Z (of a sparse Z, entries per row).
+    memory_limit : int
+        The memory that the fit may take, in bytes.
+    n_jobs : int
+        The number of threads.
+    options : SolverOptions
+        The user's options.
+    stream : bool
+        Whether rows come in chunks and are not kept.
+    gram : bool
+        Whether the kernel is a given matrix, or a function whose matrix is kept.
+    pair_density : float or None
+        The share of nonzero entries of ZZ^T, for a sparse Z whose kernel is a function of distance
+        alone.
+    resolution : InputResolution or None
+        The smoothness of the kernel and the range of x. It is None where X or Z is sparse, or
+        where the kernel does not take vectors.
+    refusal : str
+        The reason why the solver that was asked before this one has too little memory.
     """
 
     n: int
@@ -172,7 +222,10 @@ class Problem:
         return self.options.solver != "auto"
 
     def exact_bytes(self, n: int, itemsize: int = 8, gram: bool = False) -> int:
-        """Return the memory of the exact solver on n rows: buffer, Gram matrix, rows, tiles in work."""
+        """Return the memory of the exact solver on n rows.
+
+        It has the n^2 buffer, the Gram matrix if there is one, the rows, and the workers' tiles.
+        """
         return (
             itemsize * n * n
             + 8 * n * n * gram
@@ -181,101 +234,159 @@ class Problem:
         )
 
     def held_bytes(self) -> int:
-        """Return the memory of the rows themselves, none where they stream."""
+        """Return the memory of the rows, which is 0 where they come in chunks."""
         return 8 * (self.p + 2 * self.d + 4) * (0 if self.stream else self.n)
 
     def require(self, bytes_needed: int, what: str, instead: str = "fewer rows") -> None:
-        """Raise a MemoryLimitError if the limit is lower."""
+        """Raise a MemoryLimitError if more than the memory limit is needed.
+
+        `what` names what needs the memory, and `instead` is what the error advises to try.
+        """
         within(int(bytes_needed), self.memory_limit, what, instead)
 
     def planned(
-        self, solver: str, dtype: Any, bytes_needed: int, reasons: list[str], **more: Any
+        self,
+        solver: str,
+        dtype: type,
+        bytes_needed: int,
+        reasons: list[str],
+        *,
+        settings: SolverSettings | None = None,
+        subset: int = 0,
+        stream: bool = False,
+        needs_length_scales: bool = False,
+        d_is_per_row: bool = False,
     ) -> Plan:
-        """Return the plan of a solver for this problem; `more` are further fields of `Plan`."""
-        sizes = self.n, self.p, self.d
+        """Return the plan of a solver for this problem; the arguments are fields of `Plan`."""
         return Plan(
-            *sizes, solver, dtype, self.n_jobs, bytes_needed, self.memory_limit, reasons, **more
+            n=self.n,
+            p=self.p,
+            d=self.d,
+            solver=solver,
+            dtype=dtype,
+            n_jobs=self.n_jobs,
+            bytes_needed=bytes_needed,
+            memory_limit=self.memory_limit,
+            reasons=reasons,
+            subset=subset,
+            stream=stream,
+            needs_length_scales=needs_length_scales,
+            settings=settings,
+            d_is_per_row=d_is_per_row,
         )
+
+
+def accept_columns(X: Any) -> None:
+    """Accept an X with any columns: nothing is known about the columns of the training rows."""
 
 
 @dataclass(frozen=True)
 class SolverSetup:
-    """What a solver is made with, beside its plan."""
+    """The arguments from which a solver is created, apart from its plan.
+
+    `check_columns` raises a ValueError if the names or the number of columns of a user's X differ
+    from those of the training rows.
+    """
 
     session: Session
     kernel: Kernel
     options: SolverOptions = SolverOptions()
     preprocessor: Preprocessor | None = None
-    check_columns: Callable[[Any], None] = lambda X: (
-        None
-    )  # Raises a ValueError if names or number of columns differ.
+    check_columns: Callable[[Any], None] = accept_columns
 
 
 class Solver(abc.ABC):
-    """Rows and hyperparameters to a log marginal likelihood and a posterior. Planning costs O(1)."""
+    """A method that turns rows and hyperparameters into a log marginal likelihood and a posterior.
+
+    Class methods plan a fit in O(1), before anything is allocated. An instance runs one fit.
+
+    Attributes
+    ----------
+    name, aliases : str, tuple of str
+        The names by which a user asks for the solver.
+    capabilities : frozenset of Capability
+        The abilities that not every solver has.
+    posterior_class : type
+        The class of the posterior that `condition` returns.
+    settings_class : type
+        The class of `Plan.settings`, `NoneType` for a solver without settings.
+    keeps_rows : bool
+        Whether the posterior keeps the training rows, and not inducing points or functions.
+    uses_pairs : bool
+        Whether planning needs the share of pairs of rows that share a feature of a sparse Z.
+    """
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[Capability]]
-    posterior_class: ClassVar[type[Posterior]]  # What `condition` returns.
-    settings_class: ClassVar[type] = NoneType  # Its `SolverSettings`, if its plans have any.
-    keeps_rows: ClassVar[bool] = (
-        False  # Whether its posterior has the training rows, or points or functions instead.
-    )
-    uses_pairs: ClassVar[bool] = (
-        False  # Whether planning asks how many pairs of rows share a feature of a sparse Z.
-    )
+    posterior_class: ClassVar[type[Posterior[Any]]]
+    settings_class: ClassVar[type[SolverSettings] | type[None]] = NoneType
+    keeps_rows: ClassVar[bool] = False
+    uses_pairs: ClassVar[bool] = False
 
-    # planning
+    # Planning.
 
     @classmethod
     def refuse(cls, problem: Problem) -> None:
-        """Raise an error if a user who asks for this solver cannot have it for this problem, whatever the memory."""
+        """Raise an error if this solver cannot solve the problem, whatever the memory.
+
+        It is called only if the user asked for this solver.
+        """
         if problem.stream and Capability.STREAM not in cls.capabilities:
             raise InputError(
-                f"solver={cls.name!r} needs all rows in memory: fit a stream with solver='inducing', or 'basis' if X has "
-                "few columns"
+                f"solver={cls.name!r} needs all rows in memory, and these rows come in chunks. "
+                "Use solver='inducing', or solver='basis' if X has few columns."
             )
 
     @classmethod
     @abc.abstractmethod
     def reason_to_prefer(cls, problem: Problem) -> str | None:
-        """Return why `auto` takes this solver, None if it does not."""
+        """Return the reason why "auto" takes this solver, or None if it does not."""
 
     @classmethod
     @abc.abstractmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
-        """Return the plan, or raise a MemoryLimitError."""
+        """Return the plan for a problem, or raise a MemoryLimitError.
+
+        `reason` says why this solver was chosen, and is the first of the plan's reasons.
+        """
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
-        """Return whether `auto` goes on to the next solver where this one has no memory."""
+        """Return whether "auto" tries the next solver if this one needs too much memory."""
         return True
 
     @classmethod
     @abc.abstractmethod
     def work(cls, plan: Plan) -> float | None:
-        """Return the equivalent flops of a whole fit, None while length scales are not known."""
+        """Return the flops of a matrix product that takes as long as the whole fit.
+
+        It is None if the plan does not tell, as length scales are not known yet.
+        """
 
     @classmethod
     def must_have_planned(cls, plan: Plan, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless a fit by this solver may have ended with such a plan."""
+        """Raise a ValueError unless a fit by this solver can have ended with this plan."""
         counts = plan.p, plan.subset, plan.bytes_needed
         sizes = plan.n, plan.d, plan.n_jobs, plan.memory_limit
-        must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is negative")
-        must(plan.dtype in (np.float32, np.float64), "its plan has another type of numbers")
-        must(not plan.needs_length_scales, "its plan is not at its end")
+        must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is out of range")
+        must(plan.dtype in (np.float32, np.float64), "its plan is neither in float32 nor float64")
+        must(not plan.needs_length_scales, "its plan is not complete")
         own = type(plan.settings) is cls.settings_class
         must(own, "its plan has settings of another solver")
         if isinstance(plan.settings, SolverSettings):
             plan.settings.must_fit(preprocessor)
 
-    # fitting
+    # Fitting.
 
     @classmethod
     @abc.abstractmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> Self:
-        """Return a solver for a plan; of a `known` posterior, its points, functions or grid are used again."""
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None) -> Self:
+        """Return a solver for a plan.
+
+        If a `known` posterior of this solver is given, its inducing points, functions or grid are
+        used again.
+        """
 
     @abc.abstractmethod
     def evaluate(
@@ -286,26 +397,38 @@ class Solver(abc.ABC):
         gradient: bool = True,
         information: bool = False,
     ) -> Evidence:
-        """Return the log marginal likelihood, or a bound of it, with what is asked for."""
+        """Return the log marginal likelihood, or a lower bound of it.
+
+        The gradient and the average information come with it if they are asked for.
+        """
 
     @abc.abstractmethod
     def search(self, search: Search) -> Optimum:
-        """Return the hyperparameters of the largest evidence times prior."""
+        """Return the hyperparameters that maximise the marginal likelihood times their prior."""
 
     @abc.abstractmethod
-    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> Posterior:
-        """Return the posterior; of some solvers, this is the last call."""
+    def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> Posterior[Any]:
+        """Return the posterior.
+
+        It may take over the solver's memory, so nothing is asked of the solver afterwards.
+        """
 
     def carry(self, points: InputRows | None) -> bool:
-        """Take inducing points that are known; return whether the solver has all that it carries."""
+        """Take over known inducing points, and return whether the solver can condition at once.
+
+        A solver without inducing points ignores them, and always can.
+        """
         return True
 
     @property
     def carried(self) -> InputRows | None:
-        """Return the inducing points, which checkpoints and warm starts carry along; None for solvers without."""
+        """Return the inducing points for checkpoints and warm starts, None if there are none."""
         return None
 
     @classmethod
-    def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
-        """Return what tells searches of this solver apart, for checkpoints: by name, a text or bytes."""
+    def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:
+        """Return, by name, the settings that tell searches of this solver apart.
+
+        A checkpoint is used again only if they are the same.
+        """
         return {}

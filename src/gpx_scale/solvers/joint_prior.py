@@ -1,7 +1,9 @@
-"""Draws of functions at training points and queries together, and how data move them.
+"""Joint draws of functions at training points and queries, and their update by the data.
 
-By Matheron's rule, a draw of the prior at all points becomes one of the posterior if k(x*, X) times
-a correction is added, which comes from what the draw misses of the data.
+Matheron's rule turns a draw of the prior into a draw of the posterior. It adds k(x*, X) times a
+correction, which is computed from the difference between the data and the draw.
+
+Shapes use m for the number of training (or inducing) points and q for the number of queries.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ..runtime.session import Session
 
 @dataclass(frozen=True)
 class JointPrior:
-    """The factor L of k between training points and queries together, and k(x*, X) (q, m)."""
+    """A Cholesky factor L (m + q, m + q) of k over all points, with k(x*, X) (q, m)."""
 
     L: np.ndarray
     K_query: np.ndarray
@@ -36,9 +38,9 @@ class JointPrior:
         nugget: float,
         session: Session,
     ) -> JointPrior:
-        """Return the factor of k with `nugget` on its diagonal;  (m + q)^3/3 flops.
+        """Return the factor of k with `nugget` added to its diagonal;  (m + q)^3/3 flops.
 
-        Without a nugget, k is singular to rounding in most cases, and some jitter is added.
+        Without a nugget, k is usually singular to rounding, and jitter is added.
         """
         train, query = kernel.prepare(x_train), kernel.prepare(x_query)
         n = len(train)
@@ -71,7 +73,8 @@ class JointPrior:
         """Return d functions at all points;  (m + q, d);  (m + q)^2 d flops."""
         (trmm,) = get_blas_funcs(("trmm",), (self.L,))
         e = random.standard_normal((d, len(self.L)))
-        return trmm(1.0, self.L.T, e.T, lower=0, trans_a=1, overwrite_b=1)
+        functions: np.ndarray = trmm(1.0, self.L.T, e.T, lower=0, trans_a=1, overwrite_b=1)
+        return functions
 
     def moved(
         self,
@@ -80,9 +83,10 @@ class JointPrior:
         Z: Features,
         session: Session,
     ) -> np.ndarray:
-        """Return prior draws at the queries, moved in place to posterior draws by Matheron's rule.
+        """Return posterior draws at the queries, made from prior draws in place.
 
-        W_s + k(x*, X) diag(c_s) Z;  (q, d, s), (m, s) -> (q, d, s).
+        Matheron's rule gives W_s + k(x*, X) diag(c_s) Z for the draw W_s and its correction c_s;
+        (q, d, s), (m, s) -> (q, d, s);  2 q m d s flops.
         """
         for s, correction in enumerate(corrections.T):
             draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)

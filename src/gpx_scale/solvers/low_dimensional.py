@@ -1,27 +1,32 @@
-"""Inputs of one to three columns: how far they extend, and what a basis or a grid must resolve of them."""
+"""The range and the resolution of an X with one to three columns, for a basis and for a grid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..data.inputs import Preprocessor, TrainingRows
+from ..data.inputs import InputRows, Preprocessor, TrainingRows
 from ..errors import InputError, SolverUnavailable
+from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.state import are_finite, must, must_be_numbers, stored
 
-DIMENSIONS = 3
-SHARP = 100.0  # k over the noise up to which the usual functions, or points of a grid, are enough
-SUBSET_ROWS = 1_000  # of the exact search that length scales come from
-LARGEST_COUNT = 1e9  # count of anything
+# With more columns, a basis or a grid that resolves the length scales is too large.
+MAX_X_COLUMNS = 3
+# Up to this ratio of prior variance to noise variance, the usual number of functions, or of points
+# of a grid, is enough.
+USUAL_SIGNAL_TO_NOISE = 100.0
+# Length scales are found by an exact search on this many rows.
+SUBSET_ROWS = 1_000
+# Counts of functions and of points are cut here, so that they fit into an integer.
+LARGEST_COUNT = 1e9
 
 
 @stored
 @dataclass
 class InputExtent:
-    """What a pass over the rows finds: how far x reaches, and the largest |z|^2."""
+    """The least and the largest x of all rows (p,), and the largest |z|^2."""
 
     low: np.ndarray
     high: np.ndarray
@@ -29,19 +34,23 @@ class InputExtent:
 
     @classmethod
     def of(cls, block: TrainingRows) -> InputExtent:
+        """Return the extent of a block of rows;  O(n (p + d))."""
         return cls(block.x.min(axis=0), block.x.max(axis=0), float(block.Z.squared_norms().max()))
 
     def __iadd__(self, other: InputExtent) -> InputExtent:
+        """Widen the extent so that it covers the other one's rows."""
         self.low, self.high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         self.z_squared = max(self.z_squared, other.z_squared)
         return self
 
     @property
     def half(self) -> np.ndarray:
-        return 0.5 * (self.high - self.low)
+        """Return half of the range of each column of X;  (p,)."""
+        half_widths: np.ndarray = 0.5 * (self.high - self.low)
+        return half_widths
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless this is an extent of the columns of X."""
+        """Raise a ValueError unless this is the extent of rows with these columns of X."""
         must_be_numbers(self.low, (preprocessor.n_x,), "the least x")
         must_be_numbers(self.high, (preprocessor.n_x,), "the largest x")
         inside = are_finite(self.z_squared) and self.z_squared >= 0
@@ -53,16 +62,31 @@ def must_be_resolved(
     extent: InputExtent | None,
     preprocessor: Preprocessor,
 ) -> None:
-    """Raise a ValueError unless a plan may end with so many functions or points for each column."""
-    must(count is None or count >= 1, "its plan is not at its end")
+    """Raise a ValueError unless a plan can end with this count per column and this extent."""
+    must(count is None or count >= 1, "its plan is not complete")
     if extent is not None:
         extent.must_fit(preprocessor)
 
 
 @dataclass(frozen=True)
 class InputResolution:
-    """What decides whether functions on a box, or a grid, will do for x in few dimensions: whether k has a spectral density,
-    how smooth it is and, once known, the half-widths of x over the shortest length scales, and the longest over these."""
+    """The facts that decide whether a basis or a grid resolves functions of x in few dimensions.
+
+    Attributes
+    ----------
+    density : bool
+        Whether the kernel has a spectral density.
+    smoothness : float
+        The smoothness of the kernel, infinite for an RBF.
+    spans : tuple of float, or None
+        Half of the range of each column over its shortest length scale, once these are known.
+    spread : float
+        The largest ratio of a column's longest to its shortest length scale.
+    signal_to_noise : float
+        The ratio of prior variance to noise variance over USUAL_SIGNAL_TO_NOISE, at least 1.
+    extent : InputExtent or None
+        The range of all rows, once it is known.
+    """
 
     density: bool = True
     smoothness: float = float("inf")
@@ -73,10 +97,16 @@ class InputResolution:
 
     @classmethod
     def of(
-        cls, kernel: Any, some: Any, found: tuple[Hyperparameters, InputExtent] | None = None
+        cls,
+        kernel: Kernel,
+        some: InputRows,
+        found: tuple[Hyperparameters, InputExtent] | None = None,
     ) -> InputResolution | None:
-        """Of a kernel and rows (some of them), with spans where parameters and the extent of all rows are known. None where X
-        or Z is sparse, or where k is not of vectors."""
+        """Return the resolution for a kernel and some of the rows.
+
+        Hyperparameters and the extent of all rows may be `found` already; then it has spans. It is
+        None where X or Z is sparse, or where the kernel does not take vectors.
+        """
         if kernel.input_kind != "vectors" or some.Z.is_sparse or not isinstance(some.x, np.ndarray):
             return None
         if found is None:
@@ -96,25 +126,34 @@ class InputResolution:
 
 
 def signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
-    """k over the noise, of a z of size sqrt(d), where that is more than SHARP; else 1."""
-    origin = hyperparameters.kernel.prepare(np.zeros((1, p)))  # any x will do
+    """Return prior variance over noise variance, relative to USUAL_SIGNAL_TO_NOISE, at least 1.
+
+    Both are the variances of y for a z with |z|^2 = d.
+    """
+    # The prior variance is the same for all x, so any x serves.
+    origin = hyperparameters.kernel.prepare(np.zeros((1, p)))
     signal = d * float(hyperparameters.kernel.diagonal(origin)[0])
     return max(
-        1.0, signal / (SHARP * (hyperparameters.sigma_y**2 + d * hyperparameters.sigma_w**2))
+        1.0,
+        signal
+        / (USUAL_SIGNAL_TO_NOISE * (hyperparameters.sigma_y**2 + d * hyperparameters.sigma_w**2)),
     )
 
 
 def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) -> None:
-    """Raise an error unless X has few columns, X and Z are dense, and the kernel is one of vectors."""
-    if p > DIMENSIONS:
+    """Raise an error unless X has few columns, X and Z are dense, and the kernel takes vectors."""
+    if p > MAX_X_COLUMNS:
         raise InputError(
-            f"solver={solver!r} is for X of 1 to {DIMENSIONS} columns, got {p}: use 'exact', 'cg' or 'inducing'"
+            f"solver={solver!r} takes an X with 1 to {MAX_X_COLUMNS} columns, and this one has "
+            f"{p}. Use solver='exact', 'cg' or 'inducing'."
         )
     if low is None:
         raise SolverUnavailable(
-            f"solver={solver!r} needs a dense X and Z, and a kernel of vectors: use 'cg' or 'inducing'"
+            f"solver={solver!r} needs a dense X, a dense Z and a kernel of vectors. "
+            "Use solver='cg' or 'inducing'."
         )
     if dtype == "float32":
         raise InputError(
-            f'dtype="float32": solver={solver!r} computes in float64; give dtype="auto"'
+            f'dtype="float32" is not available with solver={solver!r}, which computes in float64. '
+            'Give dtype="auto".'
         )

@@ -1,20 +1,23 @@
-"""p(w(x*), y* | data): what every solver's posterior answers, and what is the same for all of them.
+"""The contract of a posterior p(w(x*), y* | data), and what is the same for every solver.
 
-Everything is in standardised units. A solver answers for the surface g(x*): the covariance of g with the data, its mean, and
-what the data take off its prior variance. The base class cuts queries into chunks, adds the noise, and checks memory.
+Everything is in standardised units. A solver provides moments of the latent function g(x*): its
+covariance with the data, its mean, and the reduction, by which the data lower its prior variance.
+The base class cuts queries into chunks, adds the noise, and checks memory.
+
+Shapes use m for the number of queries, d for the number of weights, and n for training rows.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
 from ..data.features import Features, SparseFeatures, full_pattern
-from ..data.inputs import Preprocessor, Queries, TrainingRows
+from ..data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
@@ -23,18 +26,41 @@ from ..runtime.session import Session
 from .contract import Capability, Plan, capability_error
 from .sparse_weights import Entries, EntryReduction, entry_moments
 
-CHUNK_ROWS = 512  # right-hand sides of one chunk at least, if memory allows: enough for BLAS
-CHUNK_BYTES_USUAL = 2**26  # The allocator reuses the same pages from chunk to chunk up to here.
+# A chunk has at least this many right-hand sides if memory allows: BLAS needs no more to be fast.
+CHUNK_RIGHT_HAND_SIDES = 512
+# Up to this size, the allocator reuses the same pages from chunk to chunk.
+CHUNK_BYTES = 2**26
+
+# The covariance between g(x*) and the data, in the form that a solver works with.
+Cross = TypeVar("Cross")
+
+
+class RowStatistics(Protocol):
+    """Sums over rows, to which the sums over other rows are added in place by `+=`."""
+
+    def __iadd__(self, other: Self, /) -> Self:
+        """Add the sums over other rows in place."""
 
 
 @dataclass(frozen=True)
 class MomentRequest:
-    """What is asked of a posterior, beside the mean of every weight.
+    """The moments that are asked of a posterior; what is not asked for is not computed.
 
-    `variance` of each weight and `covariance` (d, d) of all weights of a query; variances of sums
-    `along` vectors, each (m, d). Of a sparse Z, moments are at the entries of the queries, unless
-    `all_features` are asked for. `method` is how variances are computed: by default, as upper
-    bounds for many queries ("bound"), or from posterior samples ("samples").
+    Attributes
+    ----------
+    variance : bool
+        Whether to compute the variance of each weight.
+    covariance : bool
+        Whether to compute the covariance (d, d) of all weights of a query.
+    all_features : bool
+        Whether moments of a sparse Z are at all features, and not at the entries of the queries.
+    along : sequence of Features of shape (m, d)
+        Vectors a; the variances of a . w(x*) are computed for each of them.
+    method : {"default", "bound", "samples"}
+        The method for variances: the solver's own, upper bounds that are fast for many queries, or
+        posterior samples.
+    mean : bool
+        Whether to compute the mean of each weight.
     """
 
     variance: bool = False
@@ -51,9 +77,16 @@ class MomentRequest:
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of each query's weights: mean and variance (m, d), covariance (m, d, d), variances along vectors (m,) each.
+    """The moments of each query's weights; what was not asked for is None, or empty.
 
-    At the entries of sparse queries, mean and variance are (entries,). What was not asked for is None, or empty.
+    Attributes
+    ----------
+    mean, variance : ndarray of shape (m, d), or None
+        At the entries of sparse queries, the shape is (entries,).
+    covariance : ndarray of shape (m, d, d), or None
+        The covariance of the weights of each query.
+    along : list of ndarray of shape (m,)
+        The variances of a . w(x*), one array for each vector field of the request.
     """
 
     mean: np.ndarray | None = None
@@ -76,7 +109,7 @@ class Moments:
         return cls(together("mean"), together("variance"), together("covariance"), along)
 
     def reshaped(self, shape: tuple[int, int]) -> Moments:
-        """Return moments at every entry of a full pattern as (m, d)."""
+        """Return the moments at every entry of a full pattern in the shape (m, d)."""
         assert self.mean is not None
         variance = None if self.variance is None else self.variance.reshape(shape)
         return replace(self, mean=self.mean.reshape(shape), variance=variance)
@@ -84,10 +117,22 @@ class Moments:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What a posterior says of itself in the report of a fit.
+    """The figures that a posterior gives to the report of a fit.
 
-    The log marginal likelihood in standardised units and its standard error; jitter, relative to the diagonal; a lower bound
-    of the condition number (NaN where it is not known); how the system was solved and how variances are computed, in words.
+    Attributes
+    ----------
+    log_evidence : float
+        The log marginal likelihood in nats, in standardised units.
+    standard_error : float
+        Its standard error, 0 where it is exact.
+    jitter : float
+        The jitter that was added, relative to the diagonal.
+    condition_number : float
+        A lower bound of the condition number, NaN where it is not known.
+    solution : str
+        A description of how the linear system was solved.
+    variances : str
+        A description of how variances are computed.
     """
 
     log_evidence: float
@@ -99,14 +144,20 @@ class Diagnostics:
 
 
 @dataclass(frozen=True)
-class Posterior(abc.ABC):
-    """p(w(x*), y* | data) of a fitted model, from what a solver has conditioned on the data."""
+class Posterior(abc.ABC, Generic[Cross]):
+    """The posterior p(w(x*), y* | data) of a fitted model.
+
+    `Cross` is the type of the covariance between g(x*) and the data: a `CrossCovariance`, or the
+    functions of a basis at the queries. `x` is always the queries' input as the kernel takes it.
+    """
 
     hyperparameters: Hyperparameters
 
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
+    # The number of posterior samples from which `sampled_variance` estimates variances.
+    sampled_paths: ClassVar[int] = 0
 
-    # what a solver implements
+    # Every solver implements these.
 
     @property
     @abc.abstractmethod
@@ -121,7 +172,7 @@ class Posterior(abc.ABC):
     @property
     @abc.abstractmethod
     def diagnostics(self) -> Diagnostics:
-        """Return what the report of a fit says of this posterior."""
+        """Return what the report of a fit says about this posterior."""
 
     @property
     @abc.abstractmethod
@@ -134,23 +185,35 @@ class Posterior(abc.ABC):
 
     @abc.abstractmethod
     def draw_bytes(self, m: int, count: int) -> int:
-        """Return the memory that joint draws at m queries take."""
+        """Return the memory that `count` joint draws at m queries take."""
 
     @abc.abstractmethod
-    def cross(self, x: Any, session: Session, own: slice | None = None) -> Any:
-        """Return the covariance of g(x*) with what is known of the data; slices by queries."""
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> Cross:
+        """Return the covariance between g(x*) and the data.
+
+        If the queries are training rows that ask for their own weights, `own` says which rows they
+        are, and the noise sigma_w^2 of these weights is part of the covariance.
+        """
 
     @abc.abstractmethod
-    def mean(self, x: Any, cross: Any, session: Session, own: slice | None = None) -> np.ndarray:
-        """Return E[w*], from `cross` where that is there already;  (m, d)."""
+    def mean(
+        self, x: Any, cross: Cross | None, session: Session, own: slice | None = None
+    ) -> np.ndarray:
+        """Return E[w(x*)];  (m, d).  `cross` is that of these queries if it is known already."""
 
     @abc.abstractmethod
-    def reduction(self, cross: Any, request: MomentRequest, session: Session) -> Moments:
-        """Return what the data take off the prior variances and covariances of g, as asked."""
+    def reduction(self, cross: Cross, request: MomentRequest, session: Session) -> Moments:
+        """Return prior minus posterior variances and covariances of g(x*), as asked for.
+
+        Variances are (m, d), covariances (m, d, d), and variances along vectors (m,) each.
+        """
 
     @abc.abstractmethod
-    def joint_reduction(self, cross: Any, A: Features, session: Session) -> np.ndarray:
-        """Return what they take off the covariance of a_i . g(x_i*) between all queries;  (m, d) -> (m, m)."""
+    def joint_reduction(self, cross: Cross, A: Features, session: Session) -> np.ndarray:
+        """Return prior minus posterior covariance of a_i . g(x_i*) between all queries.
+
+        A has the vectors a_i;  (m, d) -> (m, m).
+        """
 
     @abc.abstractmethod
     def draw(
@@ -160,62 +223,75 @@ class Posterior(abc.ABC):
 
     @abc.abstractmethod
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError that says what does not fit, unless a fit by this plan may end so.
+        """Raise a ValueError that says what does not fit, unless a fit by this plan can end so.
 
-        It is asked of a posterior that was read from a file, whose hyperparameters and plan are
-        right already. Afterwards the sizes of all arrays are facts, and compiled loops go by them.
+        It is called on a posterior that was read from a file, whose hyperparameters and plan were
+        checked before. Compiled loops rely on the sizes of arrays that are checked here.
         """
 
-    # what only some can
+    # Only some solvers implement these; `capabilities` says which.
 
     @property
     def training_rows(self) -> TrainingRows | None:
-        """Return the training rows, None where points or functions stand for them."""
+        """Return the training rows, or None where inducing points or functions replace them."""
         return None
 
     def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
-        """Return whether the evidence at other hyperparameters follows from the posterior alone, without further rows."""
+        """Return whether log p(y) at other hyperparameters follows from this posterior alone.
+
+        Otherwise the training rows are needed again.
+        """
         return self.training_rows is not None
 
     def entry_mean_and_reduction(
         self, entries: Entries, reduction: EntryReduction | None, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return E[w_l(x*)], and what the data take off its variance, at entries of a sparse Z;  (entries,) each."""
+        """Return E[w_l(x*)] and the reduction of its variance at entries of a sparse Z.
+
+        Both are (entries,). Without `reduction`, the second one is 0.
+        """
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
-        """Return what is known of (C^-1)_RR, for that many entries of a sparse Z."""
+        """Return the method that reduces variances at `entries` entries of a sparse Z."""
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray | None:
-        """Return upper bounds of Var[g_l(x*)], (m, d), faster for many queries; None where ordinary variances are bounds."""
+        """Return upper bounds of Var[g_l(x*)], which are fast for many queries;  (m, d).
+
+        It is None where the ordinary variances are upper bounds already.
+        """
         return None
 
     def sampled_variance(
         self, x: Any, along: Sequence[Features], session: Session
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as not to be too small."""
+        """Return Var[g_l(x*)] (m, d) and Var[a . g(x*)] (m,) for each `along`, from samples.
+
+        They are inflated so that few of them are below the exact variances.
+        """
         raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
 
-    def statistics_task(self) -> Any:
-        """Return the task whose sum over further rows `with_statistics` takes."""
+    def statistics_task(self) -> Callable[[TrainingRows], RowStatistics]:
+        """Return the function whose sum over blocks of further rows `with_statistics` takes."""
         raise capability_error(type(self), Capability.ADD_ROWS)
 
-    def with_statistics(self, more: Any, session: Session) -> Posterior:
-        """Return the posterior after further rows, of which these are the sums."""
+    def with_statistics(self, more: RowStatistics, session: Session) -> Posterior[Cross]:
+        """Return the posterior after further rows, from the sum of `statistics_task` over them."""
         raise capability_error(type(self), Capability.ADD_ROWS)
 
-    # the same for all
+    # All solvers share these.
 
     def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
-        """Return moments of the weights of each query, sigma_w included; what is not asked for is not computed."""
+        """Return the moments of the weights of each query, with the noise sigma_w."""
         sparse = queries.Z.is_sparse
         if request.method == "bound" and Capability.UPPER_BOUND not in self.capabilities:
             raise capability_error(type(self), Capability.UPPER_BOUND)
         if request.method == "samples":
             if sparse:
                 raise SolverUnavailable(
-                    "Standard deviations from samples need a dense Z. Give std=True for a sparse one."
+                    "Standard deviations from samples need a dense Z. "
+                    "Give std=True for a sparse one."
                 )
             return self._sampled_moments(queries, request, session)
         if sparse and not request.covariance:
@@ -230,6 +306,7 @@ class Posterior(abc.ABC):
     def _dense_moments(
         self, x: Any, request: MomentRequest, session: Session, own: bool = False
     ) -> Moments:
+        """Return moments of all weights of each query, chunk by chunk."""
         sides = (self.d if request.variance or request.covariance else 0) + len(request.along)
         pieces = [
             self._chunk(x[i], request[i], session, i if own else None)
@@ -238,7 +315,7 @@ class Posterior(abc.ABC):
         return Moments.joined(pieces)
 
     def _entry_moments(self, entries: Entries, request: MomentRequest, session: Session) -> Moments:
-        """Return moments at the entries of a sparse pattern, feature by feature."""
+        """Return moments at the entries of a sparse pattern, feature by feature;  (entries,)."""
         x, own = entries.x, entries.own
         count = entries.pattern.entry_rows.size
         reduction = self.entry_reduction(count, session) if request.variance else None
@@ -253,13 +330,18 @@ class Posterior(abc.ABC):
         return replace(sums, mean=mean, variance=variance)
 
     def _chunks(self, m: int, sides: int, session: Session) -> list[slice]:
-        """Return slices of queries with that many right-hand sides each."""
+        """Return slices that cut m queries with `sides` right-hand sides each into chunks."""
         each = self.bytes_per_query
-        at_once = min(session.chunk_bytes // each, max(CHUNK_ROWS, CHUNK_BYTES_USUAL // each))
+        usual = max(CHUNK_RIGHT_HAND_SIDES, CHUNK_BYTES // each)
+        at_once = min(session.chunk_bytes // each, usual)
         return slices(m, max(1, at_once // max(1, sides)))
 
     def _prior(self, x: Any, own: bool) -> tuple[np.ndarray, float]:
-        """Return the prior variance that the data speak of, and what is added after; a row's own noise is in the former."""
+        """Return the prior variance that the data reduce (m,), and the variance added afterwards.
+
+        Data say something about the noise sigma_w^2 of a training row's own weights, so it belongs
+        to the former; they say nothing about that of other rows, so it belongs to the latter.
+        """
         prior = self.hyperparameters.weight_prior
         own_variance = prior.sigma_w**2
         return prior.variance(x) + own * own_variance, (not own) * own_variance
@@ -267,9 +349,9 @@ class Posterior(abc.ABC):
     def _bounded_moments(
         self, queries: Queries, request: MomentRequest, session: Session
     ) -> Moments:
-        """Return upper bounds of the weights' variances; sums along vectors stay exact."""
+        """Return upper bounds of the weights' variances; variances along vectors stay exact."""
         bound = self.upper_bound_variance(queries.x, session)
-        if bound is None:  # ordinary variances are bounds already
+        if bound is None:
             return self._dense_moments(queries.x, request, session)
         exact = self._dense_moments(queries.x, replace(request, variance=False), session)
         return replace(exact, variance=bound + self.hyperparameters.sigma_w**2)
@@ -277,13 +359,15 @@ class Posterior(abc.ABC):
     def _chunk(
         self, x: Any, request: MomentRequest, session: Session, own: slice | None
     ) -> Moments:
+        """Return moments of one chunk of queries; `own` is as in `cross`."""
         asked = request.variance or request.covariance or bool(request.along)
         cross = self.cross(x, session, own) if asked else None
         mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
         if cross is None:
             return Moments(mean)
         prior, floor = self._prior(x, own is not None)
-        moving = [A for A in request.along if A.squared_norms().any()]  # the usual baseline is 0
+        # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
+        moving = [A for A in request.along if A.squared_norms().any()]
         reduced = self.reduction(cross, replace(request, along=moving), session)
         variance = covariance = None
         if request.covariance:
@@ -307,7 +391,7 @@ class Posterior(abc.ABC):
     def _sampled_moments(
         self, queries: Queries, request: MomentRequest, session: Session
     ) -> Moments:
-        """Return variances from paths of the posterior, inflated so that they do not under-report."""
+        """Return variances from posterior samples, inflated so that few are too small."""
         paths = self.sampled_paths
         session.require(self.draw_bytes(1, paths), "solving for posterior samples")
         x = queries.x
@@ -330,15 +414,13 @@ class Posterior(abc.ABC):
             ],
         )
 
-    sampled_paths: ClassVar[int] = 0  # Paths that `sampled_variance` takes.
-
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
-        """Return the covariance of new y, noise included, between all queries;  (m, m)."""
+        """Return the covariance of new y between all queries, with noise;  (m, m)."""
         m, A = len(queries), queries.Z
         session.require(self.joint_bytes(m), f"the joint covariance of {m} queries")
         cross = self.cross(queries.x, session)
         prior = self.hyperparameters.weight_prior.joint(queries.x, A, session)
-        joint = prior - self.joint_reduction(cross, A, session)
+        joint: np.ndarray = prior - self.joint_reduction(cross, A, session)
         at = np.diag_indices(m)
         joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise(A)
         return joint
@@ -355,7 +437,7 @@ class Posterior(abc.ABC):
     ) -> np.ndarray:
         """Return joint draws of new y;  (m, count).
 
-        They are those of `sample_weights` with the same random state, times Z, plus noise.
+        They are the draws of `sample_weights` with the same random state, times Z, plus noise.
         """
         W = self.sample_weights(queries.x, count, random, session)
         f = np.empty((len(queries), count))
@@ -365,13 +447,14 @@ class Posterior(abc.ABC):
 
 
 @dataclass(frozen=True)
-class KernelPosterior(Posterior):
-    """A posterior whose mean is a sum of kernels: E[w*] = k(x*, X) diag(coefficients) Z over the rows of its `support`.
+class KernelPosterior(Posterior[CrossCovariance]):
+    """A posterior whose mean is a sum of kernels, E[w*] = k(x*, X) diag(coefficients) Z.
 
-    The support are the training rows, and the coefficients alpha = C^-1 y; or inducing points, with coefficients of their own.
+    X and Z are those of the `support`. It is either the training rows, with coefficients
+    alpha = C^-1 y, or the inducing points, with coefficients of their own.
     """
 
-    support: Any
+    support: InputRows
     coefficients: np.ndarray
 
     def __len__(self) -> int:
@@ -379,7 +462,8 @@ class KernelPosterior(Posterior):
 
     @property
     def d(self) -> int:
-        return self.support.Z.shape[1]
+        count: int = self.support.Z.shape[1]
+        return count
 
     @property
     def n_rows(self) -> int:
@@ -409,5 +493,6 @@ class KernelPosterior(Posterior):
 
 
 def symmetric_part(A: np.ndarray) -> np.ndarray:
-    """Return (A + A^T) / 2 of the last two axes."""
-    return 0.5 * (A + np.swapaxes(A, -1, -2))
+    """Return (A + A^T) / 2, over the last two axes;  (..., m, m) -> (..., m, m)."""
+    symmetric: np.ndarray = 0.5 * (A + np.swapaxes(A, -1, -2))
+    return symmetric

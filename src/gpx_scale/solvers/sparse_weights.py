@@ -1,11 +1,16 @@
-"""The weights of a sparse Z, feature by feature: that of a word is known from the rows R that contain it.
+"""Mean and variance of the weights of a sparse Z, feature by feature.
+
+The weight of feature l depends on the rows R that contain this feature:
 
     E[w_l(x*)]    =  k(x*, X_R) diag(alpha_R) z_Rl
     Var[g_l(x*)]  =  k**  -  b.(C^-1)_RR b,      b = k(x*, X_R) o z_Rl
 
-Both for the features that a query has, which is all that its prediction needs: for m queries, one kernel value for every
-feature that a query and a row share. What a solver knows of (C^-1)_RR it gives as an `EntryReduction`; conditioning on R and
-some others alone never knows too much: it takes less off the variance than all rows would.
+Both are computed at the features that a query contains, as its prediction needs no others. This
+takes one kernel value for every feature that a query and a row share.
+
+Each solver provides b.(C^-1)_RR b in its own way, as an `EntryReduction`. It may condition on R and
+some other rows only: fewer rows reduce the variance less than all rows do, so that the variance is
+never too small.
 """
 
 from __future__ import annotations
@@ -26,29 +31,43 @@ from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.parallel import largest, slices
 from ..runtime.session import Session
 
-AT_ONCE = 32  # features that a worker takes
-WORD_ROWS = 1_024  # that `LocalWords` conditions on at most
-OFTEN = 512  # rows of a more frequent word, those most correlated with each query
-COMPANY = 256  # rows that it conditions on at least: those with the word, and others that share most of their other words
-COUNTED = 64  # rows with the word by which that company is chosen
+# A worker takes at most this many features at once.
+FEATURES_AT_ONCE = 32
+# `LocalEntryReduction` conditions on all rows with a feature if they are at most this many.
+MAX_ROWS_OF_A_FEATURE = 1_024
+# For a feature in more rows, it conditions on this many of them: those most correlated with each
+# query.
+ROWS_OF_A_FREQUENT_FEATURE = 512
+# It conditions on at least this many rows: those with the feature, then rows that share other
+# features with them.
+LEAST_ROWS = 256
+# These other rows are chosen by what they share with this many rows that contain the feature.
+ROWS_TO_COMPARE_WITH = 64
 
-Block = tuple[
-    np.ndarray, np.ndarray, np.ndarray
-]  # rows R in their order (r,), z_Rl (r,), right-hand sides at them (c, r)
+# The rows R in ascending order (r,), z_Rl (r,), and the right-hand sides b (c, r).
+Block = tuple[np.ndarray, np.ndarray, np.ndarray]
+# A feature l, and some of its entries (c,).
+Job = tuple[int, np.ndarray]
 
 
 class EntryReduction(Protocol):
-    """What a solver knows of (C^-1)_RR. `parallel`: it may be called by several workers at once."""
+    """A function that returns b.(C^-1)_RR b, by which the data reduce the variance of a weight.
+
+    `parallel` says whether several workers may call it at once.
+    """
 
     parallel: bool
 
     def __call__(self, blocks: list[Block]) -> list[np.ndarray]:
-        """b.(C^-1)_RR b, or less, of every right-hand side;  (c,) each."""
+        """Return b.(C^-1)_RR b, or less, for every right-hand side;  (c,) for each block."""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Where, and of which features: x as the kernel takes it, and a pattern. `own`: they are the training rows."""
+    """The queries x, as the kernel takes them, and a `pattern` of their features.
+
+    `own` says whether the queries are the training rows, which ask for their own weights.
+    """
 
     x: Any
     pattern: SparseFeatures
@@ -63,17 +82,23 @@ def entry_moments(
     reduction: EntryReduction | None,
     session: Session,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return E[w_l(x*)], and what the data take off its variance (0 without `reduction`), at every entry of the pattern."""
+    """Return E[w_l(x*)] and the reduction of its variance at every entry of the pattern.
+
+    Both are (entries,). Without `reduction`, the second one is 0. The cost is one kernel value for
+    every feature that a query and a row of the support share, and the calls of `reduction`.
+    """
     kernel, Z = weight_prior.kernel, support.Z
     assert isinstance(Z, SparseFeatures)
     starts, rows, values = Z.by_feature
     asked, entry_rows, order = _entries_by_feature(entries.pattern)
     mean, reduced = np.zeros(order.size), np.zeros(order.size)
     points, seen = kernel.prepare(support.x), kernel.prepare(entries.x)
-    # A kernel function or a given matrix is asked once for all pairs, not again for every word that two rows share.
+    # A kernel function of objects is slow, so it is called once for each pair and not once for each
+    # feature that a pair shares.
     K = None if kernel.input_kind == "vectors" else kernel_matrix(kernel, seen, points, session)
 
     def block(l: int, some: np.ndarray) -> Block:
+        """Return the right-hand sides of some entries of feature l, and write their means."""
         R, z = rows[starts[l] : starts[l + 1]], values[starts[l] : starts[l + 1]]
         Q = entry_rows[some]
         B = kernel.tile(seen[Q], points[R]) if K is None else K[np.ix_(Q, R)]
@@ -83,7 +108,8 @@ def entry_moments(
         mean[some] = B @ coefficients[R]
         return R, z, B
 
-    def work(jobs: list[tuple[int, np.ndarray]]) -> None:
+    def work(jobs: list[Job]) -> None:
+        """Write the means and the reductions of some jobs."""
         blocks = [block(*job) for job in jobs]
         if reduction is not None:
             for (_, some), less in zip(jobs, reduction(blocks), strict=True):
@@ -91,12 +117,11 @@ def entry_moments(
 
     parallel = reduction is None or reduction.parallel
     at_once = session.chunk_bytes // (64 * session.executor.n_jobs)
-    width = (
-        np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))
-    )  # of a right-hand side in work
+    # The numbers of a right-hand side while the reduction works on it.
+    width = np.diff(starts) if parallel else np.full(Z.shape[1], len(Z))
     jobs = [
         (l, order[asked[l] : asked[l + 1]][some])
-        for l in np.flatnonzero(np.diff(asked) * np.diff(starts))
+        for l in np.flatnonzero(np.diff(asked) * np.diff(starts)).tolist()
         for some in slices(asked[l + 1] - asked[l], max(1, at_once // width[l]))
     ]
     batches = _batches(jobs, [some.size * width[l] for l, some in jobs], at_once)
@@ -108,12 +133,15 @@ def entry_moments(
     return mean, reduced
 
 
-def _batches(jobs: list[Any], sizes: list[int], most: int) -> list[list[Any]]:
-    """Consecutive jobs together: AT_ONCE of them at most, and no more numbers than `most` unless one alone has them."""
-    batches: list[list[Any]] = []
+def _batches(jobs: list[Job], sizes: list[int], most: int) -> list[list[Job]]:
+    """Return batches of consecutive jobs.
+
+    A batch has at most FEATURES_AT_ONCE jobs, and at most `most` numbers unless it is a single job.
+    """
+    batches: list[list[Job]] = []
     total = 0
     for job, size in zip(jobs, sizes, strict=True):
-        if not batches or len(batches[-1]) == AT_ONCE or total + size > most:
+        if not batches or len(batches[-1]) == FEATURES_AT_ONCE or total + size > most:
             batches.append([])
             total = 0
         batches[-1].append(job)
@@ -122,17 +150,23 @@ def _batches(jobs: list[Any], sizes: list[int], most: int) -> list[list[Any]]:
 
 
 def _entries_by_feature(at: SparseFeatures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Entries in the order of their features: starts (d + 1,); the row of each entry; their order (entries,)."""
+    """Return where each feature starts among the entries sorted by feature, and how to sort them.
+
+    These are starts (d + 1,), the row of each entry (entries,), and the order (entries,).
+    """
     indices = at.indices[at.span]
     starts = np.concatenate([[0], np.cumsum(np.bincount(indices, minlength=at.d))])
     return starts, at.entry_rows, np.argsort(indices, kind="stable")
 
 
 @dataclass(frozen=True)
-class LocalWords:
-    """`EntryReduction` by conditioning on the rows with the word and on others that tell it from the other words: r^3/3 flops
-    a word and r^2 a query. On `vader_snippets`, deviations exceed the exact ones by 8% in the median and 28% at most with the
-    rows of the word alone, by 5% and 13% with COMPANY.
+class LocalEntryReduction:
+    """An `EntryReduction` that conditions on the rows with the feature and on a few other rows.
+
+    The other rows tell the feature from features that occur together with it. The cost is r^3/3
+    flops per feature and r^2 per query. On `vader_snippets`, standard deviations exceed the exact
+    ones by 8% in the median and 28% at most with the rows of the feature alone, and by 5% and 13%
+    with LEAST_ROWS.
     """
 
     covariance: TiledCovariance
@@ -142,35 +176,44 @@ class LocalWords:
         return [self._one(*block) for block in blocks]
 
     def _one(self, R: np.ndarray, z: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """Which rows count depends on the word, or on the query alone: no answer depends on what else is asked."""
+        """Return the reductions of one feature;  (r,), (r,), (c, r) -> (c,).
+
+        The rows are chosen by the feature or by the single query, so that no result depends on what
+        else is asked.
+        """
         diagonal = self.covariance.diagonal
-        if R.size > WORD_ROWS:
-            most = np.argsort(-np.square(B) / diagonal[R], axis=1, kind="stable")[:, :OFTEN]
+        if R.size > MAX_ROWS_OF_A_FEATURE:
+            order = np.argsort(-np.square(B) / diagonal[R], axis=1, kind="stable")
+            most = order[:, :ROWS_OF_A_FREQUENT_FEATURE]
             return np.concatenate(
                 [
                     self._conditioned(R[rows], b[None, rows])
                     for rows, b in zip(np.sort(most), B, strict=True)
                 ]
             )
-        if R.size < COMPANY:
-            others = self._company(R, np.abs(z) / np.sqrt(diagonal[R]))
+        if R.size < LEAST_ROWS:
+            others = self._other_rows(R, np.abs(z) / np.sqrt(diagonal[R]))
             R, B = np.concatenate([R, others]), np.pad(B, ((0, 0), (0, others.size)))
         return self._conditioned(R, B)
 
     def _conditioned(self, R: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """b.(C_RR)^-1 b;  (r,), (c, r) -> (c,)."""
+        """Return b.(C_RR)^-1 b;  (r,), (c, r) -> (c,);  r^3/3 + r^2 c flops."""
         C = self.covariance
         rows = C.prepared[R]
         A = C.weight_prior.tile(rows, rows)
         np.fill_diagonal(A, C.diagonal[R])
         half = solve_triangular(factor_of_few_rows(A), B.T, lower=True, check_finite=False)
-        return np.square(half).sum(axis=0)
+        reduced: np.ndarray = np.square(half).sum(axis=0)
+        return reduced
 
-    def _company(self, R: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Rows not in R that share most with those of R that count, up to COMPANY in all: any choice is valid."""
+    def _other_rows(self, R: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return rows outside R that share the most features with the rows of R of largest weight.
+
+        Together with R they are at most LEAST_ROWS. Any choice of rows gives a valid bound.
+        """
         Z = self.covariance.rows.Z
         assert isinstance(Z, SparseFeatures)
-        some = np.sort(np.argsort(-weights, kind="stable")[:COUNTED])
+        some = np.sort(np.argsort(-weights, kind="stable")[:ROWS_TO_COMPARE_WITH])
         rows, score = Z[R[some]], np.zeros(len(Z))
         sparse_loops.couple(
             rows.pointers, rows.indices, rows.values, weights[some], *Z.by_feature, score
@@ -178,12 +221,16 @@ class LocalWords:
         score /= np.sqrt(self.covariance.diagonal)
         score[R] = 0.0
         met = np.flatnonzero(score)
-        return met[largest(score[met], COMPANY - R.size)]
+        others: np.ndarray = met[largest(score[met], LEAST_ROWS - R.size)]
+        return others
 
 
 @dataclass(frozen=True)
-class InverseWords:
-    """`EntryReduction` by the lower triangle of C^-1 itself, less its rounding: times `safe`;  r^2 flops a query."""
+class InverseEntryReduction:
+    """An `EntryReduction` from the lower triangle of C^-1;  r^2 flops per query.
+
+    The factor `safe`, a little below 1, makes up for the rounding of C^-1.
+    """
 
     inverse: np.ndarray
     safe: float
@@ -201,8 +248,11 @@ class InverseWords:
 
 
 @dataclass(frozen=True)
-class SolvedWords:
-    """`EntryReduction` by a solver's own way for whole rows: `quadratic` (c, n) -> (c,);  n^2 flops a query."""
+class SolvedEntryReduction:
+    """An `EntryReduction` that calls a solver's `quadratic` with right-hand sides for all n rows.
+
+    `quadratic` returns b.C^-1 b;  (c, n) -> (c,);  n^2 flops per query.
+    """
 
     n: int
     quadratic: Callable[[np.ndarray], np.ndarray]

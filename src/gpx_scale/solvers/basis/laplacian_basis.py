@@ -20,8 +20,8 @@ from ...errors import InputError, SolverUnavailable
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.state import must, must_be_numbers, stored
 from ..low_dimensional import (
-    DIMENSIONS,
     LARGEST_COUNT,
+    MAX_X_COLUMNS,
     InputExtent,
     InputResolution,
     signal_to_noise_of,
@@ -227,7 +227,7 @@ def suits_a_basis(
     exact_rows: int,
 ) -> bool:
     """Whether `auto` takes a basis: few columns, many rows, and length scales (once known) that few functions resolve."""
-    if low is None or not low.density or p > DIMENSIONS:
+    if low is None or not low.density or p > MAX_X_COLUMNS:
         return False
     if not stream and n <= (BASIS_ROWS if np.isinf(low.smoothness) else exact_rows):
         return False

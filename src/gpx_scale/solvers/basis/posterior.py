@@ -17,7 +17,14 @@ from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session, serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, symmetric_part
+from ..posterior import (
+    Diagnostics,
+    MomentRequest,
+    Moments,
+    Posterior,
+    RowStatistics,
+    symmetric_part,
+)
 from ..sparse_weights import Entries, EntryReduction
 from .marginal_likelihood import BasisLikelihood, Ratio, Space, blocks
 from .sufficient_statistics import AddUp, BasisStatistics, Nodes
@@ -25,7 +32,7 @@ from .sufficient_statistics import AddUp, BasisStatistics, Nodes
 
 @stored
 @dataclass(frozen=True)
-class BasisPosterior(Posterior):
+class BasisPosterior(Posterior[np.ndarray]):
     """The posterior from functions and sums over rows (`statistics`), coefficients v (M,), and B^-1 (M, M)."""
 
     statistics: Space
@@ -213,7 +220,8 @@ class BasisPosterior(Posterior):
         rho = Ratio.of(space.box, space.mean_square, self.hyperparameters).value
         return Nodes.around(rho, space.nodes.largest, space.sums.rows, spread=0.0)
 
-    def with_statistics(self, more: BasisStatistics, session: Session) -> BasisPosterior:
+    def with_statistics(self, more: RowStatistics, session: Session) -> BasisPosterior:
+        assert isinstance(more, BasisStatistics)
         space = self.statistics
         weights, _ = space.nodes.at(self._node.rho[0])
         now = space.sums.at(weights)

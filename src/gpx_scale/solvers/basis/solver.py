@@ -8,6 +8,7 @@ rows, 770 functions: 18 nats off instead of 167), and stays in every variance: t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -151,9 +152,9 @@ class BasisSolver(Solver):
         return 1e11 + 5e5 * plan.n * (0.5 + 0.5 * wide)
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> BasisSolver:
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None) -> BasisSolver:
         space = known.statistics if isinstance(known, BasisPosterior) else None
-        return cls(plan, setup.session, plan.settings, space)
+        return cls(plan, setup.session, plan.settings_of(BasisSettings), space)
 
     # search
 
@@ -178,6 +179,7 @@ class BasisSolver(Solver):
                 self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW
             )
             found = optimum.hyperparameters
+            assert optimum.evidence is not None
             height = optimum.evidence.value + search.prior.value_and_gradient(found.theta)[0]
             if best is not None and height < best[0] - 0.1:
                 return replace(

@@ -1,1 +1,1 @@
-"""Conjugate gradients for more rows than a factor can have."""
+"""The solver by conjugate gradients, for more rows than can be factorised."""

@@ -1,9 +1,16 @@
-"""Draws of the prior as functions, by random Fourier features, and of the posterior by Matheron's rule.
+"""Draws of whole functions: of the prior by random Fourier features, of the posterior from these.
 
-    g_l(x) = sqrt(v / F) sum_f  a_fl cos(omega_f.x) + b_fl sin(omega_f.x),     a, b ~ N(0, 1),   omega ~ the kernel's spectrum
+A draw of g = (g_1 .. g_d), which can be evaluated at any x, is called a path:
 
-Every path draws frequencies of its own, so second moments are those of the kernel without bias; the d functions of a path
-share them. A path of the posterior is w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z, y_s the prior path's own data.
+    g_l(x) = sqrt(v / F) sum_f  a_fl cos(omega_f.x) + b_fl sin(omega_f.x)
+
+with a, b ~ N(0, 1), frequencies omega drawn from the kernel's spectrum, and v = k(x, x). Every path
+draws its own frequencies, so that second moments are those of the kernel without bias. The d
+functions of a path share the frequencies. By Matheron's rule, a path of the posterior is
+
+    w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z
+
+where y_s are the data that the prior path g_s would have shown, noise included.
 """
 
 from __future__ import annotations
@@ -22,39 +29,52 @@ from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
 
-FEATURES = 512  # frequencies of one path
-CONFIDENCE = 0.99  # that the deviation of one query from samples is not below the exact one
+# A path has this many frequencies.
+FREQUENCIES = 512
+# A standard deviation from samples is not below the exact one with this probability, for each
+# query.
+NOT_BELOW_PROBABILITY = 0.99
+# Waves of this many rows are computed at once by a worker.
+ROWS_AT_ONCE = 1024
 
 
 @stored
 @dataclass(frozen=True)
 class PriorPath:
-    """One draw of g = (g_1 .. g_d): `components` are (frequencies (F, p), amplitudes (2 F, d))."""
+    """One draw of g = (g_1 .. g_d) from the prior, as a function.
+
+    It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, d) of the
+    cosines and then the sines.
+    """
 
     components: list[tuple[np.ndarray, np.ndarray]]
 
     @classmethod
-    def draw(cls, kernel: Any, p: int, d: int, random: np.random.RandomState) -> PriorPath:
+    def draw(cls, kernel: Kernel, p: int, d: int, random: np.random.RandomState) -> PriorPath:
+        """Return a draw of d functions of p inputs."""
         components = []
-        for frequencies, variance in kernel.sample_frequencies(p, FEATURES, random):
-            amplitudes = np.sqrt(variance / FEATURES) * random.standard_normal((2 * FEATURES, d))
+        for frequencies, variance in kernel.sample_frequencies(p, FREQUENCIES, random):
+            amplitudes = np.sqrt(variance / FREQUENCIES) * random.standard_normal(
+                (2 * FREQUENCIES, d)
+            )
             components.append((frequencies, amplitudes.astype(np.float32)))
         return cls(components)
 
     def __call__(self, x: Any, session: Session) -> np.ndarray:
-        """g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
+        """Return g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
-            waves = [
-                (self._waves(x[rows], frequencies), amplitudes)
+            total: np.ndarray = sum(
+                self._waves(x[rows], frequencies) @ amplitudes
                 for frequencies, amplitudes in self.components
-            ]
-            return sum(wave @ amplitudes for wave, amplitudes in waves)
+            )
+            return total
 
-        return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
+        parts = session.executor.map(one, slices(len(x), ROWS_AT_ONCE))
+        return np.concatenate(parts).astype(float)
 
     def must_fit(self, kernel: Kernel, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless this is a path of this kernel, with as many columns of X and weights."""
+        """Raise a ValueError unless this is a path of this kernel, these columns and weights."""
         one_frequency = kernel.sample_frequencies(preprocessor.n_x, 1, np.random.RandomState(0))
         all_there = len(self.components) == len(one_frequency)
         must(all_there, "a path has another number of components than its kernel")
@@ -65,25 +85,31 @@ class PriorPath:
             must_be_numbers(amplitudes, shape, "the amplitudes of a path", single)
 
     def along(self, x: Any, Z: Features, session: Session) -> np.ndarray:
-        """z_i . g(x_i), through (Z a^T), so that a sparse Z stays sparse;  (n, p), (n, d) -> (n,)."""
+        """Return z_i . g(x_i);  (n, p), (n, d) -> (n,).
+
+        Z is multiplied by the amplitudes first, so that a sparse Z stays sparse.
+        """
 
         def one(rows: slice) -> np.ndarray:
-            waves = [
-                (self._waves(x[rows], frequencies), amplitudes)
+            total: np.ndarray = sum(
+                np.einsum(
+                    "ij,ij->i",
+                    self._waves(x[rows], frequencies),
+                    Z[rows].right_multiply(amplitudes.T),
+                )
                 for frequencies, amplitudes in self.components
-            ]
-            return sum(
-                np.einsum("ij,ij->i", wave, Z[rows].right_multiply(amplitudes.T))
-                for wave, amplitudes in waves
             )
+            return total
 
-        return np.concatenate(session.executor.map(one, slices(len(x), 1024))).astype(float)
+        parts = session.executor.map(one, slices(len(x), ROWS_AT_ONCE))
+        return np.concatenate(parts).astype(float)
 
     @staticmethod
     def _waves(x: Any, frequencies: np.ndarray) -> np.ndarray:
-        """Cosines, then sines;  (n, p), (F, p) -> (n, 2 F)."""
+        """Return cos(omega_f.x_i), then sin(omega_f.x_i);  (n, p), (F, p) -> (n, 2 F)."""
         phase = x.right_multiply(frequencies.T) if isinstance(x, Features) else x @ frequencies.T
-        phase = phase.astype(np.float32)  # sines of float32 are five times faster
+        # Sines in float32 are five times faster.
+        phase = phase.astype(np.float32)
         return np.hstack([np.cos(phase), np.sin(phase)])
 
 
@@ -93,7 +119,10 @@ def prior_paths(
     randoms: list[np.random.RandomState],
     session: Session,
 ) -> tuple[list[PriorPath], np.ndarray]:
-    """A path of the prior from each generator, and what it would have shown as y at the training rows;  (n, len(randoms))."""
+    """Return a path of the prior for each random state, and the y that it shows.
+
+    The latter are at the training rows, with the noise of y and of the weights;  (n, len(randoms)).
+    """
     x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data.Z))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
@@ -104,10 +133,13 @@ def prior_paths(
 
 
 def path_bytes(d: int) -> int:
-    """Of one path: its amplitudes, in float64 while they are drawn and in float32 after."""
-    return 12 * 2 * FEATURES * d
+    """Return the bytes of one path: its amplitudes, drawn in float64 and kept in float32."""
+    return 12 * 2 * FREQUENCIES * d
 
 
 def inflation(samples: int) -> float:
-    """What a variance estimated from that many draws is multiplied by, to be below the true one with 1 - CONFIDENCE only."""
-    return float(samples / chi2.ppf(1.0 - CONFIDENCE, samples))
+    """Return the factor for a variance that is estimated from this many draws.
+
+    The product is not below the true variance with NOT_BELOW_PROBABILITY.
+    """
+    return float(samples / chi2.ppf(1.0 - NOT_BELOW_PROBABILITY, samples))

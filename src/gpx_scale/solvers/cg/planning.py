@@ -1,4 +1,7 @@
-"""What conjugate gradients will hold and how long they may take: form of C, rank of the preconditioner, subset, bytes."""
+"""Planning of conjugate gradients: the form of C, the rank of the preconditioner, and the memory.
+
+The size of the subset for a first, exact search is planned too. All of these depend on each other.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,44 @@ from ...linalg.sparse_covariance import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
-from ..neighborhood import SHARED
+from ..neighborhood import MAX_SHARED_ROWS
 
-SUBSET_ROWS = 5_000  # of the exact search that conjugate gradients start from
-PAIRS_SUBSET = (
-    2_500  # of a sparse Z: evaluations on all rows cost less, so a subset has less to save
-)
-SMALLEST_SUBSET = 500
-RANK_PER_ROOT, LARGEST_RANK, SMALLEST_RANK = 14.0, 3_000, 64
-DENSE = 0.5  # density of ZZ^T from which tiles are faster than pairs
-TRIAL_RANK_DIVISOR = (
-    4  # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
-)
+# The search for hyperparameters starts with an exact one on this many rows.
+SUBSET_ROWS = 5_000
+# For pairs of a sparse Z the subset is smaller: evaluations on all rows cost less, so that it
+# saves less.
+PAIRS_SUBSET_ROWS = 2_500
+# The subset is not made smaller than this, even where memory is short.
+SMALLEST_SUBSET_ROWS = 500
+# The usual rank of the preconditioner is this number times sqrt(n): then it costs about as much to
+# build it as to iterate with it.
+RANK_PER_ROOT_OF_ROWS = 14.0
+# The rank is between these two unless the user asks for another one.
+SMALLEST_RANK = 64
+LARGEST_RANK = 3_000
+# From this density of ZZ^T on, tiles are faster than pairs.
+DENSE_PAIR_SHARE = 0.5
+# The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
+TRIAL_RANK_DIVISOR = 4
 
 
 @stored
 @dataclass(frozen=True)
 class CGSettings(SolverSettings):
-    """What conjugate gradients plan.
+    """The settings of conjugate gradients.
 
-    C is held as "stored" or "recomputed" tiles, as "pairs" of a sparse Z, or on a "grid". `rank` of the preconditioner at
-    most; `try_jacobi`: whether none may do better. Variances condition all queries on `shared` rows.
+    Attributes
+    ----------
+    form : str
+        The form of C: "stored" or "recomputed" tiles, "pairs" of a sparse Z, or "grid".
+    rank : int
+        The largest rank of the preconditioner.
+    try_jacobi : bool
+        Whether the Jacobi preconditioner, which is the diagonal of C, is tried first.
+    shared : int
+        The number of rows that variances of all queries are conditioned on.
+    pair_density : float
+        The share of pairs of rows that C has, 1 for tiles.
     """
 
     form: str
@@ -42,24 +62,31 @@ class CGSettings(SolverSettings):
     pair_density: float = 1.0
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
-        must(0.0 <= self.pair_density <= 1.0, "a share of its plan is not one")
+        must(0.0 <= self.pair_density <= 1.0, "a share of its plan is not between 0 and 1")
         must(min(self.rank, self.shared) >= 0, "a count of its plan is negative")
 
 
 def usual_rank(n: int) -> int:
-    """Return the rank where building the preconditioner and iterating with it cost about the same."""
-    return int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT * np.sqrt(n))))
+    """Return the rank at which the preconditioner costs as much to build as to iterate with."""
+    return int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT_OF_ROWS * np.sqrt(n))))
 
 
 def pair_bytes(n: int, density: float, n_jobs: int) -> int:
-    """Return the memory of pairs of a sparse Z: what is kept of each, pointers, and what listing those of a tile needs."""
+    """Return the memory of the pairs of rows that share a feature of a sparse Z.
+
+    These are the numbers of each pair, the pointers to them, and the workers' memory while they
+    list the pairs of a tile.
+    """
     pairs = 0.5 * density * n * n
     return int(pairs * PAIR_BYTES + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
 
 
 def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
-    """Return the memory of tiles if kept, preconditioner (and a copy while it is differentiated), vectors, partial sums and
-    tiles in work; or that of the subset's exact search, if it is more."""
+    """Return the larger memory of conjugate gradients and of the exact search on the subset.
+
+    The former has the stored tiles or pairs, the preconditioner (with a copy while it is
+    differentiated), vectors, partial sums, and the workers' tiles.
+    """
     n, n_jobs = problem.n, problem.n_jobs
     tiles = {
         "stored": 2 * n * n + 4 * STRIP * n,
@@ -75,75 +102,96 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
 
 
 def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
-    """Return a plan: pairs of a sparse Z where they are few and fit; else stored float32 tiles where they fit beside the
-    preconditioner, recomputed ones where not; less rank, then a smaller subset, where memory is short."""
-    n, limit, density, dtype = (
-        problem.n,
-        problem.memory_limit,
-        problem.pair_density,
-        problem.options.dtype,
-    )
-    rank = problem.options.rank
+    """Return the plan of conjugate gradients.
+
+    C has the form of pairs where Z is sparse and the pairs are few enough. Otherwise it has the
+    form of float32 tiles, which are stored if they fit beside the preconditioner and recomputed if
+    not. Where memory is short, the rank is reduced first, and then the subset.
+    """
+    n, limit, density = problem.n, problem.memory_limit, problem.pair_density
+    dtype, rank = problem.options.dtype, problem.options.rank
 
     def needs(form: str, rank: int, subset: int) -> int:
         return cg_bytes(problem, form, rank, subset)
 
     reasons = [reason]
-    sparse = density is not None and density < DENSE
+    sparse = density is not None and density < DENSE_PAIR_SHARE
     if density is not None and not sparse:
-        reasons.append(f"{density:.0%} of all pairs of rows share a feature: tiles, not pairs")
+        reasons.append(
+            f"{density:.0%} of all pairs of rows share a feature, so tiles are faster than pairs."
+        )
     least = SMALLEST_RANK if rank is None else min(n, rank)
     if sparse and needs("pairs", least, 0) > limit:
         sparse = False
         listed = format_bytes(needs("pairs", least, 0))
-        reasons.append(f"{density:.1%} of all pairs share a feature, but they need {listed}")
-    subset = min(n, PAIRS_SUBSET if sparse else SUBSET_ROWS)
+        reasons.append(
+            f"{density:.1%} of all pairs of rows share a feature, but their list needs {listed}."
+        )
+    subset = min(n, PAIRS_SUBSET_ROWS if sparse else SUBSET_ROWS)
     wanted = usual_rank(n) if rank is None else min(n, rank)
     kept = needs("stored", wanted, subset)
     form = "pairs" if sparse else "stored" if dtype != "float64" and kept <= limit else "recomputed"
-    why = f"{RANK_PER_ROOT:.0f} sqrt(n), no more than {LARGEST_RANK}"
+    why = f"this is {RANK_PER_ROOT_OF_ROWS:.0f} sqrt(n), or {LARGEST_RANK} if that is less"
     if rank is not None:
-        why = "as asked" if wanted == rank else f"all rows: {rank} asked for"
+        why = "the user asked for it"
+        if wanted != rank:
+            why = f"these are all rows, and {rank} were asked for"
     while rank is None and wanted > SMALLEST_RANK and needs(form, wanted, 0) > limit:
-        wanted, why = max(SMALLEST_RANK, wanted // 2), "what memory_limit leaves"
-    while subset > SMALLEST_SUBSET and needs(form, wanted, subset) > limit:
-        subset = max(SMALLEST_SUBSET, subset // 2)
+        wanted, why = max(SMALLEST_RANK, wanted // 2), "this is what memory_limit leaves"
+    while subset > SMALLEST_SUBSET_ROWS and needs(form, wanted, subset) > limit:
+        subset = max(SMALLEST_SUBSET_ROWS, subset // 2)
     needed = needs(form, wanted, subset)
     remedy = "a smaller preconditioner_rank" if rank is not None else "fewer rows"
     problem.require(
         needed,
-        f"the iterative solver (n = {n}, rank {wanted}, one strip of tiles a worker)",
+        f"the iterative solver (n = {n}, rank {wanted}, one strip of tiles per worker)",
         remedy,
     )
     try_jacobi = sparse and rank is None
-    reasons += [
-        {
-            "pairs": f"pairs that share a feature: {density or 0:.1%}, "
-            f"{format_bytes(pair_bytes(n, density or 0, problem.n_jobs))}",
-            "stored": f"tiles stored in float32: {format_bytes(needed)}, within memory_limit",
-            "recomputed": "tiles recomputed: float64 as asked"
-            if dtype == "float64"
-            else f"tiles recomputed for each product: stored they need {format_bytes(kept)}",
-        }[form],
-        f"preconditioner: Jacobi, or rank {-(-wanted // TRIAL_RANK_DIVISOR)} if that is faster; {wanted} if it must be"
-        if try_jacobi
-        else f"preconditioner of rank {wanted} at most: {why}",
-        f"hyperparameters start from {subset} rows, exactly"
-        if subset < n
-        else "hyperparameters from all rows, exactly",
-    ]
+    if form == "pairs":
+        listed = format_bytes(pair_bytes(n, density or 0, problem.n_jobs))
+        reasons.append(
+            f"{density or 0:.1%} of all pairs of rows share a feature; their list takes {listed}."
+        )
+    elif form == "stored":
+        reasons.append(
+            f"Tiles are stored in float32: {format_bytes(needed)} are within memory_limit."
+        )
+    elif dtype == "float64":
+        reasons.append("Tiles are recomputed for each product, as the user asked for float64.")
+    else:
+        stored_bytes = format_bytes(kept)
+        reasons.append(
+            f"Tiles are recomputed for each product; to store them would take {stored_bytes}."
+        )
+    if try_jacobi:
+        reasons.append(
+            "The preconditioner is Jacobi's, or one of rank "
+            f"{-(-wanted // TRIAL_RANK_DIVISOR)} if that is faster, or of rank {wanted} if needed."
+        )
+    else:
+        reasons.append(f"The preconditioner has rank {wanted} at most: {why}.")
+    rows = f"{subset} rows" if subset < n else "all rows"
+    reasons.append(f"The search for hyperparameters starts with the exact solver on {rows}.")
     kind = np.float64 if dtype == "float64" else np.float32
-    affordable = limit // (4 * 12 * n)  # n numbers in float64 and, for a moment, in float32 each
-    shared = 0 if sparse else min(n, max(wanted, min(SHARED, affordable)))
-    met = (density or 1.0) if form == "pairs" else 1.0
-    settings = CGSettings(form, wanted, try_jacobi, shared, met)
-    known = {"subset": subset, "settings": settings, "d_is_per_row": form == "pairs"}
-    return problem.planned("cg", kind, needed, reasons, **known)
+    # A shared row takes n numbers in float64 and, while they are converted, in float32. They may
+    # take a quarter of the memory.
+    affordable = limit // (4 * 12 * n)
+    shared = 0 if sparse else min(n, max(wanted, min(MAX_SHARED_ROWS, affordable)))
+    share = (density or 1.0) if form == "pairs" else 1.0
+    return problem.planned(
+        *("cg", kind, needed, reasons),
+        settings=CGSettings(form, wanted, try_jacobi, shared, share),
+        subset=subset,
+        d_is_per_row=form == "pairs",
+    )
 
 
 def expected_work(plan: Plan) -> float:
-    """Return the flops of a matrix product that would take as long as the fit, by searches that were measured."""
+    """Return the flops of a matrix product that takes as long as the fit.
+
+    The coefficients were fitted to measured times.
+    """
     n, wide = float(plan.n), (plan.d + plan.p) / 20.0
-    return 12.0 * float(plan.subset) ** 3 + 10000.0 * n**2 * plan.settings.pair_density * (
-        0.5 + 0.5 * wide
-    )
+    pairs = n**2 * plan.settings_of(CGSettings).pair_density
+    return 12.0 * float(plan.subset) ** 3 + 10000.0 * pairs * (0.5 + 0.5 * wide)

@@ -1,4 +1,8 @@
-"""The posterior of conjugate gradients: means to a tolerance, variances from some rows, paths for samples."""
+"""The posterior of conjugate gradients.
+
+Means are computed to a tolerance. Variances come from a part of the rows (`LocalVariance`), and
+samples from paths, which are draws of whole functions (`PriorPath`).
+"""
 
 from __future__ import annotations
 
@@ -22,25 +26,37 @@ from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan
 from ..neighborhood import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
-from ..sparse_weights import WORD_ROWS, EntryReduction, LocalWords
+from ..sparse_weights import MAX_ROWS_OF_A_FEATURE, EntryReduction, LocalEntryReduction
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
+from .planning import CGSettings
 from .variance_calibration import CALIBRATION_ROWS, Asked
 
-PATH_SHARE = 1e-3  # of a path's energy n / 2 that its solve may miss: then its squared error is about 5e-4 D_i
-NEVER_BELOW = "never below exact"  # what is said of variances that are bounds
-PATHS = 16  # posterior paths solved along with y
-SAMPLED_PATHS = 64  # that deviations from samples are made of
-SEEDS_END = 2**32  # A RandomState takes seeds below.
+# The solve of a path may miss this share of the path's energy n / 2. Then the squared error of the
+# path is about 5e-4 D_i.
+PATH_ENERGY_SHARE = 1e-3
+# A report says this about variances that are upper bounds.
+NEVER_BELOW = "never below exact"
+# This many posterior paths are solved together with y.
+PATHS = 16
+# Standard deviations from samples take this many paths.
+SAMPLED_PATHS = 64
+# The seeds of a RandomState are below this number.
+SEEDS_END = 2**32
+# The joint covariance may miss this share of the noise variance of y.
+JOINT_NOISE_SHARE = 1e-4
 
 
 @stored
 @dataclass
 class PathBank:
-    """Prior paths g_s and their u_s = C^-1 y_s, (n, S); grows when more are asked for."""
+    """A growing store of prior paths g_s and their solutions C^-1 y_s (n, S).
+
+    The lock protects it while paths are added, and is neither copied nor saved.
+    """
 
     paths: list[PriorPath]
     solved: np.ndarray
-    lock: Any = field(default_factory=ForkSafeLock, init=False, repr=False)
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"paths": self.paths, "solved": self.solved}
@@ -62,11 +78,38 @@ class PathBank:
 @stored
 @dataclass(frozen=True)
 class CGPosterior(KernelPosterior):
-    """The posterior of conjugate gradients: the mean to the solve's tolerance, variances never too small."""
+    """The posterior of conjugate gradients, with variances that are never too small.
+
+    Attributes
+    ----------
+    pivots : ndarray of shape (r,)
+        The rows from which the preconditioner is built.
+    form : str
+        The form of C, as in `CGSettings`.
+    dtype : type
+        The type of the products with C.
+    log_evidence, standard_error : float
+        log p(y) in nats, and its standard error.
+    solution : str
+        A description of the solve for alpha.
+    local_variance : LocalVariance
+        The variances from a part of the rows.
+    excess : list of (float, float)
+        The median and the largest share by which standard deviations of y, and then of weights of a
+        sparse Z, exceed the exact ones at a few rows.
+    checked : Asked
+        The weights of a sparse Z for which this was measured.
+    bank : PathBank
+        The posterior paths that are solved already.
+    seed : int
+        The seed of all paths.
+    pair_count : int
+        The number of pairs of rows in C, 0 for tiles.
+    """
 
     pivots: np.ndarray
     form: str
-    dtype: Any
+    dtype: type
     log_evidence: float
     standard_error: float
     solution: str
@@ -88,10 +131,12 @@ class CGPosterior(KernelPosterior):
         }
     )
     sampled_paths = SAMPLED_PATHS
-    forms: ClassVar[tuple[str, ...]] = ("stored", "recomputed", "pairs")  # How C may be held.
+    # The forms of C that this class can have.
+    forms: ClassVar[tuple[str, ...]] = ("stored", "recomputed", "pairs")
 
     @property
     def training_rows(self) -> TrainingRows:
+        assert isinstance(self.support, TrainingRows)
         return self.support
 
     @property
@@ -104,19 +149,21 @@ class CGPosterior(KernelPosterior):
         )
 
     def _variances_in_words(self) -> str:
+        """Describe how variances are computed, and by how much they are too large."""
         near = self.local_variance
         kinds = zip(("y", "weights"), self.excess, strict=False)
-        words = (
-            f"; weights on up to {WORD_ROWS} rows with the feature or near it"
+        of_weights = (
+            f"; weights on up to {MAX_ROWS_OF_A_FEATURE} rows with the feature or near it"
             if self.support.Z.is_sparse
             else ""
         )
+        excess = ", ".join(
+            f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
+        )
         return (
-            f"local: conditioned on {near.shared.size} rows for all and the {min(near.nearby, len(self))} most "
-            f"correlated with each query{words}; {NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by "
-            + ", ".join(
-                f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
-            )
+            f"local: conditioned on {near.shared.size} rows for all queries and on the "
+            f"{min(near.nearby, len(self))} rows most correlated with each query{of_weights}; "
+            f"{NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by {excess}"
         )
 
     @property
@@ -124,7 +171,10 @@ class CGPosterior(KernelPosterior):
         return 8 * (4 * len(self) + 3 * self.local_variance.shared.size)
 
     def solve_bytes(self, columns: int) -> int:
-        """What solving for that many more right-hand sides takes: tiles if kept, preconditioner, vectors."""
+        """Return the memory of a solve for this many more right-hand sides.
+
+        It has the stored tiles or pairs, the preconditioner, and vectors.
+        """
         n, r = len(self), self.pivots.size
         tiles = 2 * n * n if self.form == "stored" else PAIR_BYTES * self.pair_count
         return tiles + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
@@ -135,18 +185,22 @@ class CGPosterior(KernelPosterior):
         return self.local_variance.reduction(cross, request, session)
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
-        return LocalWords(TiledCovariance(self.support, self.hyperparameters, session))
+        covariance = TiledCovariance(self.training_rows, self.hyperparameters, session)
+        return LocalEntryReduction(covariance)
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
-        """Return a_i.B_i^T C^-1 B_j a_j for all pairs of queries;  (m, m);  by CG, never above the exact one."""
+        """Return a_i.B_i^T C^-1 B_j a_j for all pairs of queries, B = diag(k*) Z;  (m, m).
+
+        It is solved by conjugate gradients, and its diagonal is never above the exact one.
+        """
         B = cross.along(A).T
-        X, CX = self._solve(B, 1e-4 * self.hyperparameters.noise(A), session)
+        X, CX = self._solve(B, JOINT_NOISE_SHARE * self.hyperparameters.noise(A), session)
         return symmetric_part(X.T @ (2.0 * B - CX))
 
     def _solve(
         self, B: np.ndarray, nats: np.ndarray, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
-        """C^-1 B and C C^-1 B as it came out;  (n, c) -> (n, c) x 2."""
+        """Return X = C^-1 B to the given nats, and C X in float64;  (n, c), (c,) -> (n, c) each."""
         C, precise = self._covariances(session)
         P = LowRankPreconditioner.of(C, self.pivots, bounds_from_below=self.form != "pairs")
         X = np.empty_like(B)
@@ -155,65 +209,78 @@ class CGPosterior(KernelPosterior):
         return X, precise.matmul(X)
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
-        pairs = (
-            Pairs.of(self.support, self.hyperparameters.kernel, session)
-            if self.form == "pairs"
-            else None
-        )
-        return covariances(
-            self.support, self.hyperparameters, session, self.form, self.dtype, pairs
-        )
+        """Return C for many products, and C in float64 for residuals."""
+        rows, kernel = self.training_rows, self.hyperparameters.kernel
+        pairs = Pairs.of(rows, kernel, session) if self.form == "pairs" else None
+        return covariances(rows, self.hyperparameters, session, self.form, self.dtype, pairs)
 
     def _paths(self, count: int, session: Session) -> tuple[list[PriorPath], np.ndarray]:
-        """At least that many paths, solving for those that are not there yet; path s is always the same."""
+        """Return at least `count` paths and their solutions (n, S).
+
+        Paths that the bank does not have are drawn and solved for. Path s is always the same.
+        """
         with self.bank.lock:
             have = len(self.bank.paths)
             if have < count:
                 randoms = [np.random.RandomState([self.seed, s]) for s in range(have, count)]
-                more, seen = prior_paths(self.support, self.hyperparameters, randoms, session)
-                X, _ = self._solve(
-                    seen, np.full(count - have, 0.5 * PATH_SHARE * len(self)), session
-                )
+                more, seen = prior_paths(self.training_rows, self.hyperparameters, randoms, session)
+                X, _ = self._solve(seen, np.full(count - have, self._path_nats), session)
                 self.bank.solved = np.hstack([self.bank.solved, X])
                 self.bank.paths = [*self.bank.paths, *more]
             return self.bank.paths, self.bank.solved
 
-    def deviations(self, x: Any, which: np.ndarray, session: Session) -> np.ndarray:
-        """g_s(x*) - E[g(x*) | y_s]: draws of g(x*) around its posterior mean;  -> (m, d, len(which))."""
-        paths, solved = self._paths(int(which.max(initial=-1)) + 1, session)
-        return self._missed(x, [paths[s] for s in which], solved[:, which], session)
+    @property
+    def _path_nats(self) -> float:
+        """Return the nats that the solve of a path may miss."""
+        return 0.5 * PATH_ENERGY_SHARE * len(self)
 
-    def _missed(
+    def centred_draws(self, x: Any, which: np.ndarray, session: Session) -> np.ndarray:
+        """Return the paths `which`, minus their means: draws of g(x*) around its posterior mean.
+
+        These are g_s(x*) - E[g(x*) | y_s];  (m, d, len(which)).
+        """
+        paths, solved = self._paths(int(which.max(initial=-1)) + 1, session)
+        return self._around_their_means(x, [paths[s] for s in which], solved[:, which], session)
+
+    def _around_their_means(
         self, x: Any, paths: Iterable[PriorPath], solved: np.ndarray, session: Session
     ) -> np.ndarray:
+        """Return g_s(x*) - k(x*, X) diag(C^-1 y_s) Z of paths with solutions (n, S);  (m, d, S)."""
         cross, vectors = self.cross(x, session), self.hyperparameters.kernel.vectors(x)
         drawn = np.empty((len(cross), self.d, solved.shape[1]))
         for s, path in enumerate(paths):
             drawn[:, :, s] = path(vectors, session) - cross.weights(solved[:, s], session)
         return drawn
 
-    def _fresh_deviations(
+    def _fresh_centred_draws(
         self, x: Any, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
-        """The same from new paths, one at a time, as those of thousands of words are too large to keep."""
+        """Return draws as `centred_draws` does, but from new paths;  (m, d, count).
+
+        Paths of thousands of features are too large to keep. Each is drawn twice from its seed:
+        once for its y at the training rows, and once more for its values at the queries.
+        """
         seeds = random.randint(2**31, size=count)
 
         def drawn_by(seed: int) -> tuple[list[PriorPath], np.ndarray]:
-            return prior_paths(
-                self.support, self.hyperparameters, [np.random.RandomState(seed)], session
-            )
+            randoms = [np.random.RandomState(seed)]
+            return prior_paths(self.training_rows, self.hyperparameters, randoms, session)
 
         seen = np.empty((len(self), count))
         for s, seed in enumerate(seeds):
             seen[:, s : s + 1] = drawn_by(seed)[1]
-        solved, _ = self._solve(seen, np.full(count, 0.5 * PATH_SHARE * len(self)), session)
-        return self._missed(x, (drawn_by(seed)[0][0] for seed in seeds), solved, session)
+        solved, _ = self._solve(seen, np.full(count, self._path_nats), session)
+        paths = (drawn_by(seed)[0][0] for seed in seeds)
+        return self._around_their_means(x, paths, solved, session)
 
     def sampled_variance(
         self, x: Any, along: Sequence[Features], session: Session
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Var[g_l(x*)] (m, d), and along vectors (m,), from samples, inflated so as to be too small in 1% of cases only."""
-        drawn = self.deviations(x, np.arange(SAMPLED_PATHS), session)
+        """Return Var[g_l(x*)] (m, d) and Var[a . g(x*)] (m,) for each `along`, from samples.
+
+        They are inflated, so that only 1% of them are below the exact variances.
+        """
+        drawn = self.centred_draws(x, np.arange(SAMPLED_PATHS), session)
         factor = inflation(SAMPLED_PATHS)
         each = ([A.row_dots(drawn[:, :, s]) for s in range(SAMPLED_PATHS)] for A in along)
         combined = [factor * np.square(draws).mean(axis=0) for draws in each]
@@ -224,22 +291,23 @@ class CGPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count).
 
-        They come from one pool of paths: the PATHS solved with y, in an order that `random` draws, then further ones. Of a
-        sparse Z, from paths of their own.
+        The first draws are from the PATHS paths that were solved with y, in a random order, and
+        further draws are from further paths. For a sparse Z, all paths are new.
         """
         mean = self.mean(x, None, session)
         if self.support.Z.is_sparse:
-            deviations = self._fresh_deviations(x, count, random, session)
+            centred = self._fresh_centred_draws(x, count, random, session)
         else:
             which = np.concatenate(
                 [random.permutation(PATHS), np.arange(PATHS, max(PATHS, count))]
             )[:count]
-            deviations = self.deviations(x, which, session)
-        draws = mean[:, :, None] + deviations
-        return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
+            centred = self.centred_draws(x, which, session)
+        draws: np.ndarray = mean[:, :, None] + centred
+        draws += self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
+        return draws
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
-        n, kernel, settings = plan.n, self.hyperparameters.kernel, plan.settings
+        n, kernel, settings = plan.n, self.hyperparameters.kernel, plan.settings_of(CGSettings)
         must(isinstance(self.support, TrainingRows), "its rows have no y")
         self.support.must_fit(kernel, preprocessor, n)
         must_be_numbers(self.coefficients, (n,), "alpha")
@@ -247,7 +315,7 @@ class CGPosterior(KernelPosterior):
         known = self.form == settings.form and self.form in self.forms
         typed = self.dtype in (np.float32, np.float64)
         must(known and typed, "the covariance has no known form")
-        must(self.form != "pairs" or preprocessor.sparse_z, "another form")
+        must(self.form != "pairs" or preprocessor.sparse_z, "its pairs are those of a dense Z")
         self.local_variance.must_fit(self.hyperparameters, n, preprocessor)
         shared = self.local_variance.shared.size
         most = min(n, max(settings.shared, self.pivots.size))
@@ -258,7 +326,7 @@ class CGPosterior(KernelPosterior):
         self.bank.must_fit(n, kernel, preprocessor)
 
     def draw_bytes(self, m: int, count: int) -> int:
-        n, d = self.support.Z.shape
+        n, d = len(self), self.d
         more = count - len(self.bank.paths)
         solving = self.solve_bytes(more) if more > 0 else 0
         kept = 1 if self.support.Z.is_sparse else max(0, more)

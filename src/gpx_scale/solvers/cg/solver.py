@@ -1,20 +1,26 @@
-"""The iterative solver: evidence's gradient from block CG and probes of the preconditioner.
+"""The solver by conjugate gradients, which estimates log p(y) and its gradient from random probes.
 
-    P = D + F F^T                   z = F e1 + D^1/2 e2 ~ N(0, P),  e1 and e2 fixed for a whole fit
-    tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}     (P as control variate)
-    log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],  u = P^-1/2 z / |P^-1/2 z|   (Lanczos, from CG's coefficients)
+A probe z is a random vector whose covariance is the preconditioner P:
 
-y and the probes are solved together: each tile of C is used for all of them. Of a sparse Z, C is a list of pairs, P has the
-whole of C's diagonal, e1 and e2 are signs, and c = 0. Otherwise c = 1 where P is as good as C; where it is not,
-that would add noise instead of taking it away, so c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms
-A = P^1/2 C^-1 dC P^-1/2 and B = P^-1/2 dP P^-1/2, both of which one probe measures to a few per cent.
+    P = D + F F^T,     z = F e1 + D^1/2 e2 ~ N(0, P),     e1 and e2 are the same in a whole fit
+    tr(C^-1 dC)  ~  mean[(C^-1 z).dC (P^-1 z)] + c {tr(P^-1 dP) - mean[(P^-1 z).dP (P^-1 z)]}
+    log|C|       ~  log|P| + n mean[u.log(P^-1/2 C P^-1/2) u],     u = P^-1/2 z / |P^-1/2 z|
+
+The term with c makes P a control variate, which lowers the variance of the estimate. The logarithm
+is computed by Lanczos quadrature, from the coefficients of the conjugate gradients. C^-1 y and
+C^-1 z are solved for together, so that each tile of C is used for all of them.
+
+For a sparse Z, C is a list of pairs, P has the whole diagonal of C, e1 and e2 are random signs, and
+c = 0. Otherwise, c = 1 would be right if P were C. If P is far from C, that would add variance, so
+c is the regression coefficient <A, B> / |B|^2 of the two quadratic forms A = P^1/2 C^-1 dC P^-1/2
+and B = P^-1/2 dP P^-1/2. One probe measures both to a few per cent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -37,44 +43,64 @@ from ..neighborhood import LocalVariance
 from ..posterior import Posterior, symmetric_part
 from .pathwise_sampling import PriorPath, prior_paths
 from .planning import (
-    DENSE,
+    DENSE_PAIR_SHARE,
     TRIAL_RANK_DIVISOR,
     CGSettings,
     expected_work,
     plan_conjugate_gradients,
     usual_rank,
 )
-from .posterior import PATH_SHARE, PATHS, CGPosterior, PathBank
+from .posterior import PATH_ENERGY_SHARE, PATHS, CGPosterior, PathBank
 from .variance_calibration import CalibrationRows
 
-PROBES = 15  # and y: up to 16 columns, a product costs the same
-# While searching, alpha may miss 1e-4 nats a row, a probe 1% of its energy: at n = 8,000, gradients at 10 nats and at 1e-4
-# differ by far less than the probes' noise. That is so because CG from 0 leaves a residual orthogonal to all it has built; a
-# solve that starts from the parameters before does not, and at the same tolerance its gradient is off by tens of nats. So
-# searches start cold.
-TRAINING, PROBE_SHARE = 1e-4, 1e-2
-PREDICTION = 1e-6  # nats that the final alpha may miss, for a y of the model's own size
-APART = 1e-8  # of the largest, the least mean of y^2 / C_ii over a quarter of the rows that a solve is held to
-INFORMATION_SHARE = 1e-2
-TRIAL, WORTH = (
-    1e-2,
-    25,
-)  # nats a row to which preconditioners are compared; iterations below which Jacobi's is good enough
-PIVOT_NS, BUILD_NS = (
-    3.5,
-    0.06,
-)  # of two cores: a row of a pivot times 16 columns, one of the n r^2 flops that build P
-MANY_ROWS = 25_000  # from which a search on sqrt(subset n) rows saves more of those on all rows than it costs
+# With y, these are 16 columns. Up to 16 columns, a product costs the same.
+PROBES = 15
+# During a search, alpha may miss this many nats per row. At n = 8,000, gradients at 10 nats and at
+# 1e-4 nats differ by far less than the noise of the probes. The reason is that conjugate gradients
+# that start from 0 leave a residual that is orthogonal to all search directions. A start from the
+# alpha of the previous hyperparameters does not, and at the same tolerance its gradient is off by
+# tens of nats. So solves of a search start from 0.
+SEARCH_TOLERANCE_NATS_PER_ROW = 1e-4
+# The solve of a probe may miss this share of the probe's energy z.P^-1 z / 2.
+PROBE_ENERGY_SHARE = 1e-2
+# The final alpha may miss this many nats, if y has the size that the model expects.
+ALPHA_TOLERANCE_NATS = 1e-6
+# The tolerance of alpha is proportional to the smallest mean of y^2 / C_ii over a quarter of the
+# rows, but a mean below this share of the largest one counts as this share.
+LEAST_RATIO_OF_GROUPS = 1e-8
+# The solves for the average information may miss this share of their energy.
+INFORMATION_ENERGY_SHARE = 1e-2
+# Preconditioners are compared by solves to this many nats per row.
+TRIAL_TOLERANCE_NATS_PER_ROW = 1e-2
+# If Jacobi's preconditioner needs fewer iterations than this, it is taken without comparison.
+JACOBI_ENOUGH_ITERATIONS = 25
+# The variances at calibration rows are accurate to this share of their scale.
+CALIBRATION_SHARE = 1e-4
+# The time of one row of a pivot times 16 columns, measured on two cores.
+PIVOT_ROW_NS = 3.5
+# The time of one of the n r^2 flops that build P, measured on two cores.
+BUILD_FLOP_NS = 0.06
+# From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
+# than it costs.
+MANY_ROWS = 25_000
+# If y.P^-1 y / n, which is about 1 for a y of the model, exceeds this number, the tolerance of
+# alpha grows with it.
+LARGEST_USUAL_ENERGY_PER_ROW = 1e4
+
+Result = TypeVar("Result")
 
 
 class CGSolver(Solver):
-    """Evidence and posterior by products with C alone; keeps pivots, probes and the last alpha between calls."""
+    """The solver by conjugate gradients, which needs only products with C.
+
+    It keeps the pivots of the preconditioner, the probes and the last alpha from call to call.
+    """
 
     name = "cg"
     keeps_rows = True
     uses_pairs = True
     capabilities = CGPosterior.capabilities
-    posterior_class: ClassVar[type[Posterior]] = CGPosterior
+    posterior_class: ClassVar[type[Posterior[Any]]] = CGPosterior
     settings_class = CGSettings
 
     def __init__(self, plan: Plan, settings: CGSettings, session: Session) -> None:
@@ -83,21 +109,22 @@ class CGSolver(Solver):
         self._pairs: Pairs | None = None
         self._pivots: np.ndarray | None = None
         self._draws: tuple[np.ndarray, np.ndarray] | None = None
-        self._share: np.ndarray | None = (
-            None  # of the control variate, kept so that the gradient is of one function
-        )
-        self._last: np.ndarray | None = None  # alpha at the parameters before
+        # The coefficient c of the control variate is kept, so that all gradients are those of one
+        # function.
+        self._control: np.ndarray | None = None
+        # The alpha of the last evaluation, from which the final solve starts.
+        self._last_alpha: np.ndarray | None = None
 
-    # planning
+    # Planning.
 
     @classmethod
     def reason_to_prefer(cls, problem: Problem) -> str | None:
-        dense = problem.pair_density is None or problem.pair_density >= DENSE
+        dense = problem.pair_density is None or problem.pair_density >= DENSE_PAIR_SHARE
         if problem.stream or (problem.n > CG_ROWS and dense):
             return None
         if problem.n <= EXACT_ROWS:
-            return f"n <= {EXACT_ROWS}, but {problem.refusal}"
-        return f"n > {EXACT_ROWS}: conjugate gradients, a product at a time"
+            return f"n <= {EXACT_ROWS}, but {problem.refusal}."
+        return f"n > {EXACT_ROWS}: conjugate gradients need no Cholesky factor of n^2 numbers."
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
@@ -105,7 +132,7 @@ class CGSolver(Solver):
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
-        """Return whether the rank was left to the planner: one that was asked for is this solver's alone."""
+        """Return whether "auto" may try the next solver: not if the user asked for a rank."""
         return problem.options.rank is None
 
     @classmethod
@@ -113,13 +140,15 @@ class CGSolver(Solver):
         return expected_work(plan)
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> CGSolver:
-        return cls(plan, plan.settings, setup.session)
+    def create(
+        cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None
+    ) -> CGSolver:
+        return cls(plan, plan.settings_of(CGSettings), setup.session)
 
-    # search
+    # Search.
 
     def search(self, search: Search) -> Optimum:
-        """Return the optimum of all rows by Newton's method on gradients, from the exact optimum of a subset."""
+        """Return the optimum of all rows, by Newton's method from the optimum of a subset."""
         if search.warm:
             return search.gradient_newton(self.evaluate)
         optimum = self._subset_optimum(search)
@@ -128,10 +157,11 @@ class CGSolver(Solver):
         return search.starting_at(optimum.hyperparameters).gradient_newton(self.evaluate)
 
     def _subset_optimum(self, search: Search) -> Optimum:
-        """Return the exact optimum of a subset; of many rows, the iterative one of a larger subset after it.
+        """Return the optimum of a subset by the exact solver.
 
-        Its evidence, and with it the leave-one-out residuals, is of another solver or of other rows than the fit, and is left
-        out.
+        If there are many rows, the optimum of a larger subset by conjugate gradients follows. The
+        evidence is left out, and with it the leave-one-out residuals, as it belongs to another
+        solver or to other rows than those of the fit.
         """
         plan, session = self._plan, self._session
         if plan.subset == plan.n:
@@ -156,16 +186,16 @@ class CGSolver(Solver):
         return replace(found, evidence=None)
 
     def _allow(self, count: int) -> None:
-        """More pairs than were predicted are refused before they are listed."""
+        """Raise a MemoryLimitError if so many pairs, which may be more than planned, do not fit."""
         what = f"a sparse C of {count:,} pairs"
         within(count * PAIR_BYTES, self._plan.memory_limit, what, "rarer features (a lower max_df)")
 
-    # evaluations
+    # Evaluations.
 
     def _covariances(
         self, data: TrainingRows, hyperparameters: Hyperparameters
     ) -> tuple[Covariance, Covariance]:
-        """C for many products, and C in float64 for residuals."""
+        """Return C for many products, and C in float64 for residuals."""
         if self.settings.form == "pairs" and self._pairs is None:
             with self._session.journal.phase("pairs"):
                 self._pairs = Pairs.of(data, hyperparameters.kernel, self._session, self._allow)
@@ -176,14 +206,14 @@ class CGSolver(Solver):
     def _precondition(
         self, C: Covariance, precise: Covariance, y: np.ndarray
     ) -> LowRankPreconditioner:
-        """P with the pivots of this fit, which the first call chooses."""
+        """Return the preconditioner P; the first call chooses its pivots for the whole fit."""
         bounds = self.settings.form != "pairs"
         if self._pivots is None:
             with self._session.journal.phase("preconditioner"):
                 self._pivots = self._choose_pivots(C, precise, y)
-            self._session.journal.say(
-                f"preconditioner: {f'rank {self._pivots.size}' if self._pivots.size else 'Jacobi'}"
-            )
+            rank = self._pivots.size
+            kind = f"a preconditioner of rank {rank}" if rank else "Jacobi's preconditioner"
+            self._session.journal.say(f"This fit takes {kind}.")
         P = LowRankPreconditioner.of(C, self._pivots, bounds)
         if self._draws is None:
             draw = self._session.random.standard_normal if bounds else self._signs
@@ -191,31 +221,35 @@ class CGSolver(Solver):
         return P
 
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
-        """Of a sparse Z none, if solves cost less so: iterations that y takes, times ns of one. By counts, not by the clock,
-        so that a fit is the same every time."""
+        """Return the pivots, which are none if Jacobi's preconditioner is faster;  (r,).
+
+        The time of a solve for y is the number of iterations times the predicted time of one. A
+        clock is not used, so that a fit is the same every time.
+        """
         none, without = np.empty(0, int), ITERATIONS
-        if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
-            return none
-        rank = (
-            self.settings.rank
-            if without == ITERATIONS
-            else -(-self.settings.rank // TRIAL_RANK_DIVISOR)
-        )
+        if self._try_jacobi:
+            without = iterations_for(C, precise, none, y)
+            if without < JACOBI_ENOUGH_ITERATIONS:
+                return none
+        # All pivots are taken if Jacobi's preconditioner was not tried, or did not converge.
+        converged = without != ITERATIONS
+        rank = self.settings.rank
+        rank = -(-rank // TRIAL_RANK_DIVISOR) if converged else rank
         pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
-        if without == ITERATIONS:  # nothing to compare with
+        if not converged:
             return pivots
         n, r, product = len(y), pivots.size, C.product_cost
-        each = (
-            iterations_for(C, precise, pivots, y) * (product + n * r * PIVOT_NS)
-            + n * r * r * BUILD_NS
-        )
-        return pivots if each < without * product else none
+        building = n * r * r * BUILD_FLOP_NS
+        one = product + n * r * PIVOT_ROW_NS
+        total = iterations_for(C, precise, pivots, y) * one + building
+        return pivots if total < without * product else none
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
+        """Return random signs, -1 or 1."""
         return np.where(self._session.random.uniform(size=shape) < 0.5, -1.0, 1.0)
 
-    def _with_fewer_pivots_if_that_will_do(self, work: Callable[[], Any]) -> Any:
-        """With all of them, from now on, where it will not."""
+    def _with_all_pivots_if_needed(self, work: Callable[[], Result]) -> Result:
+        """Run `work`; if it does not converge, retry with all pivots, and keep them."""
         try:
             return work()
         except NotConverged:
@@ -232,18 +266,20 @@ class CGSolver(Solver):
         gradient: bool = True,
         information: bool = False,
     ) -> Evidence:
-        """Return log p(y) by Lanczos, with its standard error, its gradient, and the average information if asked for."""
+        """Return an estimate of log p(y) and its standard error.
+
+        Its gradient and the average information come with it if they are asked for. The cost is one
+        product with C per iteration, and 5 n r^2 flops for a preconditioner of rank r.
+        """
         data = rows.load()
-        return self._with_fewer_pivots_if_that_will_do(
+        return self._with_all_pivots_if_needed(
             lambda: self._evaluate(data, hyperparameters, gradient, information)
         )
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> CGPosterior:
-        """Return alpha to PREDICTION nats, the evidence, and paths of the posterior, from one solve."""
+        """Return the posterior, whose alpha, evidence and paths come from one solve."""
         data = rows.load()
-        return self._with_fewer_pivots_if_that_will_do(
-            lambda: self._condition(data, hyperparameters)
-        )
+        return self._with_all_pivots_if_needed(lambda: self._condition(data, hyperparameters))
 
     def _evaluate(
         self,
@@ -252,6 +288,7 @@ class CGSolver(Solver):
         gradient: bool,
         information: bool,
     ) -> Evidence:
+        """Evaluate as `evaluate` says, with the present preconditioner."""
         C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -262,44 +299,49 @@ class CGSolver(Solver):
             C,
             P,
             np.column_stack([data.y, probes]),
-            np.concatenate([[TRAINING * len(data)], 0.5 * PROBE_SHARE * energy]),
+            np.concatenate(
+                [[SEARCH_TOLERANCE_NATS_PER_ROW * len(data)], 0.5 * PROBE_ENERGY_SHARE * energy]
+            ),
             precise=precise,
             tell=self._session.journal.iterated,
         )
-        alpha = self._last = found.X[:, 0].copy()
-        value, deviation = _evidence(found, P, range(1, 1 + PROBES))
+        alpha = self._last_alpha = found.X[:, 0].copy()
+        value, standard_error = _log_density(found, P, range(1, 1 + PROBES))
         slope = metric = None
         if gradient:
             U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
             V = np.column_stack([alpha, halves])
             slope = 0.5 * C.contract(U, V)
             if P.bounds_from_below:
-                if self._share is None:
-                    self._share = _control_share(C, P, found.X[:, 1], halves[:, 0])
-                slope += 0.5 * self._share * (P.contract(halves) / PROBES - P.trace_gradient())
+                if self._control is None:
+                    self._control = _control_coefficient(C, P, found.X[:, 1], halves[:, 0])
+                slope += 0.5 * self._control * (P.contract(halves) / PROBES - P.trace_gradient())
         if information:
             try:
                 metric = self._information(C, P, alpha)
-            except NotConverged:  # float32 has no more to give
+            except NotConverged:
+                # Products in float32 were not accurate enough.
                 metric = self._information(precise, P, alpha)
         return Evidence(
-            value, slope, len(data), alpha, information=metric, standard_error=deviation
+            value, slope, len(data), alpha, information=metric, standard_error=standard_error
         )
 
     def _information(
         self, C: Covariance, P: LowRankPreconditioner, alpha: np.ndarray
     ) -> np.ndarray:
-        """1/2 (dC_s alpha).C^-1 (dC_t alpha), the mean of observed and expected information;  (t, t).
+        """Return the average information, 1/2 (dC_s alpha).C^-1 (dC_t alpha);  (t, t).
 
-        P^-1 will not do for C^-1 here: it over-states the information of theta1 four times on `synth10`.
+        It is the mean of observed and expected information. P^-1 cannot replace C^-1 here: it
+        overestimates the information of theta1 four times on `synth10`.
         """
         U = C.tangents(alpha)
-        moving = np.flatnonzero(U.any(axis=0))  # sigma_w = 0 has no tangent
+        # The tangent of sigma_w is 0 where sigma_w is 0.
+        moving = np.flatnonzero(U.any(axis=0))
         if not moving.size:
             return np.zeros((U.shape[1], U.shape[1]))
         right = U[:, moving]
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
-        nats, tell = INFORMATION_SHARE * energy, self._session.journal.iterated
+        nats, tell = INFORMATION_ENERGY_SHARE * energy, self._session.journal.iterated
         X = np.hstack(
             [solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)]
         )
@@ -308,6 +350,7 @@ class CGSolver(Solver):
         return metric
 
     def _condition(self, data: TrainingRows, hyperparameters: Hyperparameters) -> CGPosterior:
+        """Condition as `condition` says, with the present preconditioner."""
         C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -315,9 +358,8 @@ class CGSolver(Solver):
         seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
-        if (
-            hyperparameters.kernel.input_kind == "vectors" and not data.Z.is_sparse
-        ):  # of a sparse Z, when asked for
+        # Paths of a sparse Z are drawn when samples are asked for.
+        if hyperparameters.kernel.input_kind == "vectors" and not data.Z.is_sparse:
             paths, seen = prior_paths(
                 data,
                 hyperparameters,
@@ -329,26 +371,24 @@ class CGSolver(Solver):
         energy = 0.5 * np.einsum("ij,ij->j", probes, P.solve(probes))
         nats = np.concatenate(
             [
-                [PREDICTION * _relative_size(data.y, C, P)],
-                PROBE_SHARE * energy,
-                1e-4 * calibration.scale,
-                np.full(len(paths), 0.5 * PATH_SHARE * len(data)),
+                [ALPHA_TOLERANCE_NATS * _relative_size(data.y, C, P)],
+                PROBE_ENERGY_SHARE * energy,
+                CALIBRATION_SHARE * calibration.scale,
+                np.full(len(paths), 0.5 * PATH_ENERGY_SHARE * len(data)),
             ]
         )
         start = np.zeros_like(B)
-        if self._last is not None:
-            start[:, 0] = self._last
+        if self._last_alpha is not None:
+            start[:, 0] = self._last_alpha
         found = solve(
             C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated
         )
-        value, deviation = _evidence(found, P, range(1, 1 + PROBES))
+        value, standard_error = _log_density(found, P, range(1, 1 + PROBES))
         asked = slice(1 + PROBES, 1 + PROBES + len(calibration))
-        rest = np.setdiff1d(
-            np.arange(len(data)), P.pivots
-        )  # drawn at random, rows do nearly as well as pivots for variances
-        shared = np.concatenate([P.pivots, self._session.random.permutation(rest)])[
-            : max(self.settings.shared, P.rank if P.bounds_from_below else 0)
-        ]
+        # For variances, rows that are drawn at random are nearly as good as pivots.
+        rest = np.setdiff1d(np.arange(len(data)), P.pivots)
+        order = np.concatenate([P.pivots, self._session.random.permutation(rest)])
+        shared = order[: max(self.settings.shared, P.rank if P.bounds_from_below else 0)]
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
         near = LocalVariance.of(data, hyperparameters, shared, self._session)
@@ -360,7 +400,7 @@ class CGSolver(Solver):
             form=self.settings.form,
             dtype=self._plan.dtype,
             log_evidence=value,
-            standard_error=deviation,
+            standard_error=standard_error,
             solution=_summary(found),
             local_variance=near,
             checked=calibration.asked,
@@ -372,47 +412,57 @@ class CGSolver(Solver):
 
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
-    """Of a solve for y alone, to TRIAL nats a row; the most there are, where it does not get there."""
+    """Return the iterations of a solve for y, ITERATIONS if it does not converge."""
     P = LowRankPreconditioner.of(C, pivots, bounds_from_below=False)
+    nats = np.array([TRIAL_TOLERANCE_NATS_PER_ROW * len(y)])
     try:
-        return solve(C, P, y[:, None], np.array([TRIAL * len(y)]), precise=precise).iterations
+        return solve(C, P, y[:, None], nats, precise=precise).iterations
     except NotConverged:
         return ITERATIONS
 
 
-def _control_share(
+def _control_coefficient(
     C: Covariance, P: LowRankPreconditioner, solved: np.ndarray, half: np.ndarray
 ) -> np.ndarray:
-    """c = <A, B> / |B|^2 by every parameter, from one probe z: C^-1 z and P^-1 z;  (n,), (n,) -> (t,)."""
+    """Return c = <A, B> / |B|^2 of the control variate for every hyperparameter;  (t,).
+
+    It is estimated from one probe z, with `solved` = C^-1 z (n,) and `half` = P^-1 z (n,).
+    """
     along_P = P.tangents(half)
     weighed = P.solve(along_P)
     own = np.einsum("ij,ij->j", along_P, weighed)
     shared = np.einsum("ij,ij->j", C.tangents(solved), weighed)
-    return np.clip(np.divide(shared, own, out=np.zeros_like(own), where=own > 0), 0.0, 1.0)
+    ratio = np.divide(shared, own, out=np.zeros_like(own), where=own > 0)
+    return np.asarray(np.clip(ratio, 0.0, 1.0))
 
 
 def _relative_size(y: np.ndarray, C: Covariance, P: LowRankPreconditioner) -> float:
-    """1 for a y that the model could have drawn, less for a smaller one (and more for one that is absurdly large).
+    """Return the size of y relative to what the model expects.
 
-    Rows of very different |z| are told apart: those of the largest C_ii are the ones whose y is smallest beside it, and a
-    row without z says nothing of the weights. A y that is 0 but for rounding in some of them asks for nothing.
+    The tolerance of alpha is proportional to it. It is 1 for a y that the model could have drawn,
+    less for a smaller y, and more for an absurdly large one. As |z| may differ much between rows,
+    rows are grouped by C_ii into quarters, and the quarter with the smallest y counts. Rows with
+    z = 0 say nothing about the weights, and are left out. A quarter whose y is 0 up to rounding
+    counts as LEAST_RATIO_OF_GROUPS of the largest.
     """
     order = np.argsort(C.diagonal, kind="stable")
     groups = np.array_split(order[(C.diagonal > C.noise)[order]], 4)
     ratios = [float(np.mean(y[some] ** 2 / C.diagonal[some])) for some in groups if some.size]
-    smallest = max(min(ratios, default=0.0), APART * max(ratios, default=0.0)) or 1.0
+    least = LEAST_RATIO_OF_GROUPS * max(ratios, default=0.0)
+    smallest = max(min(ratios, default=0.0), least) or 1.0
     whole = float(y @ P.solve(y[:, None])[:, 0]) / len(y)
-    return min(smallest, 1.0) * max(1.0, whole / 1e4)
+    return min(smallest, 1.0) * max(1.0, whole / LARGEST_USUAL_ENERGY_PER_ROW)
 
 
-def _evidence(found: Solution, P: LowRankPreconditioner, columns: range) -> tuple[float, float]:
-    """log p(y), column 0 being alpha, and its standard error over the probes in `columns`."""
+def _log_density(found: Solution, P: LowRankPreconditioner, columns: range) -> tuple[float, float]:
+    """Return log p(y) and its standard error, from y (column 0) and probes (`columns`)."""
     n = len(found.X)
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
     if logs.size < 2:
-        why = "rounding makes C indefinite, as the noise is too small beside the prior"
         raise NotConverged(
-            f"probes of the evidence found no step: {why}; raise sigma_y, or use solver='exact'"
+            "The log marginal likelihood cannot be estimated: rounding makes the covariance matrix "
+            "indefinite, as the noise is too small beside the prior variance. Raise sigma_y, or "
+            "use solver='exact'."
         )
     log_determinant = P.log_determinant() + logs.mean()
     value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
@@ -420,7 +470,8 @@ def _evidence(found: Solution, P: LowRankPreconditioner, columns: range) -> tupl
 
 
 def _summary(found: Solution) -> str:
+    """Return a description of a solve for the report of a fit."""
     return (
-        f"{found.iterations} iterations, {found.matvecs} products; residual of y {found.residuals[0]:.1e}, "
-        f"{found.nats[0]:.1e} nats to go at most"
+        f"{found.iterations} iterations, {found.matvecs} products; residual of y "
+        f"{found.residuals[0]:.1e}, at most {found.nats[0]:.1e} nats from the solution"
     )

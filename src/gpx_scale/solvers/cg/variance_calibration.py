@@ -1,5 +1,8 @@
-"""How much variances from few rows exceed the exact ones: training rows, taken as new, whose exact variance is solved for
-along with y, of their y and (of a sparse Z) of the weight of a feature that they have."""
+"""A measurement of how much standard deviations from a part of the rows exceed the exact ones.
+
+A few training rows are treated as new rows. Their exact variances are solved for together with y:
+those of y, and for a sparse Z also those of the weight of one feature of each row.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,19 @@ from ...runtime.session import Session
 from ...runtime.state import stored
 from ..neighborhood import LocalVariance
 from ..posterior import MomentRequest
-from ..sparse_weights import Entries, LocalWords, entry_moments
+from ..sparse_weights import Entries, LocalEntryReduction, entry_moments
 
-CALIBRATION_ROWS = 4  # of each kind
+# The variances of y are compared at this many rows, and for a sparse Z those of as many weights.
+CALIBRATION_ROWS = 4
+# Tolerances of weights are relative to sigma_w^2 plus this share of the prior variance.
+PRIOR_SHARE_OF_SCALE = 1e-3
+# An exact variance of 0 is replaced by this number, so that ratios are finite.
+SMALLEST_VARIANCE = 1e-300
 
 
 @stored
 class Asked(NamedTuple):
-    """The weights whose variance is checked: training rows, and of each the feature (one entry of 1 per row)."""
+    """The weights whose variance is checked: training rows, and one feature of each as a 1."""
 
     rows: np.ndarray
     matrix: sp.csr_array
@@ -33,17 +41,22 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class CalibrationRows:
-    """The rows, and features of some rows (a pattern with one entry each) where Z is sparse."""
+    """The rows whose y is checked, and for a sparse Z the features of some rows.
+
+    `features` is a pattern of the shape of Z, with one entry in each of CALIBRATION_ROWS rows.
+    Below, c is the number of all right-hand sides, those of rows and then those of features.
+    """
 
     training: TrainingRows
     hyperparameters: Hyperparameters
     rows: np.ndarray
-    words: SparseFeatures | None
+    features: SparseFeatures | None
 
     @classmethod
     def draw(
         cls, data: TrainingRows, hyperparameters: Hyperparameters, random: np.random.RandomState
     ) -> CalibrationRows:
+        """Return random rows, and for a sparse Z a random feature of each of some rows."""
         rows = random.permutation(len(data))[:CALIBRATION_ROWS]
         if not data.Z.is_sparse:
             return cls(data, hyperparameters, rows, None)
@@ -63,56 +76,63 @@ class CalibrationRows:
         )
 
     def __len__(self) -> int:
-        return self.rows.size + (0 if self.words is None else self.words.indices.size)
+        return self.rows.size + (0 if self.features is None else self.features.indices.size)
 
     @property
     def scale(self) -> np.ndarray:
-        """What the solves' tolerance is relative to: the noise of y, then sigma_w^2 and a thousandth of k(x, x);  (c,)."""
-        noise = self.hyperparameters.noise(self.training.Z)[self.rows]
-        if self.words is None:
+        """Return the variances that the tolerances of the solves are relative to;  (c,).
+
+        For y it is the noise, for weights it is sigma_w^2 and a thousandth of k(x, x).
+        """
+        noise: np.ndarray = self.hyperparameters.noise(self.training.Z)[self.rows]
+        if self.features is None:
             return noise
         prior = self.hyperparameters.weight_prior
-        weights = prior.sigma_w**2 + 1e-3 * prior.variance(self.training.x)
-        return np.concatenate([noise, weights[self.words.entry_rows]])
+        weights = prior.sigma_w**2 + PRIOR_SHARE_OF_SCALE * prior.variance(self.training.x)
+        return np.concatenate([noise, weights[self.features.entry_rows]])
 
     @property
     def asked(self) -> Asked:
-        if self.words is None:
+        """Return the weights that are checked, which a dense Z has none of."""
+        if self.features is None:
             return Asked(self.rows[:0], sp.csr_array((0, 1)))
-        rows = self.words.entry_rows
-        return Asked(rows, self.words[rows].matrix)
+        rows = self.features.entry_rows
+        return Asked(rows, self.features[rows].matrix)
 
     def right_hand_sides(self, C: Covariance) -> np.ndarray:
-        """Return b of each: S's column of the row, or k(x_i, X) o z_l;  (n, c)."""
+        """Return b for each: the column of S for a row, k(x_i, X) o z_l for a feature;  (n, c)."""
         columns = C.columns(self.rows)
-        if self.words is None:
+        if self.features is None:
             return columns
         K = self.hyperparameters.weight_prior.cross(
-            self.training.x[self.words.entry_rows], self.training, C.session
+            self.training.x[self.features.entry_rows], self.training, C.session
         ).K
-        one = np.zeros((self.words.d, self.words.indices.size))
-        one[self.words.indices, np.arange(self.words.indices.size)] = 1.0
+        one = np.zeros((self.features.d, self.features.indices.size))
+        one[self.features.indices, np.arange(self.features.indices.size)] = 1.0
         Z = self.training.Z.right_multiply(one)
         return np.hstack([columns, K.T * Z])
 
     def excess(
         self, near: LocalVariance, known: np.ndarray, session: Session
     ) -> list[tuple[float, float]]:
-        """Return median and largest share by which deviations exceed the exact ones with known b.C^-1 b: of y, of weights."""
+        """Return the median and the largest excess of standard deviations, for y, then for weights.
+
+        `known` are the solved b.C^-1 b, which give the exact variances;  (c,).
+        """
         count, prior, rows = self.rows.size, self.hyperparameters.weight_prior, self.training
         diagonal = near.shared_rows(session).diagonal[self.rows]
         cross = prior.cross(rows.x[self.rows], rows, session)
         less = near.reduction(cross, MomentRequest(along=[rows.Z[self.rows]]), session).along[0]
         noise = self.hyperparameters.noise(rows.Z[self.rows])
         found = [_excess(diagonal - less, np.maximum(diagonal - known[:count], noise))]
-        if self.words is not None and len(self) > count:
-            reduction = LocalWords(TiledCovariance(rows, self.hyperparameters, session))
-            entries = Entries(rows.x, self.words)
+        if self.features is not None and len(self) > count:
+            reduction = LocalEntryReduction(TiledCovariance(rows, self.hyperparameters, session))
+            entries = Entries(rows.x, self.features)
             _, reduced = entry_moments(
                 prior, rows, np.zeros(len(rows)), entries, reduction, session
             )
             floor = prior.sigma_w**2
-            variance = prior.variance(rows.x)[self.words.entry_rows]
+            variance = prior.variance(rows.x)[self.features.entry_rows]
             found.append(
                 _excess(
                     variance - reduced + floor, np.maximum(variance - known[count:], 0.0) + floor
@@ -122,6 +142,11 @@ class CalibrationRows:
 
 
 def _excess(variances: np.ndarray, exact: np.ndarray) -> tuple[float, float]:
-    """Median and largest share by which deviations exceed exact ones (or a little more, where the solve is not at its end)."""
-    excess = np.sqrt(np.maximum(variances / np.maximum(exact, 1e-300), 1.0)) - 1.0
+    """Return the median and the largest share by which standard deviations exceed the exact ones.
+
+    Solves to a tolerance make exact variances a little too large, so that ratios may be below 1;
+    these count as 1.
+    """
+    ratios = variances / np.maximum(exact, SMALLEST_VARIANCE)
+    excess = np.sqrt(np.maximum(ratios, 1.0)) - 1.0
     return float(np.median(excess)), float(excess.max())

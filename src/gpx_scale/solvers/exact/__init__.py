@@ -1,1 +1,1 @@
-"""Exact inference by a Cholesky factor."""
+"""The exact solver, which factorises C by Cholesky's method."""

@@ -1,4 +1,7 @@
-"""The posterior of the exact solver."""
+"""The posterior of the exact solver, from the Cholesky factor of C.
+
+B = diag(k*) Z (n, d),   E[w*] = B^T alpha,   Cov[g*] = k** I - B^T C^-1 B
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from ...runtime.state import fields_of, must, must_be_numbers, stored
 from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
-from ..sparse_weights import EntryReduction, InverseWords, SolvedWords
+from ..sparse_weights import EntryReduction, InverseEntryReduction, SolvedEntryReduction
 from .variance_bound import latent_variance_bound
 
 
 def _packed(posterior: ExactPosterior) -> dict[str, Any]:
-    """Return the fields of a posterior, of the factor its triangle alone: half of n^2."""
+    """Return the fields of a posterior, with the factor's triangle as n (n + 1) / 2 numbers."""
     n, buffer = len(posterior), posterior.buffer
     packed = np.empty(n * (n + 1) // 2, buffer.dtype)
     for i, row in enumerate(buffer):
@@ -33,9 +36,9 @@ def _packed(posterior: ExactPosterior) -> dict[str, Any]:
 
 
 def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
-    """Return the posterior whose fields `_packed` has returned."""
+    """Return the posterior whose fields `_packed` returned."""
     n = coefficients.size
-    must(buffer.size == n * (n + 1) // 2, "a factor of another size")
+    must(buffer.size == n * (n + 1) // 2, "its Cholesky factor has another size")
     square = np.zeros((n, n), buffer.dtype)
     for i, row in enumerate(square):
         row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
@@ -45,7 +48,10 @@ def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> Exa
 @stored(take=_packed, make=_unpacked)
 @dataclass(frozen=True)
 class ExactPosterior(KernelPosterior):
-    """The posterior from the Cholesky factor of C, in the lower triangle of `buffer`."""
+    """The posterior from the Cholesky factor of C, in the lower triangle of `buffer` (n, n).
+
+    `jitter` was added to the diagonal of C, relative to it.
+    """
 
     buffer: np.ndarray
     jitter: float
@@ -65,6 +71,7 @@ class ExactPosterior(KernelPosterior):
 
     @property
     def training_rows(self) -> TrainingRows:
+        assert isinstance(self.support, TrainingRows)
         return self.support
 
     @property
@@ -80,17 +87,25 @@ class ExactPosterior(KernelPosterior):
 
     @property
     def bytes_per_query(self) -> int:
-        """Return the bytes of a row of `halves`, its result, and one more operand; float32 keeps copies in float64."""
+        """Return the bytes of a right-hand side, its solution, and one more vector of n numbers.
+
+        With a float32 factor, there are copies in float64.
+        """
         return (3 if self.buffer.dtype == np.float64 else 6) * 8 * len(self)
 
     def factor(self, session: Session) -> CholeskyFactor:
-        covariance = TiledCovariance(self.support, self.hyperparameters, session)
+        """Return the Cholesky factor of C, for work in a session."""
+        covariance = TiledCovariance(self.training_rows, self.hyperparameters, session)
         return CholeskyFactor(covariance, self.buffer, self.jitter)
 
     def reduction(
         self, cross: CrossCovariance, request: MomentRequest, session: Session
     ) -> Moments:
-        """Return diag(B^T C^-1 B), B = diag(k*) Z, B^T C^-1 B itself, and a^T B^T C^-1 B a;  n^2 flops a right-hand side."""
+        """Return diag(B^T C^-1 B), B^T C^-1 B, and a^T B^T C^-1 B a, as asked for.
+
+        This takes n^2 flops per right-hand side: d per query for all weights, and 1 for each
+        vector a.
+        """
         full = self.full_reduction(cross, session) if request.covariance else None
         each = None
         if request.variance:
@@ -104,26 +119,30 @@ class ExactPosterior(KernelPosterior):
         )
 
     def weight_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
-        """Return diag(B^T C^-1 B) of each query, B = diag(k*) Z;  (m, d);  n^2 m d flops."""
+        """Return diag(B^T C^-1 B) for each query;  (m, d);  n^2 m d flops."""
         P, Q = self._halves(cross.of_all_weights(), session)
         return np.concatenate(
             session.executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8))
         )
 
     def full_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
-        """Return B^T C^-1 B of each query;  (m, d, d)."""
+        """Return B^T C^-1 B for each query;  (m, d, d);  n^2 m d + 2 n m d^2 flops."""
         P, Q = self._halves(cross.of_all_weights(), session)
         products = session.executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))
         return symmetric_part(np.concatenate(products))
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
-        """Return a_i^T B_i^T C^-1 B_j a_j for all pairs of queries;  (m, m)."""
+        """Return a_i^T B_i^T C^-1 B_j a_j for all pairs;  (m, m);  n^2 m + 2 n m^2 flops."""
         P, Q = self._halves(cross.along(A), session)
         return symmetric_part(session.executor.matmul(P, Q.T))
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
-        """Return (C^-1)_RR by the inverse where that is fewer flops than a triangular solve for every entry, fits, and has
-        digits: b.C^-1 b from an explicit inverse is off by its condition number times eps, at most trace(C) / min(D) eps."""
+        """Return the reduction by the inverse of C where that pays, or by triangular solves.
+
+        The inverse pays if it takes fewer flops than a triangular solve for every entry. It must
+        also fit into memory and be accurate: b.C^-1 b from an explicit inverse is off by the
+        condition number times eps, which is at most trace(C) / min(D) eps.
+        """
         n = len(self)
         covariance = self.factor(session).covariance
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
@@ -133,23 +152,27 @@ class ExactPosterior(KernelPosterior):
                 inverse = replace(
                     self.factor(session), buffer=self.buffer.copy()
                 ).inverse_in_place()
-            return InverseWords(inverse, 1.0 - rounding)
-        return SolvedWords(n, partial(self._quadratic, session=session))
+            return InverseEntryReduction(inverse, 1.0 - rounding)
+        return SolvedEntryReduction(n, partial(self._quadratic, session=session))
 
     def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
-        """Return b.C^-1 b of rows B, which are overwritten;  (c, n) -> (c,)."""
+        """Return b.C^-1 b for each row b of B;  (c, n) -> (c,);  n^2 c flops; B is overwritten."""
         P, Q = self._halves(B, session)
-        return np.einsum("ij,ij->i", P, Q)
+        return np.asarray(np.einsum("ij,ij->i", P, Q))
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray:
         return latent_variance_bound(self, x, session)
 
     def solve_rows(self, B: np.ndarray, session: Session) -> np.ndarray:
-        """Return B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops a row."""
-        return self.factor(session).solve(B.reshape(-1, len(self)).T).T.reshape(B.shape)
+        """Return B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops per row."""
+        solved = self.factor(session).solve(B.reshape(-1, len(self)).T)
+        return solved.T.reshape(B.shape)
 
     def _halves(self, B: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
-        """Return P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
+        """Return P and Q with P Q^T = B C^-1 B^T along the last axis;  (..., n) -> (..., n) each.
+
+        B is overwritten;  n^2 flops per row.
+        """
         with worthwhile_threads(len(self), self.buffer.itemsize):
             P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
@@ -157,11 +180,13 @@ class ExactPosterior(KernelPosterior):
     def draw(
         self, x: Any, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
-        """Return joint draws of w at all queries;  (m, d, count);  (n + m)^3/3 + (n + m)^2 d count flops.
+        """Return joint draws of w at all queries;  (m, d, count).
 
-        Matheron's rule: a prior draw of w at training rows and queries together, moved by what its y misses of ours.
+        By Matheron's rule, w is drawn from the prior at training rows and queries together, and
+        then corrected by the difference between y and the y of the draw. This takes
+        (n + m)^3/3 + (n + m)^2 d count flops.
         """
-        rows, hyperparameters = self.support, self.hyperparameters
+        rows, hyperparameters = self.training_rows, self.hyperparameters
         n, m, d = len(self), len(x), self.d
         prior = JointPrior.of(
             hyperparameters.kernel, rows.x, x, hyperparameters.sigma_w**2, session
@@ -179,13 +204,14 @@ class ExactPosterior(KernelPosterior):
         must(isinstance(self.support, TrainingRows), "its rows have no y")
         self.support.must_fit(self.hyperparameters.kernel, preprocessor, n)
         must_be_numbers(self.coefficients, (n,), "alpha")
-        must_be_numbers(self.buffer, (n, n), "the factor", (plan.dtype,))
+        must_be_numbers(self.buffer, (n, n), "the Cholesky factor", (plan.dtype,))
         positive = (self.buffer.diagonal() > 0).all()
-        must(positive and 0.0 <= self.jitter < 1.0, "the factor is none")
+        must(positive, "the diagonal of the Cholesky factor is not positive")
+        must(0.0 <= self.jitter < 1.0, "the jitter is out of range")
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m
 
     def draw_bytes(self, m: int, count: int) -> int:
-        n, d = self.support.Z.shape
+        n, d = len(self), self.d
         return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * count + 3 * (n + m) * d)

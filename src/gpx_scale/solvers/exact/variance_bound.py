@@ -1,18 +1,22 @@
-"""Deviations of many queries' weights by low-rank queries: faster than exact, and never below it.
+"""Upper bounds of the weights' variances at many queries, from a low rank.
 
-Any weights a of the data give an estimate a.y of g_l(x*), whose mean squared error is no less than the posterior variance:
+Any coefficients a (n,) give an estimate a.y of g_l(x*), and its mean squared error is at least the
+posterior variance:
 
     Var[g_l(x*)] <= k** - 2 a.b + a.C a,      b = diag(k*) z_l,      equal at a = C^-1 b
 
-We take a = C^-1 b~ with k* replaced by a projection k~* = F T on r directions shared by many queries. Then C a = b~ and
+We take a = C^-1 b~, where b~ has in place of k* its projection k~* = F T on r directions that many
+queries share. Then C a = b~ and
 
-    Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      too much by (b - b~).C^-1 (b - b~) <= k** - k~**
+    Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      excess = (b - b~).C^-1 (b - b~) <= k** - k~**
 
-which is of second order. 2 d r (n^2 + m n) flops instead of d n^2 m. (Predictions have the same bound, but their variance
-is so much smaller than the weights' that it is loose by tens of percent: they stay exact, for n^2 m flops.)
+The excess is of second order. This takes 2 d r (n^2 + m n) flops instead of d n^2 m. Variances of
+predictions have such a bound too, but they are so much smaller than those of weights that it
+exceeds them by tens of per cent. They stay exact, for n^2 m flops.
 
-The triangle inequality sd <= sqrt(k~** - b~.C^-1 b~) + sqrt(k** - k~**) needs one triangular solve less, but its excess is
-of first order: for the 2% that this form reaches with rank 60 on `synth10`, it needs 700-800 of 1,000 queries.
+The triangle inequality sd <= sqrt(k~** - b~.C^-1 b~) + sqrt(k** - k~**) needs one triangular solve
+less, but its excess is of first order. With 1,000 queries of `synth10`, an excess of 2% takes rank
+60 in the form above, and rank 700 to 800 by the triangle inequality.
 """
 
 from __future__ import annotations
@@ -31,27 +35,35 @@ from ...runtime.session import Session
 if TYPE_CHECKING:
     from .posterior import ExactPosterior
 
-EXCESS = 0.02  # of a deviation, in the median of the checked queries
-CHECKED_QUERIES = 4  # computed exactly, to choose the rank
-LARGEST_RANK, LARGEST_GROUP = 512, 4096
+# Standard deviations may exceed the exact ones by this share, in the median of the checked queries.
+MEDIAN_EXCESS_SHARE = 0.02
+# The variances of this many queries are computed exactly, to choose the rank.
+CHECKED_QUERIES = 4
+# There are at most this many directions, and at most a quarter as many as queries, which saves half
+# of the flops at least.
+MAX_RANK = 512
+# At most this many queries share directions: their own kernel matrix is formed.
+MAX_QUERIES_PER_GROUP = 4096
 
 
 def latent_variance_bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
-    """Return upper bounds of Var[g_l(x*)], (m, d); the exact value where a low rank does not pay."""
-    group = min(LARGEST_GROUP, max(64, session.chunk_bytes // (3 * 8 * len(posterior))))
+    """Return upper bounds of Var[g_l(x*)], or exact values if a low rank does not pay;  (m, d)."""
+    group = min(MAX_QUERIES_PER_GROUP, max(64, session.chunk_bytes // (3 * 8 * len(posterior))))
     return np.concatenate([_bound(posterior, x[i], session) for i in slices(len(x), group)])
 
 
 def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
+    """Return the upper bounds of one group of queries;  (m, d)."""
     prior, cross = posterior.hyperparameters.weight_prior.variance(x), posterior.cross(x, session)
     K, Z = cross.K, cross.Z
-    rank = min(len(K) // 4, LARGEST_RANK)
+    rank = min(len(K) // 4, MAX_RANK)
     F, T = _directions(posterior, x, K, rank, session) if rank >= 8 else (K[:, :0], K[:0])
-    rank = _enough(posterior, prior, cross, F, T, session)
+    rank = _sufficient_rank(posterior, prior, cross, F, T, session)
     if not rank:
         size = max(1, min(512, session.chunk_bytes // posterior.bytes_per_query) // Z.shape[1])
         chunks = [posterior.weight_reduction(cross[i], session) for i in slices(len(K), size)]
-        return np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
+        exact: np.ndarray = np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
+        return exact
     F, T = np.ascontiguousarray(F[:, :rank]), T[:rank]
     K *= 2.0
     K -= session.executor.matmul(F, T)
@@ -60,11 +72,13 @@ def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
         Z.shape[1], max(1, session.chunk_bytes // (posterior.bytes_per_query * rank))
     ):
         z = Z.columns(features).T
-        Y = posterior.solve_rows(T * z[:, None, :], session)  # (features, r, n): a = F Y
+        # The coefficients are a = F Y, with Y (features, r, n).
+        Y = posterior.solve_rows(T * z[:, None, :], session)
 
         def reduce(
             rows: slice, features: slice = features, z: np.ndarray = z, Y: np.ndarray = Y
         ) -> None:
+            """Write a.diag(2 k* - k~*) z_l of some queries and these features."""
             for l, z_l, Y_l in zip(range(features.start, features.stop), z, Y, strict=True):
                 a = F[rows] @ Y_l
                 a *= K[rows]
@@ -77,9 +91,11 @@ def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
 def _directions(
     posterior: ExactPosterior, x: Any, K: np.ndarray, rank: int, session: Session
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return F (m, r), T (r, n) with k~(x*, X) = F T, best directions first: any leading ones are a projection too.
+    """Return F (m, r) and T (r, n) with k~(x*, X) = F T.
 
-    Randomised subspace iteration on the queries' own kernel matrix.
+    The directions come from a randomised subspace iteration on the queries' own kernel matrix. The
+    best come first, and any number of leading ones is a projection too. This takes about
+    8 m^2 r + 2 m n r flops.
     """
     kernel, executor = posterior.hyperparameters.kernel, session.executor
     points = kernel.prepare(x)
@@ -97,7 +113,7 @@ def _directions(
     return F, solve_triangular(R, executor.matmul(basis.T, K), trans="T", check_finite=False)
 
 
-def _enough(
+def _sufficient_rank(
     posterior: ExactPosterior,
     prior: np.ndarray,
     cross: CrossCovariance,
@@ -105,8 +121,11 @@ def _enough(
     T: np.ndarray,
     session: Session,
 ) -> int:
-    """Return the least of some ranks whose bound exceeds the exact deviations of a few queries by at most EXCESS in the
-    median; 0 if none does."""
+    """Return the least of some ranks that is accurate enough for a few queries, 0 if none is.
+
+    Accurate enough means that upper bounds of standard deviations exceed the exact ones by at most
+    MEDIAN_EXCESS_SHARE in the median.
+    """
     K = cross.K
     at = evenly_spaced(CHECKED_QUERIES, len(K))
     reduction = posterior.weight_reduction(replace(cross, K=K[at]), session)
@@ -114,8 +133,10 @@ def _enough(
 
     def suffices(rank: int) -> bool:
         rest = replace(cross, K=K[at] - F[at, :rank] @ T[:rank])
-        return bool(np.median(posterior.weight_reduction(rest, session) / (2.0 * exact)) <= EXCESS)
+        excess = posterior.weight_reduction(rest, session) / (2.0 * exact)
+        return bool(np.median(excess) <= MEDIAN_EXCESS_SHARE)
 
     ranks = np.unique(np.geomspace(4, F.shape[1], 16).astype(int)).tolist() if F.shape[1] else []
-    first = bisect_left(ranks, True, key=suffices)  # the excess falls with the rank
+    # The excess falls with the rank, so bisection finds the first rank that suffices.
+    first = bisect_left(ranks, True, key=suffices)
     return ranks[first] if first < len(ranks) else 0

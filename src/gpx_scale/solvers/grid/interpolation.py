@@ -20,7 +20,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
-from ..low_dimensional import LARGEST_COUNT, SHARP, InputExtent, InputResolution
+from ..low_dimensional import LARGEST_COUNT, USUAL_SIGNAL_TO_NOISE, InputExtent, InputResolution
 
 PER_LENGTH = (
     5.0  # grid points per length scale: less than 0.1 nats off at n = 800 (RBF, two dimensions)
@@ -183,14 +183,14 @@ def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
 def per_length(signal_to_noise: float, smoothness: float, p: int) -> float:
     """Return grid points per length scale: PER_LENGTH, and more for rough kernels, and where little noise hides the rest."""
     factor, order = INTERPOLATION_LEAVES[smoothness]
-    needed = (factor * p * SHARP * signal_to_noise / RESOLVED_SHARE_OF_NOISE) ** (1.0 / order)
+    needed = (factor * p * USUAL_SIGNAL_TO_NOISE * signal_to_noise / RESOLVED_SHARE_OF_NOISE) ** (1.0 / order)
     return max(PER_LENGTH * signal_to_noise**0.25, needed)
 
 
 def left_by(fineness: float, signal_to_noise: float, smoothness: float, p: int) -> float:
     """Return the variance that interpolation leaves, over the noise's, with that many points per length scale."""
     factor, order = INTERPOLATION_LEAVES[smoothness]
-    return factor * p * fineness**-order * SHARP * signal_to_noise
+    return factor * p * fineness**-order * USUAL_SIGNAL_TO_NOISE * signal_to_noise
 
 
 @stored

@@ -40,7 +40,6 @@ class GridPosterior(CGPosterior):
         self.interpolated.must_fit(plan.n, preprocessor.n_x)
         shape = self.interpolated.grid.size, self.d
         must_be_numbers(self.grid_weights, shape, "the weights of the grid")
-        must(plan.settings.extent is not None, "its plan has no extent of x")
 
     def _variances_in_words(self) -> str:
         known = self.remainder == self.remainder
@@ -53,7 +52,7 @@ class GridPosterior(CGPosterior):
         return said.replace("above it", "above the exact ones")
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
-        return grid_covariances(self.support, self.hyperparameters, session, self.interpolated)
+        return grid_covariances(self.training_rows, self.hyperparameters, session, self.interpolated)
 
     def mean(
         self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None

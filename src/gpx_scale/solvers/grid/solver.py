@@ -12,6 +12,7 @@ bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -72,6 +73,7 @@ class GridSettings(CGSettings):
         super().must_fit(preprocessor)
         must_be_resolved(self.count, self.extent, preprocessor)
         must(0.0 < self.share <= 1.0, "a share of its plan is not one")
+        must(self.extent is not None, "its plan has no extent of x")
 
 
 class GridSolver(CGSolver):
@@ -134,9 +136,12 @@ class GridSolver(CGSolver):
             reasons.append(
                 f"as fine as the length scales ask for, which are found on {subset} rows, exactly"
             )
-            settings = GridSettings("", 0, count=count)
-            known = {"subset": subset, "settings": settings, "needs_length_scales": True}
-            return problem.planned(cls.name, np.float64, needed, reasons, **known)
+            return problem.planned(
+                *(cls.name, np.float64, needed, reasons),
+                subset=subset,
+                settings=GridSettings("", 0, count=count),
+                needs_length_scales=True,
+            )
         shares = (
             [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)]
             if count is None
@@ -188,9 +193,9 @@ class GridSolver(CGSolver):
         return None
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None) -> GridSolver:
+    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None) -> GridSolver:
         interpolated = known.interpolated if isinstance(known, GridPosterior) else None
-        return cls(plan, plan.settings, setup.session, interpolated)
+        return cls(plan, plan.settings_of(GridSettings), setup.session, interpolated)
 
     # search
 
@@ -232,7 +237,7 @@ class GridSolver(CGSolver):
             )
             self._allow_grid(grid.shape)
             self._interpolated = Interpolated.of(grid, kernel.vectors(data.x))
-            self._pivots, self._draws, self._share = None, None, None
+            self._pivots, self._draws, self._control = None, None, None
         return grid
 
     def _allow_grid(self, shape: tuple[int, ...]) -> None:

@@ -21,8 +21,15 @@ from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
 from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
-from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
-from ..sparse_weights import EntryReduction, SolvedWords
+from ..posterior import (
+    Diagnostics,
+    KernelPosterior,
+    MomentRequest,
+    Moments,
+    RowStatistics,
+    symmetric_part,
+)
+from ..sparse_weights import EntryReduction, SolvedEntryReduction
 from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
 
 
@@ -64,7 +71,8 @@ class InducingPosterior(KernelPosterior):
     def statistics_task(self) -> BlockStatistics:
         return BlockStatistics(self.variables)
 
-    def with_statistics(self, more: Statistics, session: Session) -> InducingPosterior:
+    def with_statistics(self, more: RowStatistics, session: Session) -> InducingPosterior:
+        assert isinstance(more, Statistics)
         total = self.statistics.copy()
         total += more
         return InducingPosterior.of(Bound.of(self.variables, total))
@@ -122,7 +130,7 @@ class InducingPosterior(KernelPosterior):
         return symmetric_part(session.executor.matmul(session.executor.matmul(V, self.E), V.T))
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
-        return SolvedWords(len(self), partial(self._quadratic, session=session))
+        return SolvedEntryReduction(len(self), partial(self._quadratic, session=session))
 
     @cached_property
     def _root(self) -> np.ndarray:

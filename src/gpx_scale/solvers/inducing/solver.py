@@ -105,12 +105,12 @@ class InducingSolver(Solver):
             "over two passes",
             f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
         ]
-        known = {
-            "subset": subset,
-            "stream": problem.stream,
-            "settings": InducingSettings(points, sample),
-        }
-        return problem.planned(cls.name, np.float64, needed, reasons, **known)
+        return problem.planned(
+            *(cls.name, np.float64, needed, reasons),
+            subset=subset,
+            stream=problem.stream,
+            settings=InducingSettings(points, sample),
+        )
 
     @staticmethod
     def _bytes(problem: Problem, points: int, sample: int, subset: int) -> int:
@@ -124,13 +124,14 @@ class InducingSolver(Solver):
     @classmethod
     def work(cls, plan: Plan) -> float:
         """Return the flops of a product of matrices that would take as long: of some evaluations, most on the sample."""
-        return plan.settings.points**2 * (50.0 * plan.n + 900.0 * plan.settings.sample)
+        settings = plan.settings_of(InducingSettings)
+        return settings.points**2 * (50.0 * plan.n + 900.0 * settings.sample)
 
     @classmethod
     def create(
-        cls, plan: Plan, setup: SolverSetup, known: Posterior | None = None
+        cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None
     ) -> InducingSolver:
-        settings: InducingSettings = plan.settings
+        settings = plan.settings_of(InducingSettings)
         if isinstance(known, InducingPosterior):
             return cls(
                 plan,
@@ -145,8 +146,8 @@ class InducingSolver(Solver):
         return PointSelection.asked(setup, *sizes)
 
     @classmethod
-    def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
-        selection = cls._selection(plan.settings, setup)
+    def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:
+        selection = cls._selection(plan.settings_of(InducingSettings), setup)
         return {"selection": repr(selection), "given points": selection.fingerprint(setup.kernel)}
 
     def carry(self, points: InputRows | None) -> bool:
@@ -169,7 +170,8 @@ class InducingSolver(Solver):
             search.rows,
         )
         assert plan is not None
-        sample, first = MemoryRows(rows.subset(plan.settings.sample)), search.start
+        settings = plan.settings_of(InducingSettings)
+        sample, first = MemoryRows(rows.subset(settings.sample)), search.start
         if not search.warm:
             found = exact_subset_optimum(search, rows.subset(plan.subset), first)
             first = found.hyperparameters
@@ -180,7 +182,7 @@ class InducingSolver(Solver):
             known is not None
             and selection.given is None
             and alike(known, sample.data)
-            and len(known) <= plan.settings.points
+            and len(known) <= settings.points
         ):
             self.points = known
         elif len(placed := self.place(rows, first)) < len(rows):

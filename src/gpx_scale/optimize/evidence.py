@@ -1,0 +1,53 @@
+"""The log marginal likelihood at one point, as a solver computes it and a search takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The log marginal likelihood log p(y) in nats, with its gradient by `theta`.
+
+    The hyperparameters' priors are not part of it. There are t hyperparameters and n rows.
+
+    Attributes
+    ----------
+    value : float
+        log p(y), or a lower bound of it.
+    gradient : ndarray of shape (t,), or None
+        The derivatives of `value` by the logarithms of the hyperparameters, if they were asked for.
+    n_rows : int
+        The number of rows.
+    alpha : ndarray of shape (n,), or None
+        C^-1 y, from the solvers that compute it.
+    inverse_diagonal : ndarray of shape (n,), or None
+        diag(C^-1), from the exact solver, together with the gradient.
+    information : ndarray of shape (t, t), or None
+        The average information of the hyperparameters, if it was asked for.
+    standard_error : float
+        The standard error of `value` where it is an estimate, 0 where it is exact.
+    """
+
+    value: float
+    gradient: np.ndarray | None
+    n_rows: int
+    alpha: np.ndarray | None = None
+    inverse_diagonal: np.ndarray | None = None
+    information: np.ndarray | None = None
+    standard_error: float = 0.0
+
+    def leave_one_out(self) -> np.ndarray:
+        """Return y_i minus its prediction from all other rows, alpha_i / (C^-1)_ii;  (n,)."""
+        assert self.alpha is not None
+        assert self.inverse_diagonal is not None
+        residuals: np.ndarray = self.alpha / self.inverse_diagonal
+        return residuals
+
+    def leave_one_out_std(self) -> np.ndarray:
+        """Return the standard deviations of these residuals, (C^-1)_ii^-1/2;  (n,)."""
+        assert self.inverse_diagonal is not None
+        std: np.ndarray = self.inverse_diagonal**-0.5
+        return std
