@@ -256,11 +256,11 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
     assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
     sparse = XZ(twice.X, sp.csr_array(twice.Z))
-    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are copies"):
         problem.model(solver="inducing", inducing_points=sparse).fit(
             problem.X, problem.y, sp.csr_array(problem.Z)
         )
-    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are copies"):
         model = problem.model(solver="inducing", inducing_points=twice).fit(
             problem.X, problem.y, problem.Z
         )

@@ -11,7 +11,7 @@ from ..kernels.kernel import Kernel
 from ..plan import checked_options
 from ..runtime.arguments import flag, moderate, one_of, whole
 from ..solvers.contract import SolverOptions
-from ..solvers.inducing.point_selection import count_of
+from ..solvers.inducing.point_selection import number_of_points
 from .checkpoint import checked_path
 
 
@@ -73,7 +73,7 @@ def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
         solver=estimator.solver if solver is None else solver,
         dtype=estimator.dtype,
         rank=estimator.preconditioner_rank,
-        n_inducing=count_of(estimator.inducing_points, estimator.n_inducing),
+        n_inducing=number_of_points(estimator.inducing_points, estimator.n_inducing),
         n_basis=estimator.n_basis,
         inducing_points=estimator.inducing_points,
         optimize_inducing=estimator.optimize_inducing,
