@@ -22,7 +22,7 @@ from gpx_scale.fitting.starting_point import KnownOptimum
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.solvers.basis.laplacian_basis import LaplacianBasis
 from gpx_scale.solvers.basis.marginal_likelihood import gram
-from gpx_scale.solvers.basis.sufficient_statistics import AddUp, Nodes
+from gpx_scale.solvers.basis.sufficient_statistics import BlockBasisStatistics, Nodes
 from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
 from problems import basis_solver, session_of
 
@@ -113,7 +113,7 @@ def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
     extent = InputExtent.of(rows.data)
     box = LaplacianBasis.around(extent, Hyperparameters.of(kernel, *NOISE), 3, 1.2, 100)
     nodes = Nodes.around(0.1, extent.z_squared, len(rows))
-    sums = rows.sum_over(AddUp(box, nodes), session_of(2))
+    sums = rows.sum_over(BlockBasisStatistics(box, nodes), session_of(2))
     phi = box.functions(box.angles(X))
     for rho in (0.02, 0.1, 0.5):
         h = 1.0 / (1.0 + rho * np.square(Z).sum(axis=1))
@@ -249,7 +249,7 @@ def test_a_fitted_model_gives_the_gradient(name):
         up, down = (model.log_marginal_likelihood(model.theta_ + sign * step) for sign in (1, -1))
         assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-4, atol=1e-4)
     model.partial_fit(X[:5], y[:5], Z[:5])
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         model.log_marginal_likelihood(eval_gradient=True)
 
 
@@ -594,7 +594,7 @@ def test_too_large_a_basis_is_said_before_it_is_built():
     X, y, Z = varying(100, 2)
     with pytest.raises(SolverUnavailable, match=r"length scales are short.*solver='grid'"):
         fitted(kernels.RBF(1.0, 1e-4), X, y, Z)
-    with pytest.raises(MemoryLimitError, match=r"a basis of .* needs .*n_basis"):
+    with pytest.raises(MemoryLimitError, match=r"basis of .* needs .*n_basis"):
         fitted(kernels.RBF(1.0, 0.5), X, y, Z, memory_limit="30MiB")
 
 
