@@ -15,7 +15,7 @@ from gpx_scale import XZ
 from gpx_scale.solvers.basis.laplacian_basis import MARGIN
 from gpx_scale.solvers.cg.posterior import PATH_SHARE
 from gpx_scale.solvers.cg.solver import PREDICTION
-from gpx_scale.solvers.grid.interpolation import INTERPOLATION_LEAVES
+from gpx_scale.solvers.grid.interpolation import INTERPOLATION_ERROR
 from gpx_scale.solvers.neighborhood import ROUNDED, LocalVariance
 from problems import session_of
 
@@ -146,7 +146,7 @@ def basis_error(model):
 def grid_error(model):
     """What cubics leave of k, for each column of x, by the points that a length scale has."""
     grid, kernel = model.posterior_.interpolated.grid, model.posterior_.hyperparameters.kernel
-    factor, order = INTERPOLATION_LEAVES[np.inf]
+    factor, order = INTERPOLATION_ERROR[np.inf]
     shortest = kernel.length_scale_range(grid.step.size)[0]
     # The factor is a mean over the places between points; the largest is less than twice that.
     return float((2.0 * factor * (grid.step / shortest) ** order).sum())

@@ -641,7 +641,7 @@ def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
     short = plan(low=InputResolution(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)
-    assert "points a length scale" in str(short)
+    assert "points per length scale" in str(short)
     assert plan(low=InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
     assert (
         plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"
