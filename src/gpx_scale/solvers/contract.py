@@ -112,10 +112,49 @@ class SolverSettings(abc.ABC):
 @stored
 @dataclass(frozen=True)
 class Plan:
-    """How a fit will run. `print(plan)` says why; `bytes_needed` is known before anything is allocated.
+    """The plan of a fit, which is made before anything is allocated.
 
-    `subset` rows are what the search for hyperparameters starts from. If the plan `needs_length_scales`, these are found on
-    the subset, and the planner is asked again. `settings` are the solver's own (rank, points, functions).
+    `gpx_scale.make_plan` and `GPXRegressor.plan` return one. `print` shows it with its reasons.
+
+    Attributes
+    ----------
+    n : int
+        The number of rows.
+    p : int
+        The number of columns of X.
+    d : int
+        The number of columns of Z, or of entries per row of a sparse Z (see `d_is_per_row`).
+    solver : str
+        The name of the solver.
+    dtype : type
+        The precision, `numpy.float64` or `numpy.float32`.
+    n_jobs : int
+        The number of threads.
+    bytes_needed : int
+        The memory that the fit needs, in bytes.
+    memory_limit : int
+        The memory that the fit may take, in bytes.
+    reasons : list of str
+        The reasons for the choice of the solver and of its settings.
+    subset : int
+        The number of rows on which the search for hyperparameters starts.
+    stream : bool
+        Whether rows come in chunks and are not kept.
+    needs_length_scales : bool
+        Whether length scales have to be estimated on the subset before the plan can be completed.
+    settings : SolverSettings or None
+        The solver's own settings, such as a rank or a number of inducing points.
+    d_is_per_row : bool
+        Whether d is the number of entries per row of a sparse Z.
+
+    Examples
+    --------
+    >>> from gpx_scale import make_plan
+    >>> plan = make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2)
+    >>> plan.solver, plan.subset, plan.stream
+    ('exact', 0, False)
+    >>> plan.bytes_needed < plan.memory_limit
+    True
     """
 
     n: int
