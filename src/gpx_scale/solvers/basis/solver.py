@@ -183,7 +183,7 @@ class BasisSolver(Solver):
         that is built around it.
         """
         first = search.start
-        optimum, best = Optimum(first, None, False, "stopped on a subset", []), None
+        optimum, best = Optimum(first, None, False, "the search was stopped on a subset of the rows", []), None
         for turn in range(MAX_BOXES):
             if search.session.journal.stopped:
                 return optimum

@@ -212,7 +212,7 @@ class GridSolver(CGSolver):
         If length scales have become too short for the grid, the search goes on with a finer one.
         """
         first = search.start
-        optimum = Optimum(first, None, False, "stopped on a subset", [])
+        optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
         for turn in range(MAX_GRIDS):
             if search.session.journal.stopped:
                 return optimum

@@ -218,7 +218,7 @@ class InducingSolver(Solver):
                 self, sample, first, search.prior, search.max_iter, search.session, move
             )
             search.save_best(first)
-        optimum = Optimum(first, None, False, "stopped on a sample", [])
+        optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
         if journal.stopped:
             return optimum
         try:
