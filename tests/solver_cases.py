@@ -12,7 +12,7 @@ import numpy as np
 
 import oracle
 from gpx_scale import XZ
-from gpx_scale.solvers.basis.laplacian_basis import MARGIN
+from gpx_scale.solvers.basis.laplacian_basis import MARGIN_LENGTH_SCALES
 from gpx_scale.solvers.cg.posterior import PATH_SHARE
 from gpx_scale.solvers.cg.solver import PREDICTION
 from gpx_scale.solvers.grid.interpolation import INTERPOLATION_ERROR
@@ -139,7 +139,7 @@ def basis_error(model):
     posterior = model.posterior_
     longest = posterior.statistics.box.longest
     length = posterior.hyperparameters.kernel.length_scale_range(longest.size)[0]
-    image = np.exp(-0.5 * (2.0 * MARGIN[np.inf] * longest / length) ** 2).max()
+    image = np.exp(-0.5 * (2.0 * MARGIN_LENGTH_SCALES[np.inf] * longest / length) ** 2).max()
     return float(image) + posterior.remainder_shares[1]
 
 

@@ -168,7 +168,7 @@ def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how,
     asked, given = solver, (x, data.y)
     if solver == "inducing":
         # A stream takes it if its length scales turn out to be too short for a basis.
-        monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.BASIS_MOST", 5)
+        monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.AUTO_MAX_FUNCTIONS", 5)
         asked, given = "auto", (lambda: iter([(x, data.y)]),)
     told = []
 

@@ -195,6 +195,7 @@ class Checkpoint:
             warnings.warn(f"The checkpoint was not written. {error}", GPXWarning, stacklevel=2)
 
     def _write(self, state: State) -> None:
+        """Replace the file, or raise an InputError."""
         with atomic_write(self.path) as beside, open(beside, "wb") as file:
             np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
 

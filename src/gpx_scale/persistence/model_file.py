@@ -177,8 +177,8 @@ class _Writer:
         if module is None or getattr(importlib.import_module(module), name) is not type(value):
             what = getattr(value, "__name__", type(value).__name__)
             raise InputError(
-                f"{where} is {what!r}, which a model file cannot hold: files have numbers and names, "
-                "and no code. Apply it before fit, use one of the transformers in "
+                f"{where} is {what!r}, which a model file cannot hold: files have numbers and "
+                "names, and no code. Apply it before fit, use one of the transformers in "
                 "docs/models.md or a kernel of gpx_scale, or save the model with joblib."
             )
         self.has_transformers = True

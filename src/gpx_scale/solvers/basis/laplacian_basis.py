@@ -4,9 +4,10 @@
     k(x, x') ~ sum_j s(omega_j) phi_j(x) phi_j(x')       omega_jk = pi j_k / (2 L_k)
 
 s is the spectral density of k. The functions are 0 on the edge of the box and are set to 0 outside
-of it. The half-width L_k of the box is that of the data plus `MARGIN` length scales. There are
-m_k = CUTOFF 2 L_k / (pi l_k) functions in dimension k, which reach the frequency CUTOFF / l_k, l_k
-the length scale. Of their products, those with frequencies inside an ellipse are kept.
+of it. The half-width L_k of the box is that of the data plus a margin of some length scales. There
+are m_k = 2 c L_k / (pi l_k) functions in dimension k, where l_k is the length scale, and c the
+cutoff. They reach the frequency c / l_k. Only those products over dimensions are kept whose
+frequencies are inside an ellipse.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ from ..low_dimensional import (
 )
 
 # The distance between the data and the edge of the box, in length scales, by the smoothness nu.
-# The edge changes k by its value between a point and its mirror image in the edge, k(2 MARGIN):
-# 2e-7 of an RBF, and 1e-4 of the other kernels.
-MARGIN = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
+# The edge changes k by its value between a point and its mirror image in the edge, which is twice
+# that distance away: 2e-7 of an RBF, and 1e-4 of the other kernels.
+MARGIN_LENGTH_SCALES = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
 # The highest frequency, in inverse length scales, by the smoothness nu. In two dimensions, the
 # frequencies above it are 6e-7 of an RBF, and 5e-4, 3e-3 and 7% of a Matern 5/2, 3/2 and 1/2.
-CUTOFF = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
+CUTOFF_PER_LENGTH_SCALE = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
 # The cutoff is lowered to this value if there would be too many functions otherwise. In two
 # dimensions it leaves out 5% of a Matern 5/2 and 0.2% of an RBF.
-LEAST_CUTOFF = 3.5
+LEAST_CUTOFF_PER_LENGTH_SCALE = 3.5
 # A box is built for length scales up to this factor longer and shorter than the current ones, so
 # that a search can move without building another.
 LENGTH_SCALE_FACTOR = 1.25
-# The same factor if the hyperparameters are given. It is above 1 to leave some margin.
+# This is the factor if the hyperparameters are given. It is above 1 to leave some margin.
 FIXED_LENGTH_SCALE_FACTOR = 1.1
 # Above this many rows, `auto` takes a basis for an RBF kernel of few columns, because it is as
 # accurate as the exact solver there, and faster.
-BASIS_ROWS = 5_000
+AUTO_LEAST_ROWS = 5_000
 # Up to this many functions for all weights together, `auto` takes a basis, because the M^3 flops
 # of an evaluation take seconds.
-BASIS_MOST = 5_000
+AUTO_MAX_FUNCTIONS = 5_000
 # More functions than this are never built: an evaluation would take 1.7e12 flops.
-BASIS_LARGEST = 12_000
+MAX_FUNCTIONS = 12_000
 # `auto` takes a basis if its functions leave out no more than this share of k.
 AUTO_REMAINDER_SHARE = 0.02
 # A length scale may be outside of the range of a basis by this share, which is rounding.
@@ -210,8 +211,10 @@ def margin(smoothness: float, signal_to_noise: float) -> float:
     It is larger if the noise is small, because the noise then hides less of the edge's effect.
     """
     if np.isinf(smoothness):
-        return float(np.hypot(MARGIN[smoothness], np.sqrt(0.5 * np.log(signal_to_noise))))
-    return MARGIN[smoothness]
+        return float(
+            np.hypot(MARGIN_LENGTH_SCALES[smoothness], np.sqrt(0.5 * np.log(signal_to_noise)))
+        )
+    return MARGIN_LENGTH_SCALES[smoothness]
 
 
 def cutoff(smoothness: float, signal_to_noise: float) -> float:
@@ -220,8 +223,10 @@ def cutoff(smoothness: float, signal_to_noise: float) -> float:
     It is larger if the noise is small, because the noise then hides less of what is left out.
     """
     if np.isinf(smoothness):
-        return float(np.hypot(CUTOFF[smoothness], np.sqrt(2.0 * np.log(signal_to_noise))))
-    return CUTOFF[smoothness]
+        return float(
+            np.hypot(CUTOFF_PER_LENGTH_SCALE[smoothness], np.sqrt(2.0 * np.log(signal_to_noise)))
+        )
+    return CUTOFF_PER_LENGTH_SCALE[smoothness]
 
 
 def counts_for(
@@ -229,11 +234,11 @@ def counts_for(
 ) -> np.ndarray:
     """Return the number of functions of each dimension;  (p,).
 
-    It follows from the cutoff, which is lowered as far as `LEAST_CUTOFF` while there are more than
-    `most` functions.
+    It follows from the cutoff, which is lowered step by step, down to the least one, while there
+    are more than `most` functions.
     """
     full = 2.0 / np.pi * half / shortest
-    for each in np.linspace(cutoff(smoothness, signal_to_noise), LEAST_CUTOFF, 20):
+    for each in np.linspace(cutoff(smoothness, signal_to_noise), LEAST_CUTOFF_PER_LENGTH_SCALE, 20):
         counts: np.ndarray = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
         if functions_in(counts) <= most:
             break
@@ -281,12 +286,12 @@ def suits_a_basis(
     """
     if low is None or not low.density or p > DIMENSIONS:
         return False
-    if not stream and n <= (BASIS_ROWS if np.isinf(low.smoothness) else exact_rows):
+    if not stream and n <= (AUTO_LEAST_ROWS if np.isinf(low.smoothness) else exact_rows):
         return False
     if low.spans is None or count is not None:
         # The number of functions cannot be estimated here, so 9 per column stand for it.
-        return bool(d * 9**p <= 2 * BASIS_MOST)
-    return left_out(low, BASIS_MOST // d) <= AUTO_REMAINDER_SHARE
+        return bool(d * 9**p <= 2 * AUTO_MAX_FUNCTIONS)
+    return left_out(low, AUTO_MAX_FUNCTIONS // d) <= AUTO_REMAINDER_SHARE
 
 
 def must_have_density(low: InputResolution) -> None:

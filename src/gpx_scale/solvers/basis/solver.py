@@ -30,10 +30,10 @@ from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSettin
 from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved
 from ..posterior import Posterior
 from .laplacian_basis import (
-    BASIS_LARGEST,
-    BASIS_MOST,
+    AUTO_MAX_FUNCTIONS,
     FIXED_LENGTH_SCALE_FACTOR,
     LENGTH_SCALE_FACTOR,
+    MAX_FUNCTIONS,
     LaplacianBasis,
     basis_bytes,
     counts_of,
@@ -94,7 +94,7 @@ class BasisSolver(Solver):
         """Keep the plan; a box should have at most `most` functions for all weights."""
         self._plan, self._session = plan, session
         self._most, self._count, self._extent = (
-            BASIS_MOST if most is None else most,
+            AUTO_MAX_FUNCTIONS if most is None else most,
             settings.count,
             settings.extent,
         )
@@ -123,7 +123,7 @@ class BasisSolver(Solver):
         searching = problem.exact_bytes(subset) + problem.held_bytes()
         counts = np.full(p, count) if count is not None else None
         if found.spans is not None and counts is None:
-            counts = counts_of(found, BASIS_MOST // d)
+            counts = counts_of(found, AUTO_MAX_FUNCTIONS // d)
         if counts is None:
             needed = searching
             reasons.append(
@@ -183,7 +183,10 @@ class BasisSolver(Solver):
         that is built around it.
         """
         first = search.start
-        optimum, best = Optimum(first, None, False, "the search was stopped on a subset of the rows", []), None
+        optimum, best = (
+            Optimum(first, None, False, "the search was stopped on a subset of the rows", []),
+            None,
+        )
         for turn in range(MAX_BOXES):
             if search.session.journal.stopped:
                 return optimum
@@ -266,9 +269,9 @@ class BasisSolver(Solver):
         """Raise an error if a basis is too large, before it is built."""
         plan, size = self._plan, int(functions_in(box.counts)) * d
         what = f"A basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
-        if size > BASIS_LARGEST:
+        if size > MAX_FUNCTIONS:
             raise SolverUnavailable(
-                f"{what} has {size} functions, and {BASIS_LARGEST} are possible. The length scales "
+                f"{what} has {size} functions, and {MAX_FUNCTIONS} are possible. The length scales "
                 "are short beside the range of x, which may have an outlier. Use solver='grid', or "
                 "solver='inducing' for a stream."
             )

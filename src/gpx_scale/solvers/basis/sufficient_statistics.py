@@ -97,6 +97,7 @@ class Nodes:
 
     @property
     def _points(self) -> np.ndarray:
+        """Return the Chebyshev points in [-1, 1];  (count,)."""
         return chebyshev.chebpts1(self.count)
 
     @cached_property

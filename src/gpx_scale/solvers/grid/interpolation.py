@@ -359,6 +359,7 @@ class Interpolated:
 
     @property
     def _axes(self) -> tuple[int, ...]:
+        """Return the axes of the grid in an array whose first axis counts columns."""
         return tuple(range(1, 1 + len(self.grid.shape)))
 
 
@@ -384,6 +385,7 @@ class GridCovariance(Covariance):
 
     @property
     def _on(self) -> Interpolated:
+        """Return the interpolation, which every object but the default has."""
         assert self.on is not None
         return self.on
 
@@ -430,6 +432,7 @@ class GridCovariance(Covariance):
 
     @property
     def _features(self) -> np.ndarray:
+        """Return Z in the precision of the products;  (n, d)."""
         return self.prepared.Z.to_dense()
 
     @property
@@ -441,6 +444,7 @@ class GridCovariance(Covariance):
         return self._used.to_spectrum(self._features, V, self.session)
 
     def _from_spectrum(self, transformed: np.ndarray) -> np.ndarray:
+        """Return sum_l diag(Z_l) W U_l, where U has that transform;  (d c, ...) -> (n, c)."""
         return self._used.from_spectrum(transformed, self._features, self.session)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:

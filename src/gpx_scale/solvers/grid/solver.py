@@ -230,6 +230,7 @@ class GridSolver(CGSolver):
 
     @property
     def _extent(self) -> InputExtent:
+        """Return the range of x, which every plan has once length scales are known."""
         assert self.settings.extent is not None
         return self.settings.extent
 

@@ -254,6 +254,7 @@ class Bound:
         return E
 
     def _b_inverse(self) -> np.ndarray:
+        """Return B^-1;  (m, m)."""
         half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
         inverse: np.ndarray = half.T @ half
         return inverse

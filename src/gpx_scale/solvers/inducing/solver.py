@@ -162,8 +162,8 @@ class InducingSolver(Solver):
 
     @classmethod
     def _selection(cls, settings: InducingSettings, setup: SolverSetup) -> PointSelection:
-        sizes = settings.points, settings.sample
-        return PointSelection.asked(setup, *sizes)
+        """Return the selection of points that the user asked for."""
+        return PointSelection.asked(setup, settings.points, settings.sample)
 
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, Any]:
@@ -244,6 +244,7 @@ class InducingSolver(Solver):
         return self.points
 
     def _variables(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingVariables:
+        """Return the variables at the points of this fit, which are selected if there are none."""
         points = self.points if self.points is not None else self.place(rows, hyperparameters)
         return InducingVariables.of(points, hyperparameters)
 
