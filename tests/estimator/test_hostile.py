@@ -117,7 +117,7 @@ def test_noise_that_rounding_hides_is_refused(solver, error):
         fit_intercept=True,
         **given,
     )
-    with pytest.raises(error, match=r"raise sigma_y, or use solver='exact'"):
+    with pytest.raises(error, match=r"[Rr]aise sigma_y, or use solver='exact'"):
         model.fit([[1e9]], [-1.0], [[1e9] * 3])
 
 

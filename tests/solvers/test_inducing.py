@@ -252,7 +252,7 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
     problem = make_problem(n=30)
     model = problem.fitted(solver="inducing", n_inducing=1000)
     assert len(model.posterior_) == 30
-    assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
+    assert "30 inducing points (all rows; 1000 were asked for)" in str(model.fit_report_)
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
     sparse = XZ(twice.X, sp.csr_array(twice.Z))
     with pytest.warns(GPXWarning, match="5 of 10 inducing points are copies"):
