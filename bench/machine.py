@@ -275,12 +275,12 @@ FORMULAS = {
     (LowRankPreconditioner, "trace_gradient"): lambda P: _gemm(4.0 * P.rank**3, np.float64),
     (local.LocalVariance, "reduction"): _near,
     (bound.BlockStatistics, "__call__"): lambda task, block: _gemm(
-        1.0 * len(block) * len(task.frame) ** 2, np.float64
+        1.0 * len(block) * len(task.variables) ** 2, np.float64
     ),
     (bound.BlockGradient, "__call__"): lambda task, block: _gemm(
-        2.0 * len(block) * len(task.frame) ** 2, np.float64
+        2.0 * len(block) * len(task.variables) ** 2, np.float64
     ),
-    (sums.AddUp, "__call__"): _basis_pass,
+    (sums.BlockBasisStatistics, "__call__"): _basis_pass,
     (whitened.BasisLikelihood, "__init__"): lambda self, space, *_: _potrf(space.size**3 / 3),
     (whitened.BasisLikelihood, "inverted"): lambda self: _potrf(2 * len(self.B) ** 3 / 3),
     (basis.BasisPosterior, "reduction"): lambda posterior, cross, request, session: _gemm(

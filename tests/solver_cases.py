@@ -12,10 +12,10 @@ import numpy as np
 
 import oracle
 from gpx_scale import XZ
-from gpx_scale.solvers.basis.laplacian_basis import MARGIN
+from gpx_scale.solvers.basis.laplacian_basis import MARGIN_LENGTH_SCALES
 from gpx_scale.solvers.cg.posterior import PATH_ENERGY_SHARE
 from gpx_scale.solvers.cg.solver import ALPHA_TOLERANCE_NATS
-from gpx_scale.solvers.grid.interpolation import INTERPOLATION_LEAVES
+from gpx_scale.solvers.grid.interpolation import INTERPOLATION_ERROR
 from gpx_scale.solvers.neighborhood import FLOAT32_ROUNDING_SHARE, LocalVariance
 from problems import session_of
 
@@ -139,14 +139,14 @@ def basis_error(model):
     posterior = model.posterior_
     longest = posterior.statistics.box.longest
     length = posterior.hyperparameters.kernel.length_scale_range(longest.size)[0]
-    image = np.exp(-0.5 * (2.0 * MARGIN[np.inf] * longest / length) ** 2).max()
+    image = np.exp(-0.5 * (2.0 * MARGIN_LENGTH_SCALES[np.inf] * longest / length) ** 2).max()
     return float(image) + posterior.remainder_shares[1]
 
 
 def grid_error(model):
     """What cubics leave of k, for each column of x, by the points that a length scale has."""
     grid, kernel = model.posterior_.interpolated.grid, model.posterior_.hyperparameters.kernel
-    factor, order = INTERPOLATION_LEAVES[np.inf]
+    factor, order = INTERPOLATION_ERROR[np.inf]
     shortest = kernel.length_scale_range(grid.step.size)[0]
     # The factor is a mean over the places between points; the largest is less than twice that.
     return float((2.0 * factor * (grid.step / shortest) ** order).sum())

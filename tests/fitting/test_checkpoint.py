@@ -1,4 +1,4 @@
-"""Checkpoints are data that enter: a fit goes on from one rightly, or refuses it with one clear error."""
+"""A fit resumes correctly from a checkpoint, or refuses it with one clear error."""
 
 import io
 import os
@@ -15,13 +15,13 @@ INDUCING = {"solver": "inducing", "n_inducing": 12, "max_iter": 2, "random_state
 
 
 def common(a, b):
-    """A kernel of words: the number of letters that two of them share."""
+    """Return the number of letters that two words share, which is a kernel."""
     return np.array([[float(len(set(u) & set(v))) for v in b] for u in a]) + 0.1
 
 
 @pytest.fixture
 def left(tmp_path):
-    """A checkpoint of a small inducing fit: its path, its arrays, and how to write others in their place."""
+    """Return the path and arrays of a small checkpoint, and a function that replaces them."""
     path = tmp_path / "state.npz"
     GPXRegressor(checkpoint=path, **INDUCING).fit(data.X, data.y)
     with np.load(path) as file:
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_sparse_rows_has_no_dense_points(tmp_path, left):
 
 
 def member(name, content, how=zipfile.ZIP_STORED):
-    """A zip file with one member."""
+    """Return a zip file with one member."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", how) as archive:
         archive.writestr(name, content)
@@ -180,9 +180,8 @@ def test_a_checkpoint_of_other_objects_is_refused(kernel, tmp_path):
     words = ["".join(random.choice(list(letters), 4)) for _ in range(90)]
     y, Z = random.standard_normal(90), random.standard_normal((90, 2))
     GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(words, y, Z)
-    GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(
-        list(words), y, Z
-    )  # its own data are known again
+    # A copy of the data is recognised.
+    GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(list(words), y, Z)
     others = [*words[:-1], "zzzz"]
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(kernel, checkpoint=path, **INDUCING).fit(others, y, Z)

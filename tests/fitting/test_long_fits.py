@@ -1,4 +1,4 @@
-"""What makes long fits livable: a bar, log records, checkpoints, warm starts."""
+"""Long fits: progress bars, log records, checkpoints, warm starts."""
 
 import io
 import logging
@@ -77,13 +77,13 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(solver, small_subset, tm
         GPXRegressor(callbacks=interrupt, **arguments).fit(data.X, data.y)
     assert path.exists()
     resumed = GPXRegressor(**arguments).fit(data.X, data.y)
-    assert set(resumed.fit_report_.evaluations) == {"all rows"}  # no subset again
+    assert set(resumed.fit_report_.evaluations) == {"all rows"}  # The subset is not searched again.
     whole = GPXRegressor(solver=solver, random_state=0).fit(data.X, data.y)
     exact = GPXRegressor(solver="exact", optimizer=None).fit(data.X, data.y)
     assert exact.log_marginal_likelihood(resumed.theta_) == pytest.approx(
         exact.log_marginal_likelihood(whole.theta_), abs=1.0
     )
-    again = GPXRegressor(**arguments).fit(data.X, data.y)  # finished: nothing to search
+    again = GPXRegressor(**arguments).fit(data.X, data.y)  # There is nothing left to search.
     assert not again.fit_report_.evaluations
     assert_allclose(again.theta_, resumed.theta_)
     assert list(tmp_path.iterdir()) == [path]
@@ -166,10 +166,9 @@ def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeyp
 def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how, monkeypatch):
     x = np.ascontiguousarray(data.X[:, :1])
     asked, given = solver, (x, data.y)
-    if (
-        solver == "inducing"
-    ):  # which a stream takes once its length scales turn out too short for a basis
-        monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.BASIS_MOST", 5)
+    if solver == "inducing":
+        # A stream takes it if its length scales turn out to be too short for a basis.
+        monkeypatch.setattr("gpx_scale.solvers.basis.laplacian_basis.AUTO_MAX_FUNCTIONS", 5)
         asked, given = "auto", (lambda: iter([(x, data.y)]),)
     told = []
 

@@ -1,6 +1,7 @@
-"""Damaged model files and checkpoints of every solver: a clear error or a right answer, nothing else.
+"""Damaged model files and checkpoints of every solver give a clear error or a correct answer.
 
-GPX_SCALE_DAMAGES mutations of each file are tried, 40 unless that is set; `make fuzz` tries 1,000 with numba's bounds checks.
+GPX_SCALE_DAMAGES is the number of mutations of each file that are tried, 40 by default. `make fuzz`
+tries 1,000, with numba's bounds checks.
 """
 
 import os
@@ -19,15 +20,13 @@ COUNT = int(os.environ.get("GPX_SCALE_DAMAGES", "40"))
 
 
 def said(call):
-    """What a call returns, or the error that it raises if that is clear; any other error is a finding."""
+    """Return the result of a call, or its error if that is a clear one; raise any other error."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GPXWarning)
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # numbers of 1e300 overflow before they are refused
-        warnings.filterwarnings(
-            "ignore", message=".*additional header parsing"
-        )  # numpy, of a damaged header
+        # Numbers such as 1e300 overflow before they are refused.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        # numpy warns of a damaged header.
+        warnings.filterwarnings("ignore", message=".*additional header parsing")
         try:
             return call()
         except GPXError as error:
@@ -64,11 +63,11 @@ def test_a_damaged_model_is_refused_or_answers_rightly(case, tmp_path):
             np.testing.assert_allclose(
                 found, expected, rtol=1e-9, atol=1e-9, err_msg=f"mutation {seed}"
             )
-    assert min(outcomes.values()) > 0, outcomes  # both ends are met
+    assert min(outcomes.values()) > 0, outcomes  # Both outcomes occur.
 
 
 def everything(model, X, Z):
-    """What a loaded model answers, and what it can be used for afterwards, in the order of least harm."""
+    """Return the answers of a loaded model, after calling whatever else it can be used for."""
     found = answers(model, X, Z)
     str(model.fit_report_), repr(model)
     for call in (
@@ -91,9 +90,8 @@ def test_a_damaged_checkpoint_is_refused_or_goes_on_rightly(case, finished, tmp_
         arrays = {name: file[name] for name in file.files}
     np.savez(path, **(arrays | {"finished": np.array(finished)}))
     blob, refused = path.read_bytes(), 0
-    for seed in range(
-        COUNT // 2 * finished, COUNT // 2 * (1 + finished)
-    ):  # 1,000 of each case in all
+    # Each half of the mutations is tried on one of the two kinds of checkpoints.
+    for seed in range(COUNT // 2 * finished, COUNT // 2 * (1 + finished)):
         damaged, _ = mutated(blob, seed)
         path.write_bytes(damaged)
         found = said(lambda: clone(model).fit(X, DATA.y, Z))

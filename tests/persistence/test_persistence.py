@@ -1,4 +1,4 @@
-"""Saved models: the same answers after loading, nothing run, and nothing but a whole model read."""
+"""Saved models answer as before, loading runs no code, and only a whole model is loaded."""
 
 import io
 import json
@@ -88,7 +88,7 @@ CASES = {
 
 
 def answers(model, X, Z):
-    """All numbers of some explanations."""
+    """Return all numbers of some explanations, and the names of features."""
     found = model.explain(X[:7], None if Z is None else Z[:7])
     arrays = (
         found.weights,
@@ -102,7 +102,7 @@ def answers(model, X, Z):
 
 
 def plain(value):
-    """Arguments such that == compares what is in them: arrays, random states and estimators would say whether they are one."""
+    """Return a value as plain lists and dictionaries, whose contents == compares."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -116,7 +116,7 @@ def plain(value):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A small saved model, as bytes, and its predictions."""
+    """Return a small saved model as bytes, and its predictions."""
     path = tmp_path_factory.mktemp("model") / "model.gpx"
     model = GPXRegressor(optimizer=None).fit(X[:12], Y[:12], WORDS[:12])
     model.save(path)
@@ -131,9 +131,8 @@ def test_a_loaded_model_answers_the_same(name, tmp_path):
     loaded = gpx_scale.load(tmp_path / "model.gpx")
     (before, names), (after, names_after) = answers(model, A, Z), answers(loaded, A, Z)
     assert names == names_after
-    again = {"cg": 1e-12, "grid": 1e-12}.get(
-        model.solver_, 0.0
-    )  # what all variances share is computed again
+    # A factor that all variances use is computed again by these solvers.
+    again = {"cg": 1e-12, "grid": 1e-12}.get(model.solver_, 0.0)
     for one, other in zip(before, after, strict=True):
         np.testing.assert_allclose(one, other, rtol=again, atol=0)
     assert str(loaded.fit_report_) == str(model.fit_report_)
@@ -144,7 +143,7 @@ def test_a_loaded_model_answers_the_same(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["exact", "cg", "inducing", "basis"])
 def test_a_loaded_model_goes_on(name, tmp_path):
-    """Evidence, samples, more rows."""
+    """It evaluates the evidence, draws samples, and takes further rows."""
     model, A, y, _ = CASES[name]
     model.fit(A, y)
     model.save(tmp_path / "model.gpx")
@@ -188,7 +187,7 @@ def test_pickle_joblib_and_skops_keep_working(tmp_path):
 
 
 def test_a_model_of_points_is_as_small_as_they_are(tmp_path):
-    """No training rows beyond the posterior's support."""
+    """Its file has no training rows, only the points."""
     random = np.random.RandomState(1)
     A = random.normal(size=(20_000, 3))
     model = GPXRegressor(
@@ -242,7 +241,7 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
 
 
 def rewritten(blob, change):
-    """The same file with another tree."""
+    """Return the file with its JSON tree changed."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
@@ -264,12 +263,12 @@ def with_state(**nodes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tree: tree | {"version": 3}, "format version 3.*update gpx_scale"),
+        (lambda tree: tree | {"version": 3}, "format version 3.*Update gpx_scale"),
         (lambda tree: tree | {"format": "other"}, "damaged"),
         (lambda tree: {"format": tree["format"]}, "damaged"),
         (
             with_state(kernel={"is": "os.system", "of": {"command": "true"}}),
-            "not among what a model may hold",
+            "not among the classes that a model may hold",
         ),
         (with_state(kernel={"is": "sklearn.pipeline.make_pipeline", "of": {}}), "not among"),
         (with_state(kernel={"is": "RBF", "of": {"other": 1.0}}), "damaged"),
@@ -278,7 +277,7 @@ def with_state(**nodes):
         (with_state(_preprocessor=None), "_preprocessor is not a Preprocessor"),
         (with_state(posterior_=[]), "posterior_ is not a Posterior"),
         (with_state(feature_names_in_=5), "names of columns"),
-        (with_state(predict="shadowed"), "it holds predict"),
+        (with_state(predict="shadowed"), "a model has no attribute predict"),
     ],
 )
 def test_files_that_are_no_model_are_refused(change, message, whole, tmp_path):
@@ -314,7 +313,7 @@ def test_objects_in_arrays_are_not_unpickled(whole, tmp_path):
 
 
 def changed_arrays(blob, change):
-    """The same file with every array that `change` gives another for."""
+    """Return the file with every array replaced for which `change` returns another."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(blob)) as old, zipfile.ZipFile(out, "w") as new:
         for name in old.namelist():
@@ -357,7 +356,7 @@ def test_a_file_that_would_grow_is_refused(whole, tmp_path):
 
 
 def test_folders_that_are_read_from_and_written_to_stay_behind(tmp_path):
-    """A pipeline's cache holds pickles; a checkpoint is written to."""
+    """A pipeline's cache, which has pickles, and a checkpoint are not saved."""
     pipeline = make_pipeline(StandardScaler(), PCA(2), memory=str(tmp_path / "cache"))
     model = GPXRegressor(
         x_transformer=pipeline, checkpoint=tmp_path / "fit.npz", callbacks=[print_nothing]
@@ -443,7 +442,7 @@ def test_plain_values_of_every_kind_come_back(tmp_path):
     found = read_state(tmp_path / "state")
     assert found["a"] == state["a"]
     assert found["b"] == state["b"]
-    assert found["c"] is found["d"][0]  # once in the file, once in memory
+    assert found["c"] is found["d"][0]  # It is once in the file and once in memory.
     for one, other in zip(found["d"], state["d"], strict=True):
         np.testing.assert_array_equal(one, other)
         assert one.dtype == other.dtype

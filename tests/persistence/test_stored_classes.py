@@ -1,4 +1,4 @@
-"""Classes that declare with `@stored` that a model file may hold them, without any list."""
+"""Classes declare with `@stored` that a model file may hold them; there is no list of them."""
 
 import importlib
 import io
@@ -87,9 +87,9 @@ def tags_in(node):
 
 
 def assert_same(one, other):
-    """Compare what two objects are made of: types, and numbers to the bit.
+    """Assert that two objects have equal types and contents, with numbers equal to the bit.
 
-    A file has Python's numbers in the place of numpy's, which are not in arrays.
+    A file has Python's numbers in the place of numpy's scalars.
     """
     one, other = (part.item() if isinstance(part, np.generic) else part for part in (one, other))
     assert type(one) is type(other)
@@ -154,7 +154,7 @@ def test_a_solver_says_which_classes_its_models_have():
 
 
 def test_persistence_names_no_class_of_a_solver_or_a_kernel():
-    """What `persistence` imports of these packages are contracts."""
+    """`persistence` imports only contracts from these packages."""
     package = importlib.import_module("gpx_scale.persistence")
     for module in pkgutil.iter_modules(package.__path__, "gpx_scale.persistence."):
         used = vars(importlib.import_module(module.name)).values()
@@ -181,7 +181,7 @@ def test_a_name_that_no_class_has_declared_is_refused(name, tmp_path):
                 content = json.dumps(tree)
             new.writestr(member, content)
     path.write_bytes(out.getvalue())
-    with pytest.raises(InputError, match="which is not among what a model may hold"):
+    with pytest.raises(InputError, match="which is not among the classes that a model may hold"):
         gpx_scale.load(path)
 
 
@@ -272,7 +272,9 @@ def test_a_new_solver_is_stored_by_its_decorator_and_the_registry(tmp_path, monk
         np.testing.assert_array_equal(loaded.predict(X2), model.predict(X2))
         model.posterior_ = ExactPosterior(**fields_of(model.posterior_))
         model.save(path)
-        with pytest.raises(InputError, match="it is of another solver than it says"):
+        with pytest.raises(
+            InputError, match="its posterior belongs to another solver than it says"
+        ):
             gpx_scale.load(path)
         model.posterior_ = MirrorPosterior(**fields_of(model.posterior_) | {"jitter": 2.0})
         model.save(path)

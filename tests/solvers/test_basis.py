@@ -1,4 +1,4 @@
-"""The basis solver: spectral densities, functions, sums over rows, evidence and posterior against the oracle, bad input."""
+"""The basis solver: densities, functions, sums over rows, evidence and posterior, bad input."""
 
 import pickle
 from dataclasses import replace
@@ -22,7 +22,7 @@ from gpx_scale.fitting.starting_point import KnownOptimum
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.solvers.basis.laplacian_basis import LaplacianBasis
 from gpx_scale.solvers.basis.marginal_likelihood import gram
-from gpx_scale.solvers.basis.sufficient_statistics import AddUp, Nodes
+from gpx_scale.solvers.basis.sufficient_statistics import BlockBasisStatistics, Nodes
 from gpx_scale.solvers.low_dimensional import InputExtent, InputResolution
 from problems import basis_solver, session_of
 
@@ -30,7 +30,7 @@ NOISE = 0.2, 0.3  # sigma_w, sigma_y
 
 
 def varying(n, p, d=3, seed=0):
-    """Rows in the engine's units: x in a cube, z with a constant."""
+    """Return rows with x in a cube, and a constant column in z."""
     random = np.random.RandomState(seed)
     X = random.uniform(-1.7, 1.7, (n, p))
     Z = np.column_stack([np.ones(n), random.standard_normal((n, d - 1))])
@@ -42,7 +42,7 @@ def rows_of(X, y, Z):
 
 
 def fitted(kernel, X, y, Z, noise=NOISE, **arguments):
-    """At given hyperparameters, in given units."""
+    """Return a model at given hyperparameters, fitted in the units of the data."""
     given = {
         "sigma_w": noise[0],
         "sigma_y": noise[1],
@@ -96,7 +96,7 @@ def test_slopes_of_a_density_are_those_of_differences(p, name):
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_functions_are_orthonormal_and_0_at_the_edge_and_beyond(p):
     box = LaplacianBasis(np.full(p, 0.5), np.full(p, 2.0), np.full(p, 4), np.ones(p), np.ones(p))
-    each = (np.arange(400) + 0.5) / 100 - 1.5  # midpoints
+    each = (np.arange(400) + 0.5) / 100 - 1.5  # These are midpoints of cells.
     one = LaplacianBasis(np.array([0.5]), np.array([2.0]), np.array([4]), np.ones(1), np.ones(1))
     phi = one.functions(one.angles(each[:, None]))
     assert_allclose(phi.T @ phi / 100, np.eye(4), atol=1e-4)
@@ -113,13 +113,13 @@ def test_sums_of_cosines_make_the_gram_matrix_at_any_noise(p):
     extent = InputExtent.of(rows.data)
     box = LaplacianBasis.around(extent, Hyperparameters.of(kernel, *NOISE), 3, 1.2, 100)
     nodes = Nodes.around(0.1, extent.z_squared, len(rows))
-    sums = rows.sum_over(AddUp(box, nodes), session_of(2))
+    sums = rows.sum_over(BlockBasisStatistics(box, nodes), session_of(2))
     phi = box.functions(box.angles(X))
     for rho in (0.02, 0.1, 0.5):
         h = 1.0 / (1.0 + rho * np.square(Z).sum(axis=1))
         weights, slopes = nodes.at(rho)
         found, moved = sums.at(weights), sums.at(slopes)
-        along = -h * (1.0 - h)  # dh by log rho
+        along = -h * (1.0 - h)  # This is the derivative of h by log rho.
         for pair, (l, k) in enumerate(zip(*np.triu_indices(3), strict=True)):
             F, G = Z[:, [l]] * phi, Z[:, [k]] * phi
             assert_allclose(gram(box, found.cosines[pair]), F.T @ (h[:, None] * G), atol=1e-5)
@@ -158,14 +158,13 @@ EXACT = {
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("name", EXACT)
 def test_smooth_kernels_are_exact(name, p):
-    """Evidence to 1e-4 nats, means to 3e-6, covariances to 1e-6, in one, two and three dimensions."""
+    """The evidence is exact to 1e-4 nats, means to 3e-6, and covariances to 1e-6."""
     if (name, p) == ("short", 3):
         pytest.skip("thousands of functions: as test_functions_converge_to_the_exact_model has it")
     d = 1 if p == 3 else 3
     kernel, (X, y, Z) = EXACT[name](p), varying(150, p, d)
-    model = fitted(
-        kernel, X, y, Z, n_jobs=2
-    )  # Each worker has its own sums, of 128 MiB in three dimensions.
+    # Each worker has its own sums, which take 128 MiB in three dimensions.
+    model = fitted(kernel, X, y, Z, n_jobs=2)
     assert_allclose(
         model.log_marginal_likelihood_value_,
         oracle.log_evidence(kernel, X, y, Z, *NOISE),
@@ -188,14 +187,15 @@ def test_smooth_kernels_are_exact(name, p):
 
 
 SIZES = {1: (8, 32, 256), 2: (6, 12, 34), 3: (4, 8, 14)}
-# Nats that the largest basis may miss: a Matern's spectrum has a tail, the rougher the longer.
+# The largest basis may be this many nats off, because the spectrum of a Matern has a tail, which
+# is longer for rougher kernels.
 LEFT = {"matern52": 0.5, "matern32": 2.0, "matern12": 15.0}
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("name", ["rbf", "matern52", "matern32", "matern12"])
 def test_functions_converge_to_the_exact_model(name, p):
-    """More functions: nearer the exact evidence and posterior, in one, two and three dimensions."""
+    """With more functions, evidence and posterior come nearer to the exact ones."""
     kernel = {"rbf": kernels.RBF(1.0, 3.0)}.get(name) or DENSITIES[name].with_theta(
         np.log([1.0, 6.0])
     )
@@ -229,7 +229,7 @@ def test_the_gradient_is_that_of_differences(name, p, sigma_w):
     theta = model.theta_
     params, rows = model.posterior_.hyperparameters, rows_of(X, y, Z)
     engine = basis_solver(rows, 12)
-    engine._prepare(rows, params)  # a box that holds for the parameters around, too
+    engine._prepare(rows, params)  # The box serves a range of hyperparameters.
     gradient = engine.evaluate(rows, params).gradient
     for t in np.flatnonzero(np.isfinite(theta)):
         step = 1e-5 * (np.arange(theta.size) == t)
@@ -249,7 +249,7 @@ def test_a_fitted_model_gives_the_gradient(name):
         up, down = (model.log_marginal_likelihood(model.theta_ + sign * step) for sign in (1, -1))
         assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-4, atol=1e-4)
     model.partial_fit(X[:5], y[:5], Z[:5])
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         model.log_marginal_likelihood(eval_gradient=True)
 
 
@@ -325,14 +325,13 @@ def test_what_functions_leave_counts_as_noise():
     space = engine._prepare(rows, params)
     found = engine.evaluate(rows, params).value
     known = float(space.mean_square @ kernel.spectral_density(space.box.omega)[0])
-    engine._space = replace(
-        space, mean_square=space.mean_square * (1.3 / known)
-    )  # as if nothing were left
+    # With these mean squares, the functions seem to leave out nothing.
+    engine._space = replace(space, mean_square=space.mean_square * (1.3 / known))
     assert abs(found - exact) < 0.3 * abs(engine.evaluate(rows, params).value - exact)
 
 
 def test_the_information_is_near_the_curvature():
-    """Average information by the kernel's parameters; by the noise's, what it is without functions."""
+    """Compare the average information of the kernel, and that of the noise without functions."""
     X, y, Z = varying(2000, 1, d=2)
     kernel = kernels.RBF(1.0, 1.0)
     y = np.linalg.cholesky(oracle.covariance(kernel, X, Z, 0.3, 0.3)) @ y
@@ -363,7 +362,7 @@ def test_the_search_ends_where_the_exact_one_does(ard):
     basis = GPXRegressor(solver="basis", ard=ard, tol=1e-8, random_state=0).fit(X, y, Z)
     assert basis.fit_report_.converged
     assert abs(basis.log_marginal_likelihood_value_ - exact.log_marginal_likelihood_value_) < 0.02
-    kernel = slice(0, -2)  # sigma_w is flat here
+    kernel = slice(0, -2)  # The evidence hardly depends on sigma_w here.
     assert_allclose(basis.theta_[kernel], exact.theta_[kernel], atol=0.1)
     query = synth2(50, random_state=1)
     assert_allclose(
@@ -373,7 +372,7 @@ def test_the_search_ends_where_the_exact_one_does(ard):
 
 @pytest.mark.parametrize("factor", [0.25, 4.0])
 def test_a_box_is_built_again_when_the_optimum_leaves_it(factor):
-    """A warm start far off: length scales walk, a box at a time."""
+    """From a warm start far off, a search passes through several boxes."""
     X, y, Z, *_ = synth2(1000)
     Z = Z[:, :2]
     model = GPXRegressor(solver="basis", warm_start=True, random_state=0).fit(X, y, Z)
@@ -434,7 +433,7 @@ def test_threads_and_streams_give_the_same_model(tmp_path):
     for solver in ("basis", "auto"):
         stream = GPXRegressor(**{**arguments, "solver": solver}, n_jobs=2).fit(chunks)
         assert stream.solver_ == "basis"
-        assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # of m^3 flops on one thread or two
+        assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # Threads change rounding.
         assert_allclose(
             stream.predict(data.X[:50], data.Z[:50]),
             two.predict(data.X[:50], data.Z[:50]),
@@ -594,7 +593,7 @@ def test_too_large_a_basis_is_said_before_it_is_built():
     X, y, Z = varying(100, 2)
     with pytest.raises(SolverUnavailable, match=r"length scales are short.*solver='grid'"):
         fitted(kernels.RBF(1.0, 1e-4), X, y, Z)
-    with pytest.raises(MemoryLimitError, match=r"a basis of .* needs .*n_basis"):
+    with pytest.raises(MemoryLimitError, match=r"basis of .* needs .*n_basis"):
         fitted(kernels.RBF(1.0, 0.5), X, y, Z, memory_limit="30MiB")
 
 
@@ -623,9 +622,8 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
         == "exact"
     )
     assert make_plan(50_000, 2, 5, memory_limit="16GiB", low=None).solver == "cg"
-    assert (
-        make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"
-    )  # 2,000 weights of 64 functions each
+    # A basis would need 64 functions for each of 2,000 weights.
+    assert make_plan(50_000, 2, 2_000, memory_limit="16GiB").solver == "cg"
     plan = make_plan(50_000, 2, 5, memory_limit="16GiB")
     assert plan.needs_length_scales
     assert "length scales" in str(plan)
@@ -641,11 +639,10 @@ def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
     short = plan(low=InputResolution(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)
-    assert "points a length scale" in str(short)
+    assert "points per length scale" in str(short)
     assert plan(low=InputResolution(smoothness=1.5, spans=(30.0, 30.0))).solver == "grid"
-    assert (
-        plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"
-    )  # too rough for a grid
+    # This kernel is too rough for a grid.
+    assert plan(low=InputResolution(smoothness=0.5, spans=(3.0, 3.0))).solver == "cg"
     assert (
         make_plan(
             50_000, 2, 5, memory_limit="400MiB", n_jobs=2, low=InputResolution(spans=(400.0, 400.0))

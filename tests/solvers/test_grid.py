@@ -1,4 +1,4 @@
-"""The grid solver: interpolation, products by FFT and their derivatives, convergence to the exact model, explanations."""
+"""The grid solver: interpolation, products by FFT, convergence to the exact model, explanations."""
 
 import re
 
@@ -40,7 +40,7 @@ def covariance_of(kernel, X, y, Z, per_length=4.0, noise=NOISE):
 
 
 def rough(n, seed=0):
-    """Two coefficients that change within a fiftieth of the unit square's side."""
+    """Return data with two coefficients that change within a fiftieth of the unit square's side."""
     random = np.random.RandomState(seed)
     X = random.uniform(size=(n, 2))
     Z = np.column_stack([np.ones(n), random.standard_normal(n)])
@@ -163,7 +163,7 @@ def test_evidence_and_posterior_are_near_the_exact_ones(name, p):
 
 
 def test_auto_takes_a_grid_for_short_length_scales():
-    """Above the rows that are done exactly; the length scale is given here."""
+    """`auto` takes a grid above 10,000 rows; the length scale is given here."""
     data = synth2(10_500)
     Z, y = np.ones((10_500, 1)), data.y
     model = GPXRegressor(optimizer=None, theta2=0.005, sigma_y=1.0, random_state=0).fit(
@@ -188,7 +188,7 @@ def test_auto_finds_short_length_scales():
     assert model.solver_ == "grid"
     explanation = model.explain(query.X, query.Z)
     error = explanation.weights - query.weights
-    assert np.sqrt(np.mean(error**2)) < 0.15  # a coefficient's own deviation is 0.6
+    assert np.sqrt(np.mean(error**2)) < 0.15  # The standard deviation of a coefficient is 0.6.
     assert np.mean(np.abs(error) <= 2.0 * explanation.weights_std) >= 0.9
 
 
@@ -197,7 +197,7 @@ def test_queries_off_the_grid_are_answered_from_all_rows():
     given = kernels.RBF(1.3, 4.0), X, y, Z
     grid, exact = (fitted(*given, solver=solver, random_state=0) for solver in ("grid", "exact"))
     near, far = X[:3].copy(), X[:3] + 100.0
-    near[:, 0] = 2.2  # half a unit beyond the data, whose length scale is 1.4
+    near[:, 0] = 2.2  # This is half a unit beyond the data; the length scale is 1.4.
     for query in (near, far):
         assert not grid.posterior_.interpolated.grid.inside(query).any()
         assert_allclose(grid.predict(query, Z[:3]), exact.predict(query, Z[:3]), atol=0.01)
@@ -226,7 +226,7 @@ def test_constant_y_and_one_row_are_fitted():
 
 def test_too_fine_a_grid_is_said_before_it_is_laid():
     X, y, Z = varying(200, 3)
-    with pytest.raises(MemoryLimitError, match=r"a grid of .* points for each of 3 weights needs"):
+    with pytest.raises(MemoryLimitError, match=r"grid of .* points for each of 3 weights needs"):
         fitted(kernels.RBF(1.0, 1e-3), X, y, Z, solver="grid", memory_limit="1GiB")
 
 
@@ -242,7 +242,7 @@ def test_columns_and_diagonal_are_those_of_the_kernel():
 
 
 def series(kernel, noise, n=500, m=300):
-    """A draw of the kernel over 0 to 10, seen with noise: rows to fit, and others to predict."""
+    """Return a draw from the kernel on [0, 10] with noise: rows to fit, and others to predict."""
     random = np.random.RandomState(0)
     x = random.uniform(0, 10, (n + m, 1))
     root = np.linalg.cholesky(kernel(x) + 1e-9 * np.eye(n + m))
@@ -298,7 +298,7 @@ def test_a_grid_that_is_too_coarse_is_refused():
 def test_deviations_of_a_grid_are_not_called_bounds():
     x, y, *_ = series(kernels.RBF(1.0, 2.0), 0.1, n=200)
     model = at_given_parameters(kernels.RBF(1.0, 2.0), 0.1, "grid", x, y)
-    assert "no bounds" in model.fit_report_.variances
+    assert "not upper bounds" in model.fit_report_.variances
     assert "never below" not in model.fit_report_.variances
     percentages = [float(share) for share in re.findall(r"([\d.]+)%", model.fit_report_.variances)]
     assert max(percentages) < 1000.0

@@ -1,4 +1,4 @@
-"""The inducing solver: the bound and its slopes, the posterior of m points, choosing and moving them, adding rows."""
+"""The inducing solver: the bound with its gradient, the posterior, the points, and adding rows."""
 
 import pickle
 import warnings
@@ -33,7 +33,7 @@ KERNELS = {
 
 
 def some_points(problem, m):
-    """The first m rows, a little off, as points in the user's units."""
+    """Return points close to the first m rows, in the user's units."""
     return XZ(problem.X[:m] + 0.1, problem.Z[:m] - 0.1)
 
 
@@ -53,9 +53,8 @@ def test_the_bound_is_the_oracle_s_and_below_the_evidence(problem):
     )
     expected = oracle.bound(problem.k, *problem.data, points.X, points.Z, *problem.noise)
     found = model.log_marginal_likelihood_value_
-    singular = oracle.tolerance(
-        problem.k, points.X, points.Z, 0.0, 1e-7
-    )  # of S_uu, which the oracle solves as it is
+    # The oracle solves with S_uu without jitter, so its own error counts as well.
+    singular = oracle.tolerance(problem.k, points.X, points.Z, 0.0, 1e-7)
     assert abs(found - expected) <= max(1e-9, singular) * (1 + abs(expected))
     evidence = oracle.log_evidence(problem.k, *problem.data, *problem.noise)
     assert found <= evidence + 1e-8 * (1 + abs(evidence))
@@ -136,7 +135,7 @@ def test_nearly_dependent_points_leave_a_bound_below_the_evidence():
     problem = make_problem(n=40, theta2=200.0)
     points = XZ(np.vstack([problem.X[:10], problem.X[:10] + 1e-9]), np.vstack([problem.Z[:10]] * 2))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of jitter
+        warnings.simplefilter("ignore")  # The fit warns of jitter.
         model = problem.model(solver="inducing", inducing_points=points).fit(
             problem.X, problem.y, problem.Z
         )
@@ -253,14 +252,14 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
     problem = make_problem(n=30)
     model = problem.fitted(solver="inducing", n_inducing=1000)
     assert len(model.posterior_) == 30
-    assert "30 inducing points, all rows: 1000 asked for" in str(model.fit_report_)
+    assert "30 inducing points (all rows; 1000 were asked for)" in str(model.fit_report_)
     twice = XZ(np.vstack([problem.X[:5]] * 2), np.vstack([problem.Z[:5]] * 2))
     sparse = XZ(twice.X, sp.csr_array(twice.Z))
-    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are copies"):
         problem.model(solver="inducing", inducing_points=sparse).fit(
             problem.X, problem.y, sp.csr_array(problem.Z)
         )
-    with pytest.warns(GPXWarning, match="5 of 10 inducing points are there twice"):
+    with pytest.warns(GPXWarning, match="5 of 10 inducing points are copies"):
         model = problem.model(solver="inducing", inducing_points=twice).fit(
             problem.X, problem.y, problem.Z
         )
@@ -270,7 +269,7 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
 
 def test_data_that_say_nothing():
     X, y = np.ones((30, 2)), np.zeros(30)
-    model = GPXRegressor(solver="inducing", n_inducing=5).fit(X, y)  # one distinct row
+    model = GPXRegressor(solver="inducing", n_inducing=5).fit(X, y)  # There is one distinct row.
     assert_allclose(model.predict(X[:2]), 0.0, atol=1e-9)
     Z = sp.csr_array((30, 4))
     empty = GPXRegressor(solver="inducing", n_inducing=5).fit(
@@ -348,9 +347,8 @@ def test_what_other_threads_ask_of_blas_does_not_change_a_search():
         return model.fit(problem.X, problem.y, problem.Z).theta_
 
     alone = found()
-    with threads(
-        1
-    ):  # BLAS threads belong to the process: another thread's scope would have the same effect
+    # BLAS threads belong to the process, so a scope in another thread would have the same effect.
+    with threads(1):
         assert_array_equal(found(), alone)
 
 
@@ -362,9 +360,8 @@ def test_the_search_ends_where_the_bound_is_flat():
     assert model.fit_report_.converged
     for step in 0.1 * np.eye(model.theta_.size):
         for there in (model.theta_ + step, model.theta_ - step):
-            assert (
-                model.log_marginal_likelihood(there) < model.log_marginal_likelihood_value_ + 1.5
-            )  # the prior's share
+            # The prior, which is not in these values, accounts for up to 1.5 nats.
+            assert model.log_marginal_likelihood(there) < model.log_marginal_likelihood_value_ + 1.5
 
 
 def test_many_length_scales_and_a_y_of_any_size():
@@ -372,7 +369,7 @@ def test_many_length_scales_and_a_y_of_any_size():
     X = random.randn(300, 16)
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * random.randn(300)
     ard = GPXRegressor(solver="inducing", n_inducing=30, ard=True, random_state=0).fit(X, y)
-    assert "curvature on a sample" not in ard.fit_report_.seconds  # 19 parameters
+    assert "curvature on a sample" not in ard.fit_report_.seconds  # There are 19 parameters.
     assert ard.score(X, y) > 0.8
     plain = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "standardize": False}
     X = X[:, :2]
@@ -395,12 +392,12 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
     assert list(resumed.fit_report_.evaluations) == ["all rows"]
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(**{**arguments, "n_inducing": 31}).fit(X, y)
-    again = GPXRegressor(**arguments).fit(X, y)  # a finished one is taken as it is
+    again = GPXRegressor(**arguments).fit(X, y)  # The search is not repeated if it has finished.
     assert again.log_marginal_likelihood_value_ == resumed.log_marginal_likelihood_value_
 
 
 def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
-    X, y, _ = synth10(2300)  # more than the start values are learned from
+    X, y, _ = synth10(2300)  # These are more rows than the first search takes.
     arguments = {
         "solver": "inducing",
         "n_inducing": 10,
@@ -426,7 +423,7 @@ def test_max_iter_holds_for_every_search():
         .fit(X, y)
         .fit_report_.evaluations
     )
-    assert counts["a sample"] <= 2 * 3 + 4  # a line search may end its step
+    assert counts["a sample"] <= 2 * 3 + 4  # A line search may end its step.
     assert counts["all rows"] <= 3 + 21
 
 
@@ -438,9 +435,8 @@ def test_restarts_are_of_the_subset():
         .fit_report_.evaluations
         for count in (0, 2)
     )
-    assert (
-        with_two["300 rows"] > without["300 rows"]
-    )  # the subset is all of them here, and solved exactly
+    # The subset is all rows here, and is solved exactly.
+    assert with_two["300 rows"] > without["300 rows"]
     assert with_two["all rows"] <= without["all rows"] < 20
 
 
@@ -451,9 +447,8 @@ def test_a_warm_start_keeps_the_points_and_does_not_lose():
     assert found[1] >= found[0] - 1e-6
     assert found[2] >= found[1] - 1e-6
     other = np.hstack([X, X[:, :3]])
-    assert np.isfinite(
-        model.fit(X, y, sp.csr_array(X)).fit(other, y).predict(other)
-    ).all()  # of other columns: from the start
+    # With other columns, the points are selected again.
+    assert np.isfinite(model.fit(X, y, sp.csr_array(X)).fit(other, y).predict(other)).all()
 
 
 @pytest.mark.parametrize("phase", ["a sample", "all rows"])
@@ -526,7 +521,7 @@ def test_rows_are_added_to_what_auto_fitted_exactly_too():
     model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
     assert model.solver_ == "exact"
     exact = GPXRegressor(optimizer=None, **model.hyperparameters_).fit(X[:300], y[:300]).predict(X)
-    model.partial_fit(X[:1], y[:1])  # points are all rows that it had
+    model.partial_fit(X[:1], y[:1])  # All rows that the model had become points.
     assert model.solver_ == model.fit_report_.solver == "inducing"
     assert np.mean((model.predict(X) - exact) ** 2) < 1e-3
     assert not hasattr(GPXRegressor(solver="cg"), "partial_fit")

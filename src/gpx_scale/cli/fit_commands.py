@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from ..fitting.expected_time import FACTOR, expected_seconds, in_words
+from ..fitting.expected_time import EXPECTED_TIME_FACTOR, expected_seconds, in_words
 from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
@@ -211,5 +211,5 @@ def plan(
     seconds = expected_seconds(found)
     print(
         f"  expected: {in_words(seconds)}"
-        + (f" (to a factor of {FACTOR:.0f})" if seconds is not None else "")
+        + (f" (to a factor of {EXPECTED_TIME_FACTOR:.0f})" if seconds is not None else "")
     )

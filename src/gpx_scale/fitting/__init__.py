@@ -1,1 +1,1 @@
-"""A fit from its options to a fitted model."""
+"""The steps of a fit, from its options to a fitted model."""

@@ -1,7 +1,8 @@
-"""Checkpoints: a file with the best hyperparameters of a running fit, from which a later fit of the same data goes on.
+"""Checkpoints, which are files with the best hyperparameters of a running fit.
 
-The file holds numbers only, replaces the one before as a whole, and carries a fingerprint of its data and model. Nothing in
-it is believed before it is checked: compiled loops go by the sizes of these arrays.
+A later fit of the same model to the same data resumes from such a file. The file contains arrays
+of numbers and a fingerprint of the data and the model. It is replaced as a whole. Everything that
+is read from it is checked, because compiled loops rely on the sizes of these arrays.
 """
 
 from __future__ import annotations
@@ -24,15 +25,23 @@ from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.files import atomic_write, digest, path_of, read_npy
 
+# The version of the file format.
 VERSION = 1
-ALWAYS = {"theta", "finished", "version", "fingerprint"}  # arrays that every checkpoint has
-POINTS = {"x", "z"}  # arrays that a checkpoint of dense inducing points has as well
-ROUNDING = 1e-9  # by which the logarithm of a hyperparameter may lie outside of its bounds
+# The arrays that every checkpoint has.
+REQUIRED_ARRAYS = {"theta", "finished", "version", "fingerprint"}
+# The further arrays of a checkpoint with dense inducing points.
+POINT_ARRAYS = {"x", "z"}
+# The logarithm of a hyperparameter may be outside of its bounds by this much, which is rounding.
+BOUND_ROUNDING_LOG = 1e-9
 
 
 @dataclass(frozen=True)
 class State:
-    """The best hyperparameters so far (logarithms), whether the search had ended, and the inducing points, if dense."""
+    """The state of a search: its best hyperparameters, and whether it has ended.
+
+    `theta` are the logarithms of the hyperparameters. The inducing points, if there are any, are
+    written to a file if they are dense.
+    """
 
     theta: np.ndarray
     finished: bool
@@ -40,6 +49,7 @@ class State:
 
     @property
     def arrays(self) -> dict[str, Any]:
+        """Return what a file has of the state, as arrays by name."""
         found: dict[str, Any] = {"theta": self.theta, "finished": self.finished}
         points = self.points
         if points is not None and not points.Z.is_sparse and isinstance(points.x, np.ndarray):
@@ -48,23 +58,30 @@ class State:
 
 
 def checked_path(checkpoint: Any) -> Path:
-    """Return the path of a checkpoint that may be read and written; anything else is an InputError that names it."""
+    """Return the path of a checkpoint that may be read and written.
+
+    Anything else is an InputError that names it.
+    """
     path = path_of(checkpoint, "checkpoint")
     if path.exists() and not path.is_file():
         raise InputError(
-            f"checkpoint={str(path)!r} is not an ordinary file: name one that may be replaced"
+            f"checkpoint={str(path)!r} is not an ordinary file. Name a file that may be replaced."
         )
     if not path.parent.is_dir():
-        raise InputError(f"checkpoint={str(path)!r}: there is no folder {str(path.parent)!r}")
+        raise InputError(
+            f"checkpoint={str(path)!r} cannot be written, because there is no folder "
+            f"{str(path.parent)!r}. Create the folder, or name another file."
+        )
     return path
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file at `path` for the fit of one model, which starts at `start`, to one set of data.
+    """The file at `path` for the fit of one model to one set of data.
 
-    `fingerprint` tells the model and its data from others. `like` is one of the rows, whose columns the inducing points must
-    have, and `most_points` is the largest number of these that the fit may use.
+    `fingerprint` identifies the model and its data, and `start` are the hyperparameters that the
+    fit starts at. `like` is one of the rows: inducing points must have its columns. A fit may use
+    at most `most_points` inducing points.
     """
 
     path: Path
@@ -82,16 +99,17 @@ class Checkpoint:
         solver: Mapping[str, Any],
         most_points: int,
     ) -> Checkpoint:
-        """Return the checkpoint of a fit; `solver` is what tells its searches apart (`Solver.fingerprint`)."""
+        """Return the checkpoint of a fit; `solver` is the fingerprint of its solver."""
         model = repr((_kinds(start.kernel), start.names, sorted(solver.items()))).encode()
         seen = b"".join([model, digest([start.theta]), rows.fingerprint(start.kernel)])
         found = hashlib.blake2b(seen, digest_size=16).hexdigest()
         return cls(checked_path(path), found, start, rows.subset(1), most_points)
 
     def read(self) -> State | None:
-        """Return what an earlier fit left, or None if there is no file.
+        """Return the state that an earlier fit has written, or None if there is no file.
 
-        A file of other data or of another model is an InputError, and so is a damaged one, whatever the damage.
+        A file of other data or of another model raises an InputError, and so does a damaged one,
+        whatever the damage.
         """
         if not self.path.exists():
             return None
@@ -99,51 +117,57 @@ class Checkpoint:
             return self._state(_arrays_in(self.path))
         except InputError:
             raise
-        except Exception as error:  # a damaged file may hold anything
+        except Exception as error:  # A damaged file may raise anything.
             what = str(error) or type(error).__name__
             raise InputError(
-                f"checkpoint {str(self.path)!r} cannot be read ({what}): delete it, or name another file"
+                f"The checkpoint {str(self.path)!r} cannot be read ({what}). Delete it, or name "
+                "another file."
             ) from error
 
     def _state(self, found: dict[str, np.ndarray]) -> State:
-        """Return the checked contents; a ValueError says what does not fit."""
+        """Return the checked contents; a ValueError says what is wrong with them."""
         _must(
-            found.keys() in (ALWAYS, ALWAYS | POINTS),
-            f"it holds {', '.join(sorted(found)) or 'nothing'}",
+            found.keys() in (REQUIRED_ARRAYS, REQUIRED_ARRAYS | POINT_ARRAYS),
+            f"its arrays are {', '.join(sorted(found)) or 'none'}",
         )
         _must(
             _is_one(found["version"], "iu") and _is_one(found["fingerprint"], "U"),
-            "it does not say what it is of",
+            "its version or fingerprint is not a single value",
         )
         if (int(found["version"]), str(found["fingerprint"])) != (VERSION, self.fingerprint):
             raise InputError(
-                f"checkpoint {str(self.path)!r} is of other data, start values or kernel: delete it, or name another file"
+                f"The checkpoint {str(self.path)!r} belongs to other data, start values or another "
+                "kernel. Delete it, or name another file."
             )
-        _must(_is_one(found["finished"], "b"), "it does not say whether the search had ended")
+        _must(_is_one(found["finished"], "b"), "it does not say whether the search has ended")
         points = self._points(found["x"], found["z"]) if "x" in found else None
         return State(self._theta(found["theta"]), bool(found["finished"]), points)
 
     def _theta(self, theta: np.ndarray) -> np.ndarray:
-        """Return logarithms that this model may have: as many as it has, within their bounds, -inf where one is held at 0."""
+        """Return theta if it can be that of this model;  (t,).
+
+        Every free logarithm must be within its bounds. One that is held must be at its start, which
+        is -inf for sigma_w = 0.
+        """
         prior = HyperparameterPrior.around(self.start)
         _must(
             theta.dtype == np.float64 and theta.shape == prior.centre.shape,
-            "hyperparameters of another number or type",
+            f"its hyperparameters are not {prior.centre.size} numbers in float64",
         )
-        free = prior.free
-        inside = (theta >= prior.low - ROUNDING) & (theta <= prior.high + ROUNDING)
+        free, slack = prior.free, BOUND_ROUNDING_LOG
+        inside = (theta >= prior.low - slack) & (theta <= prior.high + slack)
         _must(
             inside[free].all() and (theta[~free] == prior.centre[~free]).all(),
-            "hyperparameters beyond their bounds",
+            "its hyperparameters are beyond their bounds",
         )
         return theta
 
     def _points(self, x: np.ndarray, z: np.ndarray) -> InputRows:
-        """Return inducing points that have the columns of the data."""
+        """Return the inducing points if they fit the data;  (m, p), (m, d)."""
         like = self.like
         _must(
             isinstance(like.x, np.ndarray) and not like.Z.is_sparse,
-            "dense inducing points of sparse rows",
+            "its inducing points are dense, and X or Z is sparse",
         )
         for name, points, width in (("x", x, like.x.shape[1]), ("z", z, like.Z.shape[1])):
             _must(
@@ -155,28 +179,32 @@ class Checkpoint:
                 points.shape[1] == width,
                 f"{name} has {points.shape[1]} columns, and the data have {width}",
             )
-            _must(np.isfinite(points).all(), f"{name} holds what is not a finite number")
-        _must(len(x) == len(z), f"{len(x)} inducing points in x and {len(z)} in z")
+            _must(np.isfinite(points).all(), f"{name} has a number that is not finite")
+        _must(len(x) == len(z), f"it has {len(x)} inducing points in x and {len(z)} in z")
         _must(
             1 <= len(x) <= self.most_points,
-            f"{len(x)} inducing points, and this fit takes 1 to {self.most_points}",
+            f"it has {len(x)} inducing points, and this fit takes 1 to {self.most_points}",
         )
         return InputRows(x, DenseFeatures(z))
 
     def write(self, state: State) -> None:
-        """Replace the file; one that cannot be written is warned of, and the fit goes on."""
+        """Replace the file. If it cannot be written, warn, so that the fit goes on."""
         try:
             self._write(state)
         except InputError as error:
-            warnings.warn(f"checkpoint: {error}", GPXWarning, stacklevel=2)
+            warnings.warn(f"The checkpoint was not written. {error}", GPXWarning, stacklevel=2)
 
     def _write(self, state: State) -> None:
+        """Replace the file, or raise an InputError."""
         with atomic_write(self.path) as beside, open(beside, "wb") as file:
             np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
 
 
 def _arrays_in(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of an npz file that was written without compression, so that a small file cannot ask for much."""
+    """Return the arrays of an npz file by name.
+
+    A compressed file is refused, because a small one could expand to any size.
+    """
     found = {}
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
@@ -187,14 +215,16 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
 
 
 def _is_one(array: np.ndarray, kinds: str) -> bool:
+    """Return whether an array is a single value whose type is one of these kinds."""
     return array.shape == () and array.dtype.kind in kinds
 
 
 def _must(right: Any, what: str) -> None:
+    """Raise a ValueError that says what is wrong, unless all is right."""
     if not right:
         raise ValueError(what)
 
 
 def _kinds(kernel: Kernel) -> tuple[Any, ...]:
-    """Return the kernel's class, and those of the kernels it combines."""
+    """Return the name of the kernel's class, and those of the kernels that it combines."""
     return type(kernel).__name__, *(_kinds(part) for part in kernel.components)

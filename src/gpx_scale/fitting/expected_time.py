@@ -1,4 +1,7 @@
-"""How long a fit may take: the work of its plan, at the rate that this machine multiplies matrices. To a factor of 3."""
+"""The expected time of a fit, from the work of its plan and the speed of matrix products.
+
+The time is right to a factor of about 3.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,28 @@ from ..runtime.parallel import threads
 from ..solvers import registry
 from ..solvers.contract import Plan
 
-FACTOR = 3.0  # either way (docs/measured.md)
+# The expected time may be wrong by this factor, either way (docs/measured.md).
+EXPECTED_TIME_FACTOR = 3.0
+# Every fit takes about this long, whatever its work.
+LEAST_SECONDS = 0.3
+# The matrices that are multiplied to measure the speed have this many rows and columns. All
+# products together take a tenth of a second.
+MEASURED_MATRIX_ROWS = 768
 
 
 def expected_seconds(plan: Plan) -> float | None:
-    """Of the search for hyperparameters and the posterior; None where it cannot be told before: of a grid, it is its length
-    scales'."""
+    """Return the expected time of the search for hyperparameters and of the posterior.
+
+    It is None if the work is not known before the length scales are, as for a grid.
+    """
     work = registry.find(plan.solver).work(plan)
-    return None if work is None else 0.3 + work / multiplication_rate(plan.n_jobs)
-
-
-SIDE = 768  # of the matrices: a tenth of a second in all
+    return None if work is None else LEAST_SECONDS + work / multiplication_rate(plan.n_jobs)
 
 
 def multiplication_rate(n_jobs: int) -> float:
-    """Flops a second of a product of matrices with this many threads, the best of five."""
-    A = np.random.RandomState(0).standard_normal((SIDE, SIDE))
+    """Return the flops per second of a matrix product with that many threads, the best of five."""
+    rows = MEASURED_MATRIX_ROWS
+    A = np.random.RandomState(0).standard_normal((rows, rows))
     with threads(n_jobs):
         A @ A
         seconds = []
@@ -33,16 +42,19 @@ def multiplication_rate(n_jobs: int) -> float:
             start = time.perf_counter()
             A @ A
             seconds.append(time.perf_counter() - start)
-    return 2.0 * SIDE**3 / min(seconds)
+    return 2.0 * rows**3 / min(seconds)
 
 
 def in_words(seconds: float | None) -> str:
-    """
-    >>> in_words(4.2), in_words(150.0), in_words(7200.0), in_words(None)
-    ('about 4 s', 'about 2 min', 'about 2 h', 'not known before its length scales are')
+    """Return an expected time as a text for users.
+
+    >>> in_words(4.2), in_words(150.0), in_words(7200.0)
+    ('about 4 s', 'about 2 min', 'about 2 h')
+    >>> in_words(None)
+    'not known before the length scales are estimated'
     """
     if seconds is None:
-        return "not known before its length scales are"
+        return "not known before the length scales are estimated"
     if seconds < 100:
         return f"about {seconds:.0f} s" if seconds >= 1 else "less than a second"
     return (

@@ -1,4 +1,4 @@
-"""What a user asked of a fit, checked once: of the inputs, of the solver, and of the search."""
+"""The options of a fit, which are checked once: those of the inputs, the solver and the search."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from ..kernels.kernel import Kernel
 from ..plan import checked_options
 from ..runtime.arguments import flag, moderate, one_of, whole
 from ..solvers.contract import SolverOptions
-from ..solvers.inducing.point_selection import count_of
+from ..solvers.inducing.point_selection import number_of_points
 from .checkpoint import checked_path
 
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """Where a search for hyperparameters starts, and how far it goes; not `wanted` with `optimizer=None`."""
+    """The start values of a search for hyperparameters, and its limits.
+
+    `wanted` is false with `optimizer=None`: there is no search then.
+    """
 
     wanted: bool
     max_iter: int
@@ -31,7 +34,7 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The kernel with its start values, and all options of a fit."""
+    """The kernel with its start values, and all other options of a fit."""
 
     kernel: Kernel
     inputs: InputOptions
@@ -40,7 +43,10 @@ class FitOptions:
 
     @classmethod
     def checked(cls, estimator: Any, solver: str | None = None) -> FitOptions:
-        """Return the options of an estimator, or an InputError that names the first that cannot be used."""
+        """Return the options of an estimator; `solver` replaces the estimator's own.
+
+        The first option that cannot be used raises an InputError that names it.
+        """
         one_of(estimator.optimizer, ("lbfgs", None), "optimizer")
         one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
         for name in ("ard", "fit_intercept", "standardize", "warm_start"):
@@ -68,12 +74,12 @@ class FitOptions:
 
 
 def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
-    """Return what an estimator asks of solvers; `solver` takes the place of its own."""
+    """Return the options of an estimator for solvers; `solver` replaces the estimator's own."""
     return checked_options(
         solver=estimator.solver if solver is None else solver,
         dtype=estimator.dtype,
         rank=estimator.preconditioner_rank,
-        n_inducing=count_of(estimator.inducing_points, estimator.n_inducing),
+        n_inducing=number_of_points(estimator.inducing_points, estimator.n_inducing),
         n_basis=estimator.n_basis,
         inducing_points=estimator.inducing_points,
         optimize_inducing=estimator.optimize_inducing,

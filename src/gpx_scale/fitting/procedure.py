@@ -1,4 +1,4 @@
-"""A fit, step by step: the same for rows in memory, in a stream, and on a cluster."""
+"""The steps of a fit, which are the same for rows in memory, in a stream, and on a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ..solvers.posterior import Diagnostics
 from .options import FitOptions
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 
-LOOKED_AT_ROWS = 1024  # of rows that are elsewhere, by which their columns are known
+# The columns of rows that are not in memory are known from a subset of this many.
+COLUMN_SUBSET_ROWS = 1024
 
 
 def fit_model(
@@ -34,9 +35,11 @@ def fit_model(
     known: KnownOptimum | None = None,
     remember: Callable[[KnownOptimum], None] = lambda known: None,
 ) -> tuple[FittedModel, RowSource]:
-    """Plan, search for hyperparameters, and condition on the rows; `remember` is told of the optimum before that.
+    """Return a fitted model, and the rows in the form that its solver takes.
 
-    Returns the model, and the rows as its solver takes them.
+    A plan is made, hyperparameters are searched, and the posterior is computed. `known` is the
+    optimum of an earlier fit, to start from. `remember` is called with the optimum before the
+    posterior is computed.
     """
     session, kernel = setup.session, setup.kernel
     problem = problem_of(
@@ -78,8 +81,8 @@ def problem_of(
     session: Session,
     ard: bool,
 ) -> Problem:
-    """Return what planning knows of these rows and this kernel."""
-    some = rows.load() if rows.in_memory else rows.subset(LOOKED_AT_ROWS)
+    """Return the sizes and kinds of rows and kernel by which a fit is planned."""
+    some = rows.load() if rows.in_memory else rows.subset(COLUMN_SUBSET_ROWS)
     pairs = rows.in_memory and some.Z.is_sparse and kernel.is_radial and not ard
     return Problem(
         n=len(rows),
@@ -98,9 +101,10 @@ def problem_of(
 def prepared_rows(
     rows: RowSource, plan: Plan, options: FitOptions, session: Session
 ) -> tuple[RowSource, Hyperparameters]:
-    """Return the rows as the solver takes them, and the hyperparameters that the user gave.
+    """Return the rows in the form that the solver takes, and the hyperparameters as given.
 
-    Of a length scale given as "median", all rows count where the solver keeps them, and those of its subset where not.
+    A length scale that is given as "median" is computed from all rows if the solver keeps them,
+    and from its subset if not.
     """
     keep = registry.find(plan.solver).keeps_rows and not plan.needs_length_scales
     prepared = rows.prepared(options.kernel, keep, session)
@@ -112,18 +116,22 @@ def prepared_rows(
 def find_hyperparameters(
     solver: Solver, rows: RowSource, start: StartingPoint, options: FitOptions, session: Session
 ) -> Optimum:
-    """Return the hyperparameters of the largest evidence; the best so far are kept in the checkpoint, the last marked so."""
+    """Return the hyperparameters that maximise log marginal likelihood times prior.
+
+    The best ones so far are saved in the checkpoint, if there is one, and marked as finished at the
+    end of a search that has converged.
+    """
     first = start.hyperparameters
     if not options.search.wanted:
-        return Optimum(start.given, None, None, "hyperparameters as given", [])
+        return Optimum(start.given, None, None, "the hyperparameters are as given", [])
     if start.finished and solver.carry(start.points):
-        return Optimum(first, None, True, "as the checkpoint left it", [])
-    if session.journal.stopped:  # in the search for length scales
+        return Optimum(first, None, True, "the checkpoint is of a search that had converged", [])
+    if session.journal.stopped:  # The user stopped the search for length scales.
         return Optimum(
             first,
             None,
             False,
-            "stopped on a subset",
+            "the search was stopped on a subset of the rows",
             at_bound(first, HyperparameterPrior.around(start.given)),
         )
 

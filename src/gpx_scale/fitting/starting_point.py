@@ -1,8 +1,12 @@
-"""Where a search for hyperparameters begins: given values, an earlier fit, a checkpoint, or length scales of a subset."""
+"""The starting point of a search for hyperparameters.
+
+It is one of these: the given values, the optimum of an earlier fit, a checkpoint, or the optimum
+of a subset of the rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +23,16 @@ from ..solvers.exact.solver import exact_subset_optimum
 from .checkpoint import Checkpoint, State
 from .options import SearchLimits
 
-SHORTER_START = 100.0  # A second search starts at theta2 divided by this.
-PATCH = 20  # rows, for each one of a subset, that its close ones are found in
+# A second search for length scales starts at theta2, their square, divided by this number.
+THETA2_DIVISOR = 100.0
+# The rows of a subset that are close to one another are taken from this many times as many rows.
+CANDIDATES_PER_ROW = 20
 
 
 @stored
 @dataclass(frozen=True)
 class KnownOptimum:
-    """Hyperparameters of an earlier fit, and its inducing points, if it has any."""
+    """The hyperparameters of an earlier fit, and its inducing points, if it has any."""
 
     hyperparameters: Hyperparameters
     points: InputRows | None = None
@@ -34,10 +40,11 @@ class KnownOptimum:
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """Where a search begins.
+    """The point at which a search begins.
 
-    If it is `warm`, the hyperparameters are an optimum already, with these inducing points. `finished` is the last word of a
-    checkpoint; `given` are the values that the prior is centred at; `file` is where the best point is saved.
+    `given` are the hyperparameters of the user, at which their prior is centred. If the start is
+    `warm`, `hyperparameters` and `points` are the optimum of an earlier search; `finished` says
+    that a checkpoint is of a search that has converged. The best point is saved to `file`.
     """
 
     given: Hyperparameters
@@ -50,14 +57,18 @@ class StartingPoint:
     def save(
         self, hyperparameters: Hyperparameters, points: InputRows | None, finished: bool = False
     ) -> None:
-        """Write the checkpoint, if there is to be one."""
+        """Write the checkpoint, if the user asked for one."""
         if self.file is not None:
             self.file.write(State(hyperparameters.theta, finished, points))
 
     def search(
-        self, rows: RowSource, limits: SearchLimits, session: Session, save_best: Any
+        self,
+        rows: RowSource,
+        limits: SearchLimits,
+        session: Session,
+        save_best: Callable[[Hyperparameters], None],
     ) -> Search:
-        """Return the search that begins here."""
+        """Return the search that begins here; `save_best` is called with every better point."""
         return Search(
             rows,
             self.hyperparameters,
@@ -81,9 +92,10 @@ def starting_point(
     most_points: int,
     session: Session,
 ) -> StartingPoint:
-    """Return the given values, or what an earlier fit or the checkpoint knows.
+    """Return the start: a checkpoint if there is one, else an earlier fit, else the given values.
 
-    `solver` is what tells its searches apart, and `most_points` how many inducing points it takes at most.
+    `solver` is the fingerprint of the solver, and `most_points` the largest number of inducing
+    points that it takes.
     """
     found = StartingPoint(given, given)
     if not limits.wanted:
@@ -98,7 +110,7 @@ def starting_point(
     file = Checkpoint.at(limits.checkpoint, rows, given, solver, most_points)
     found = replace(found, file=file)
     if (state := file.read()) is not None:
-        session.journal.say(f"resumed from {file.path}")
+        session.journal.say(f"The fit resumes from the checkpoint {str(file.path)!r}.")
         start = given.with_theta(state.theta)
         return replace(
             found, hyperparameters=start, warm=True, points=state.points, finished=state.finished
@@ -109,9 +121,11 @@ def starting_point(
 def find_length_scales(
     start: StartingPoint, rows: RowSource, count: int, limits: SearchLimits, session: Session
 ) -> StartingPoint:
-    """Return the better of two exact optima of a subset, from the given values and from a tenth of their length scales.
+    """Return the better of two exact optima of a subset of `count` rows.
 
-    From the median distance, a search would take what changes over a fraction of it for noise.
+    One search starts from the given values, and one from a tenth of their length scales. With a
+    start at the median distance alone, a search would take for noise what changes over a fraction
+    of that distance.
     """
     given, lengths = start.given, start.given.is_length_scale
     search = Search(
@@ -123,7 +137,7 @@ def find_length_scales(
     some = _spread_and_near(rows, count)
     found = [exact_subset_optimum(search, some, given)]
     if not session.journal.stopped:
-        shorter = given.with_theta(given.theta - np.log(SHORTER_START) * lengths)
+        shorter = given.with_theta(given.theta - np.log(THETA2_DIVISOR) * lengths)
         found.append(exact_subset_optimum(search, some, shorter, warm=True))
 
     def height(optimum: Optimum) -> float:
@@ -134,8 +148,11 @@ def find_length_scales(
 
 
 def _spread_and_near(rows: RowSource, count: int) -> TrainingRows:
-    """Return half of a subset spread over all rows, half next to one another, to see long and short length scales."""
-    sample = rows.subset(PATCH * count)
+    """Return a subset of which half is spread over all rows, and half is close to one another.
+
+    It shows long length scales and short ones.
+    """
+    sample = rows.subset(CANDIDATES_PER_ROW * count)
     spread = np.sort(np.random.RandomState(0).permutation(len(sample))[: -(-count // 2)])
     apart = np.square(sample.x - sample.x[spread[0]]).sum(axis=1)
     near = np.argsort(apart, kind="stable")[: count // 2]

@@ -1,1 +1,1 @@
-"""Models as files that are read without running code."""
+"""Model files, which are read without running code."""

@@ -1,7 +1,7 @@
-"""What must hold of a model that was read from a file before it may answer: types, sizes that agree, numbers in their range.
+"""Checks of a model that was read from a file: types, sizes that agree, and ranges of numbers.
 
-A file is data that enter. Behind these checks the sizes of all arrays are facts, as they are for a model that was just fitted;
-compiled loops go by them. Every check raises a ValueError that says what does not fit.
+Compiled loops rely on the sizes of arrays, so a model from a file must be as consistent as one
+that was just fitted. Every check raises a ValueError that says what is wrong.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from ..solvers import registry
 from ..solvers.contract import Plan
 from ..solvers.posterior import Posterior
 
-# A number that is kept twice may differ by so much, relatively: logarithms on another processor.
-WRITTEN_TO = 1e-9
-
-
-# the model
+# A file has some numbers twice, as they are and as logarithms. These may differ by this share,
+# because another processor rounds logarithms differently.
+ROUNDING_SHARE = 1e-9
 
 
 def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
-    """Check what `GPXRegressor` is made of; `parameters` are the names of its arguments."""
+    """Raise a ValueError unless these are the attributes of a fitted `GPXRegressor`.
+
+    `parameters` are the names of its constructor's arguments.
+    """
     kinds = {
         "_preprocessor": Preprocessor,
         "_plan": Plan,
@@ -43,7 +44,7 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
         for name in state.keys() - parameters
         if not (name.startswith("_") or name.endswith("_"))
     }
-    must(not strange, f"it holds {', '.join(sorted(strange))}")
+    must(not strange, f"a model has no attribute {', '.join(sorted(strange))}")
     preprocessor, plan, posterior = (
         state[name] for name in ("_preprocessor", "_plan", "posterior_")
     )
@@ -52,10 +53,13 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     said = {plan.solver, state.get("solver_")}
     found = [solver for solver in registry.SOLVERS if said == {solver.name}]
     alike = found and type(posterior) is found[0].posterior_class
-    must(alike, "it is of another solver than it says")
+    must(alike, "its posterior belongs to another solver than it says")
     found[0].must_have_planned(plan, preprocessor)
-    must(plan.n == posterior.n_rows, "its plan is of another number of rows")
-    must(posterior.d == preprocessor.n_weights, "Z has other columns than its scaling")
+    must(plan.n == posterior.n_rows, "its plan and its posterior have different numbers of rows")
+    must(
+        posterior.d == preprocessor.n_weights,
+        "its posterior and its preprocessor have different numbers of weights",
+    )
     posterior.must_fit(plan, preprocessor)
     _check_attributes(state, posterior.hyperparameters, preprocessor)
 
@@ -63,14 +67,18 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
 def _check_attributes(
     state: dict[str, Any], hyperparameters: Hyperparameters, preprocessor: Preprocessor
 ) -> None:
-    must(_same(state.get("theta_"), hyperparameters.theta), "theta_ are other hyperparameters")
+    """Raise a ValueError unless the attributes agree with hyperparameters and preprocessor."""
+    must(
+        _same(state.get("theta_"), hyperparameters.theta),
+        "theta_ and the posterior have different hyperparameters",
+    )
     known: Any
     wanted = hyperparameters.as_dict()
     for known in (state.get("hyperparameters_"), state["fit_report_"].hyperparameters):
         same = isinstance(known, dict) and known.keys() == wanted.keys()
         must(
             same and all(map(_same, known.values(), map(wanted.get, known))),
-            "hyperparameters differ within it",
+            "its hyperparameters are not the same everywhere in the file",
         )
     value = state.get("log_marginal_likelihood_value_")
     must(is_of_type(value, float), "the log marginal likelihood is not a number")
@@ -85,44 +93,61 @@ def _check_attributes(
         preprocessor.transforms.input_kind == "vectors"
         and preprocessor.transforms.x_transformer is None
     ):
-        must(columns in (None, preprocessor.n_x), "X has other columns than its scaling")
+        must(
+            columns in (None, preprocessor.n_x),
+            "n_features_in_ is not the number of columns that X is scaled with",
+        )
     if names is not None:
         must(
             isinstance(names, np.ndarray) and names.shape == (columns,),
-            "names of columns are no list of as many names",
+            "the names of columns are not as many as the columns",
         )
-        must(all(isinstance(name, str) for name in names), "names of columns are no texts")
+        must(
+            all(isinstance(name, str) for name in names),
+            "one of the names of columns is not a text",
+        )
     if (found := state.get("_known")) is not None:
-        must(isinstance(found, KnownOptimum), "_known holds no hyperparameters")
+        must(isinstance(found, KnownOptimum), "_known is not a KnownOptimum")
         found.hyperparameters.must_fit(preprocessor)
         if found.points is not None:
             found.points.must_fit(found.hyperparameters.kernel, preprocessor)
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Whether numbers are equal to the rounding of a logarithm and back."""
+    """Return whether numbers are equal up to the rounding of a logarithm and back."""
     try:
         numbers = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         return False
     return numbers.shape == np.shape(other) and np.allclose(
-        numbers, other, rtol=WRITTEN_TO, atol=WRITTEN_TO
+        numbers, other, rtol=ROUNDING_SHARE, atol=ROUNDING_SHARE
     )
 
 
 def _check_preprocessor(preprocessor: Preprocessor) -> None:
+    """Raise a ValueError unless kind, columns, names and scaling of the inputs agree."""
     scaling, transforms = preprocessor.scaling, preprocessor.transforms
-    must(transforms.input_kind in ("vectors", "gram", "objects"), "its kernel takes no known input")
+    must(
+        transforms.input_kind in ("vectors", "gram", "objects"),
+        "its kernel takes an unknown kind of input",
+    )
     _check_scaling(scaling)
-    must(preprocessor.n_z == scaling.z_scale.size >= 1, "Z has other columns than its scaling")
-    must(len(preprocessor.z_names) == preprocessor.n_z, "Z has other columns than names")
+    must(
+        preprocessor.n_z == scaling.z_scale.size >= 1,
+        "Z and its scaling have different numbers of columns",
+    )
+    must(
+        len(preprocessor.z_names) == preprocessor.n_z,
+        "the names of the features are not as many as the columns of Z",
+    )
     must(
         transforms.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size),
-        "X has a scaling and no columns",
+        "X has a scaling, and its kernel is not one of vectors",
     )
 
 
 def _check_scaling(scaling: Scaling) -> None:
+    """Raise a ValueError unless every column and y have a shift and a scale."""
     for axis, names in (("x", ("shift", "scale")), ("z", ("shift", "scale", "baseline"))):
         size = np.size(getattr(scaling, f"{axis}_scale"))
         for name in names:
@@ -132,48 +157,42 @@ def _check_scaling(scaling: Scaling) -> None:
     must(are_finite(scaling.y_shift, scaling.y_scale) and scaling.y_scale > 0, "y has no scale")
 
 
-# transformers of scikit-learn
-
-# Arrays with one number for each column that went in.
+# The arrays of scikit-learn's transformers that have one number for each column of their input.
 COLUMN_ARRAYS = (
-    *(
-        "mean_",
-        "var_",
-        "scale_",
-        "center_",
-        "min_",
-        "data_min_",
-        "data_max_",
-        "data_range_",
-        "max_abs_",
-        "lambdas_",
-    ),
+    *("mean_", "var_", "scale_", "center_", "min_", "max_abs_", "lambdas_"),
+    *("data_min_", "data_max_", "data_range_"),
     *("statistics_", "variances_", "n_bins_", "idf_"),
 )
 
 
 def must_be_transformer(transformer: Any) -> None:
-    """Check that the arrays of a fitted transformer have as many columns as it says that it was fitted to."""
+    """Raise a ValueError unless the arrays of a fitted transformer have its number of columns."""
     known, name = vars(transformer), type(transformer).__name__
     columns = known.get("n_features_in_")
     if columns is None:
         return
-    must(isinstance(columns, int) and columns >= 0, f"{name} does not know its columns")
+    must(
+        isinstance(columns, int) and columns >= 0,
+        f"n_features_in_ of {name} is not a number of columns",
+    )
     for key in COLUMN_ARRAYS:
         if isinstance(known.get(key), np.ndarray):
             must(
                 known[key].shape == (columns,) and known[key].dtype.kind in "fiu",
-                f"{key} of {name} is of other columns",
+                f"{key} of {name} does not have {columns} numbers",
             )
     if (components := known.get("components_")) is not None:
         must(
             isinstance(components, np.ndarray) and components.shape[1:] == (columns,),
-            f"components of {name} do not fit",
+            f"components_ of {name} does not have {columns} columns",
         )
     names = known.get("feature_names_in_")
-    must(names is None or np.shape(names) == (columns,), f"{name} has other columns than names")
+    must(
+        names is None or np.shape(names) == (columns,),
+        f"feature_names_in_ of {name} does not have {columns} names",
+    )
     if (categories := known.get("categories_")) is not None:
         must(
             isinstance(categories, list) and len(categories) == columns,
-            f"{name} has categories of other columns",
+            f"categories_ of {name} is not a list for {columns} columns",
         )

@@ -1,8 +1,9 @@
-"""Plain state to a file and back: a zip of one JSON tree and of arrays as npy, read without pickle and without running code.
+"""Model files, which are zip archives of one JSON tree and of arrays in npy format.
 
-A file may name the classes of ours that declare it with `runtime.state.stored`, and the
-transformers of scikit-learn that are listed below. What a model needs and none of them can say (a
-function, an estimator of another package) is refused when it is saved.
+They are read without pickle and without running code. A file may name the classes of this package
+that are declared with `runtime.state.stored`, and the transformers of scikit-learn that are listed
+below. A model that needs anything else, such as a function or an estimator of another package, is
+refused when it is saved.
 """
 
 from __future__ import annotations
@@ -29,13 +30,18 @@ from ..runtime.state import must, must_be_typed, stored_by_name, stored_by_type
 from .checks import must_be_model, must_be_transformer
 from .version_1 import translated
 
-FORMAT, VERSION = "gpx_scale model", 2
+# The name of the format, by which a file is recognised.
+FORMAT = "gpx_scale model"
+# The version of the format that is written.
+VERSION = 2
+# The member of the archive with the JSON tree.
 TREE = "model.json"
-LARGEST_INTEGER = 2**63  # what numpy and zip files count by
-
-# Transformers: made without their constructors, of attributes that this file's rules can say. A pipeline's `memory` is a
-# folder that pickles are read from, and stays behind.
-LEFT_BEHIND = "memory"
+# Whole numbers in a file are smaller than this, because numpy counts in 64 bits.
+INTEGER_LIMIT = 2**63
+# The argument of a pipeline that is not saved. It names a folder that pickles are read from.
+UNSAVED_ARGUMENT = "memory"
+# The transformers that a file may name. They are made from their attributes, without calling their
+# constructors.
 TRANSFORMERS = {
     "sklearn.feature_extraction.text": (
         "CountVectorizer",
@@ -65,15 +71,15 @@ TRANSFORMERS = {
 }
 
 
-# to a file
-
-
 def write_state(path: Any, state: dict[str, Any]) -> None:
-    """`state` as a file, whole or not at all; what cannot be said in it is named."""
+    """Write the attributes of a model to a file, as a whole or not at all.
+
+    An attribute that a file cannot contain raises an InputError that names it.
+    """
     writer = _Writer([], {})
     tree = {name: writer.node(value, name) for name, value in state.items()}
     document = {"format": FORMAT, "version": VERSION, "state": tree}
-    if writer.borrowed:
+    if writer.has_transformers:
         document["scikit-learn"] = sklearn.__version__
     with atomic_write(path) as beside, zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(TREE, json.dumps(document, allow_nan=False))
@@ -84,14 +90,17 @@ def write_state(path: Any, state: dict[str, Any]) -> None:
 
 @dataclass
 class _Writer:
-    """Collects arrays, each once however often it is met."""
+    """A converter of values to JSON, which collects arrays and writes each of them once.
+
+    `known` is the position of every array in `arrays`, by its id.
+    """
 
     arrays: list[np.ndarray]
     known: dict[int, int]
-    borrowed: bool = False
+    has_transformers: bool = False
 
     def node(self, value: Any, where: str) -> Any:
-        """JSON of anything that a model is made of; `where` is for messages."""
+        """Return a value as JSON; `where` is its place in the model, for error messages."""
         if value is None or isinstance(
             value, str | bool | np.bool_ | int | np.integer | float | np.floating
         ):
@@ -135,9 +144,13 @@ class _Writer:
         return self._transformer(value, where)
 
     def _array(self, value: np.ndarray, where: str) -> Any:
+        """Return an array as JSON, which has its position among the arrays."""
         if value.dtype == object:
             if value.ndim != 1:
-                raise InputError(f"{where} is a table of objects, which a model file cannot hold")
+                raise InputError(
+                    f"{where} is a table of objects, which a model file cannot hold. Save the "
+                    "model with joblib."
+                )
             return {"is": "objects", "of": self.node(value.tolist(), where)}
         if id(value) not in self.known:
             self.known[id(value)] = len(self.arrays)
@@ -145,6 +158,7 @@ class _Writer:
         return {"is": "array", "of": self.known[id(value)]}
 
     def _matrix(self, value: Any, where: str) -> Any:
+        """Return a sparse matrix as JSON, by its three arrays in CSR format."""
         rows = value.tocsr()
         parts = [
             self.node(np.array(part), where) for part in (rows.data, rows.indices, rows.indptr)
@@ -157,16 +171,18 @@ class _Writer:
         }
 
     def _transformer(self, value: Any, where: str) -> Any:
+        """Return a transformer of scikit-learn as JSON; anything else is refused."""
         name = type(value).__name__
         module = next((module for module, names in TRANSFORMERS.items() if name in names), None)
         if module is None or getattr(importlib.import_module(module), name) is not type(value):
             what = getattr(value, "__name__", type(value).__name__)
             raise InputError(
-                f"{where} is {what!r}, which a model file cannot hold: it has numbers and names, and no code. Apply it before "
-                "fit, use one of the transformers in docs/models.md or a kernel of gpx_scale, or save with joblib"
+                f"{where} is {what!r}, which a model file cannot hold: files have numbers and "
+                "names, and no code. Apply it before fit, use one of the transformers in "
+                "docs/models.md or a kernel of gpx_scale, or save the model with joblib."
             )
-        self.borrowed = True
-        kept = {key: None if key == LEFT_BEHIND else item for key, item in vars(value).items()}
+        self.has_transformers = True
+        kept = {key: None if key == UNSAVED_ARGUMENT else item for key, item in vars(value).items()}
         return {
             "is": f"{module}.{name}",
             "of": {key: self.node(item, f"{where}.{key}") for key, item in kept.items()},
@@ -174,6 +190,7 @@ class _Writer:
 
 
 def _plain(value: Any) -> Any:
+    """Return None, a text or a number as JSON; JSON has no infinity and no NaN."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
@@ -184,20 +201,22 @@ def _plain(value: Any) -> Any:
 
 
 def _member(k: int) -> str:
+    """Return the name of an array in the archive."""
     return f"arrays/{k}.npy"
 
 
-# from a file
-
-
 def read_state(path: Any) -> dict[str, Any]:
-    """What `write_state` wrote; anything else is refused with what was seen."""
+    """Return the attributes that `write_state` wrote to a file.
+
+    Any other file raises an InputError that says what was found in it.
+    """
     with _damage_named(path), zipfile.ZipFile(path) as archive:
         if TREE not in archive.namelist():
             raise InputError(
-                f"{str(path)!r} is a zip file, but not a saved model: it has no {TREE}"
+                f"{str(path)!r} is a zip file, but not a saved model, because it has no {TREE}. "
+                "Name a file that was written by save."
             )
-        # what is stored as it is: a small file cannot ask for much memory
+        # A compressed file is refused, because a small one could expand to any size.
         must(
             {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED},
             "it is compressed",
@@ -207,14 +226,14 @@ def read_state(path: Any) -> dict[str, Any]:
         version = document["version"]
         if version not in (1, VERSION):
             raise InputError(
-                f"{str(path)!r} has format version {version}, this gpx_scale reads versions 1 to {VERSION}: update gpx_scale, "
-                "or save the model again with the one that wrote it"
+                f"{str(path)!r} has format version {version}, and this gpx_scale reads versions 1 "
+                f"to {VERSION}. Update gpx_scale."
             )
         written_with = document.get("scikit-learn", sklearn.__version__)
         if written_with != sklearn.__version__:
             warnings.warn(
-                f"{str(path)!r} holds transformers of scikit-learn {written_with}, this is {sklearn.__version__}: they may "
-                "answer differently",
+                f"{str(path)!r} has transformers of scikit-learn {written_with}, and this is "
+                f"scikit-learn {sklearn.__version__}. They may give other results.",
                 GPXWarning,
                 stacklevel=3,
             )
@@ -224,44 +243,55 @@ def read_state(path: Any) -> dict[str, Any]:
 
 
 def check_model(state: dict[str, Any], parameters: set[str], path: Any) -> None:
-    """Refuse what is not a whole model of `GPXRegressor`; `parameters` are the names of its arguments."""
+    """Raise an InputError unless these are the attributes of a fitted `GPXRegressor`.
+
+    `parameters` are the names of its constructor's arguments.
+    """
     with _damage_named(path):
         must_be_model(state, parameters)
 
 
 @contextmanager
 def _damage_named(path: Any) -> Iterator[None]:
-    """Whatever a file that is not whole makes of reading it is one clear error that names the file."""
+    """Turn any error of reading a damaged file into an InputError that names the file."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     except zipfile.BadZipFile as error:
-        raise InputError(f"{str(path)!r} is not a saved model, or is damaged: {error}") from error
-    except Exception as error:  # a file may hold anything
+        what = str(error).removesuffix(".")
+        raise InputError(
+            f"{str(path)!r} is not a saved model, or is damaged: {what}. Load another copy of it."
+        ) from error
+    except Exception as error:  # A damaged file may raise anything.
         if isinstance(error, InputError) and str(path) in str(error):
             raise
-        what = (
-            error
-            if isinstance(error, InputError) or type(error) is ValueError
-            else f"{type(error).__name__}: {error}"
-        )
-        raise InputError(f"{str(path)!r} is damaged: {what}") from error
+        what = str(error).removesuffix(".")
+        if not isinstance(error, InputError) and type(error) is not ValueError:
+            what = f"{type(error).__name__}: {what}"
+        raise InputError(f"{str(path)!r} is damaged: {what}. Load another copy of it.") from error
 
 
 @dataclass
 class _Reader:
+    """A converter of JSON to values, which reads each array once.
+
+    If `finite` is true, an array with NaN or infinity is refused. Those of transformers may have
+    them.
+    """
+
     archive: zipfile.ZipFile
     arrays: dict[int, np.ndarray]
-    finite: bool = True  # our own arrays are; a transformer's may hold NaN
+    finite: bool = True
 
     def value(self, node: Any) -> Any:
+        """Return the value of a node of the JSON tree."""
         if isinstance(node, list):
             return [self.value(item) for item in node]
         if not isinstance(node, dict):
             must(
-                not isinstance(node, int) or abs(node) < LARGEST_INTEGER,
-                "a whole number is too large",
+                not isinstance(node, int) or abs(node) < INTEGER_LIMIT,
+                "it has a whole number that is too large",
             )
             return node
         name, of = node["is"], node["of"]
@@ -275,7 +305,7 @@ class _Reader:
         if name == "dtype":
             return np.dtype(of).type if node["type"] else np.dtype(of)
         if name == "array":
-            must(type(of) is int, "an array has no number")
+            must(type(of) is int, "the position of an array is not a whole number")
             return self._array(of)
         if name == "csr":
             data, indices, pointers = map(self.value, of)
@@ -284,57 +314,64 @@ class _Reader:
             )
             made.check_format(full_check=True)
             return made
-        if name in SIMPLE:
-            return SIMPLE[name](self.value(of))
+        if name in CONVERTERS:
+            return CONVERTERS[name](self.value(of))
         return self._transformer(name, of)
 
     def _array(self, k: int) -> np.ndarray:
+        """Return an array of the archive by its position."""
         if k not in self.arrays:
             info = self.archive.getinfo(_member(k))
             with self.archive.open(info) as file:
                 array = read_npy(file, info.file_size)
-            # -inf is the logarithm of sigma_w = 0
+            # An array may have -inf, which is the logarithm of sigma_w = 0.
             must(
                 not self.finite or array.dtype.kind != "f" or (array < np.inf).all(),
-                "an array holds what is no number",
+                "an array has NaN or infinity",
             )
             self.arrays[k] = array
         return self.arrays[k]
 
     def _transformer(self, name: str, of: dict[str, Any]) -> Any:
+        """Return a transformer of scikit-learn, made from its attributes."""
         module, _, kind = name.rpartition(".")
         must(
             kind in TRANSFORMERS.get(module, ()),
-            f"it names {name!r}, which is not among what a model may hold",
+            f"it names {name!r}, which is not among the classes that a model may hold",
         )
         made: BaseEstimator = object.__new__(getattr(importlib.import_module(module), kind))
         inside = replace(self, finite=False)
-        defaults = inspect.signature(
-            type(made)
-        ).parameters.values()  # of arguments that another version did not have
+        # An argument that the version which wrote the file did not have takes its default.
+        defaults = inspect.signature(type(made)).parameters.values()
         made.__dict__.update(
             {one.name: one.default for one in defaults if one.default is not one.empty}
         )
         made.__dict__.update(
-            {key: None if key == LEFT_BEHIND else inside.value(item) for key, item in of.items()}
+            {
+                key: None if key == UNSAVED_ARGUMENT else inside.value(item)
+                for key, item in of.items()
+            }
         )
         must_be_transformer(made)
         return made
 
 
 def _random_state(numbers: list[Any]) -> np.random.RandomState:
+    """Return the random state with these numbers."""
     state = np.random.RandomState()
     state.set_state(("MT19937", *numbers))
     return state
 
 
 def _objects(items: list[Any]) -> np.ndarray:
+    """Return an array of objects, one for each item."""
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array
 
 
-SIMPLE: dict[str, Callable[[Any], Any]] = {
+# Functions that make values of a kind from what a node contains.
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "set": set,
     "slice": lambda of: slice(*of),

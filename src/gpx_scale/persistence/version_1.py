@@ -1,7 +1,8 @@
-"""Model files of version 1: their names of classes and fields, translated before any class sees them.
+"""The translation of model files of version 1, whose classes and fields have other names.
 
-A node of the tree is {"is": name, "of": content}; of one of our classes, the content is a mapping from field to node. What is
-damaged is left as it is: the classes of today refuse it.
+A node of the JSON tree is {"is": name, "of": content}. If the name is that of a class of this
+package, the content is a mapping from fields to nodes. A damaged node stays as it is, and is
+refused when its class is made.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Node = Any  # What JSON has: a mapping, a list, a text, a number, true, false or null.
+# A node is anything that JSON has: a mapping, a list, a text, a number, true, false or null.
+Node = Any
 
-# Names of classes as version 1 has them, and as they are now.
+# The names of classes in version 1, and in the current version.
 CLASSES = {
     "BasisParts": "BasisPosterior",
     "Box": "LaplacianBasis",
@@ -40,7 +42,7 @@ _CG = _KERNEL_POSTERIOR | {
     "near": "local_variance",
     "pilots": "checked",
 }
-# Fields of a class (by its name of today) that have another name now.
+# The names of fields in version 1, and in the current version, by the current name of their class.
 FIELDS: dict[str, dict[str, str]] = {
     "BasisPosterior": _POSTERIOR
     | {"data": "statistics", "alpha": "coefficients", "left": "remainder_shares"},
@@ -52,13 +54,14 @@ FIELDS: dict[str, dict[str, str]] = {
     "Preprocessor": {"gate": "transforms"},
     "LocalVariance": {"data": "rows", "params": "hyperparameters"},
 }
-# Attributes of the estimator that have another name now, and one that is in the posterior already.
+# The names of attributes of the estimator in version 1, and in the current version.
 ATTRIBUTES = {"_door": "_preprocessor", "_found": "_known"}
+# Attributes of version 1 that are dropped, because the posterior has the same values.
 DROPPED = ("_params",)
 
 
 def translated(state: dict[str, Node]) -> dict[str, Node]:
-    """Return the state of a file of version 1 with the names of today."""
+    """Return the state of a file of version 1 with the current names."""
     found = {
         ATTRIBUTES.get(name, name): _node(node)
         for name, node in state.items()
@@ -75,6 +78,7 @@ def translated(state: dict[str, Node]) -> dict[str, Node]:
 
 
 def _node(node: Node) -> Node:
+    """Return a node, and all nodes inside of it, with the current names."""
     if isinstance(node, list):
         return [_node(item) for item in node]
     if not isinstance(node, dict):
@@ -93,6 +97,7 @@ def _node(node: Node) -> Node:
 
 
 def _is(node: Node, name: str) -> bool:
+    """Return whether a node has this name, and a mapping or a list as its content."""
     return (
         isinstance(node, dict)
         and node.get("is") == name
@@ -101,30 +106,22 @@ def _is(node: Node, name: str) -> bool:
 
 
 def _made(name: str, **fields: Node) -> Node:
+    """Return the node of an object of a class with these fields."""
     return {"is": name, "of": fields}
 
 
 def _hyperparameters(of: dict[str, Node]) -> dict[str, Node]:
-    """From a kernel and two deviations to the prior of the weights and the likelihood."""
+    """Return the prior of the weights and the likelihood, from a kernel, sigma_w and sigma_y."""
     term = _made("Term", kernel=of["kernel"], weight_variances=None)
     prior = _made("WeightPrior", terms={"is": "tuple", "of": [term]}, sigma_w=of["sigma_w"])
     return {"weight_prior": prior, "likelihood": _made("GaussianLikelihood", sigma_y=of["sigma_y"])}
 
 
 def _plan(of: dict[str, Node]) -> dict[str, Node]:
-    """Gather what belongs to one solver in its settings."""
+    """Return the fields of a plan, with those that belong to one solver in its settings."""
     own = (
-        "form",
-        "rank",
-        "try_jacobi",
-        "shared",
-        "points",
-        "sample",
-        "count",
-        "share",
-        "density",
-        "extent",
-        "again",
+        *("form", "rank", "try_jacobi", "shared", "points", "sample"),
+        *("count", "share", "density", "extent", "again"),
     )
     known = {name: of[name] for name in own}
     cg = {name: known[name] for name in ("form", "rank", "try_jacobi", "shared")} | {
@@ -146,6 +143,7 @@ def _plan(of: dict[str, Node]) -> dict[str, Node]:
     }
 
 
+# Functions that return the current fields of a class, from those of version 1.
 REBUILT: dict[Any, Callable[[dict[str, Node]], dict[str, Node]]] = {
     "Hyperparameters": _hyperparameters,
     "Plan": _plan,

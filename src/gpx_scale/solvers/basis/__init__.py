@@ -1,1 +1,1 @@
-"""Functions on a box for inputs of one to three columns."""
+"""The solver with functions on a box, for inputs of one to three columns."""

@@ -1,10 +1,13 @@
-"""The box that x lives in, in one to three dimensions, and the eigenfunctions of the Laplacian on it:
+"""A box around x in one to three dimensions, and the eigenfunctions of the Laplacian on it.
 
-    phi_j(x) = prod_k L_k^-1/2 sin(j_k t_k),   t_k = pi (x_k - centre_k + L_k) / (2 L_k),   omega_jk = pi j_k / (2 L_k)
-    k(x, x') ~ sum_j s(omega_j) phi_j(x) phi_j(x'),   s the spectral density of k
+    phi_j(x) = prod_k L_k^-1/2 sin(j_k t_k)       t_k = pi (x_k - centre_k + L_k) / (2 L_k)
+    k(x, x') ~ sum_j s(omega_j) phi_j(x) phi_j(x')       omega_jk = pi j_k / (2 L_k)
 
-They are 0 on the box's edge, and stay 0 outside. L is the half-width of the data and a margin of MARGIN length scales; the
-m_k = CUT 2 L_k / (pi l_k) functions of a dimension reach frequencies of CUT / l_k, of which those inside an ellipse are kept.
+s is the spectral density of k. The functions are 0 on the edge of the box and are set to 0 outside
+of it. The half-width L_k of the box is that of the data plus a margin of some length scales. There
+are m_k = 2 c L_k / (pi l_k) functions in dimension k, where l_k is the length scale, and c the
+cutoff. They reach the frequency c / l_k. Only those products over dimensions are kept whose
+frequencies are inside an ellipse.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from ...errors import InputError, SolverUnavailable
+from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.state import must, must_be_numbers, stored
 from ..low_dimensional import (
@@ -27,23 +30,43 @@ from ..low_dimensional import (
     signal_to_noise_of,
 )
 
-# By smoothness nu, in length scales and in their inverse. The image of a point in the edge, k(2 MARGIN), is what the edge
-# costs: 2e-7 for the RBF, 1e-4 for the others, of which CUT leaves out more: 6e-7, and 5e-4, 3e-3 and 7% in two dimensions.
-MARGIN = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
-CUT = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
-LEAST_CUT = 3.5  # where functions are too many otherwise: 5% of a Matern 5/2 is left out, 0.2% of an RBF, in two dimensions
-REACH = 1.25  # the longest length scale of a box over the one that it was built for, and that over the shortest
-BASIS_ROWS = 5_000  # from which `auto` takes a basis for a smooth k of few columns: as exact, and sooner done
-BASIS_MOST = 5_000  # functions, of all weights, up to which `auto` takes a basis: M^3 flops an evaluation are seconds
-BASIS_LARGEST = 12_000  # functions that are ever built: 1.7e12 flops an evaluation
-BASIS_LEFT = 0.02  # share of k that functions may leave out for `auto` to take them
-CLOSE = 1.1  # the same where parameters are given: a margin still
+# The distance between the data and the edge of the box, in length scales, by the smoothness nu.
+# The edge changes k by its value between a point and its mirror image in the edge, which is twice
+# that distance away: 2e-7 of an RBF, and 1e-4 of the other kernels.
+MARGIN_LENGTH_SCALES = {np.inf: 2.8, 2.5: 3.0, 1.5: 3.5, 0.5: 4.6}
+# The highest frequency, in inverse length scales, by the smoothness nu. In two dimensions, the
+# frequencies above it are 6e-7 of an RBF, and 5e-4, 3e-3 and 7% of a Matern 5/2, 3/2 and 1/2.
+CUTOFF_PER_LENGTH_SCALE = {np.inf: 5.34, 2.5: 10.0, 1.5: 12.0, 0.5: 15.0}
+# The cutoff is lowered to this value if there would be too many functions otherwise. In two
+# dimensions it leaves out 5% of a Matern 5/2 and 0.2% of an RBF.
+LEAST_CUTOFF_PER_LENGTH_SCALE = 3.5
+# A box is built for length scales up to this factor longer and shorter than the current ones, so
+# that a search can move without building another.
+LENGTH_SCALE_FACTOR = 1.25
+# This is the factor if the hyperparameters are given. It is above 1 to leave some margin.
+FIXED_LENGTH_SCALE_FACTOR = 1.1
+# Above this many rows, `auto` takes a basis for an RBF kernel of few columns, because it is as
+# accurate as the exact solver there, and faster.
+AUTO_LEAST_ROWS = 5_000
+# Up to this many functions for all weights together, `auto` takes a basis, because the M^3 flops
+# of an evaluation take seconds.
+AUTO_MAX_FUNCTIONS = 5_000
+# More functions than this are never built: an evaluation would take 1.7e12 flops.
+MAX_FUNCTIONS = 12_000
+# `auto` takes a basis if its functions leave out no more than this share of k.
+AUTO_REMAINDER_SHARE = 0.02
+# A length scale may be outside of the range of a basis by this share, which is rounding.
+LENGTH_SCALE_ROUNDING = 1e-9
 
 
 @stored
 @dataclass(frozen=True)
 class LaplacianBasis:
-    """Functions for all length scales from `shortest` to `longest`;  (p,) each, counts (p,) of whole numbers."""
+    """The eigenfunctions of a box, which serve all length scales from `shortest` to `longest`.
+
+    `centre` and the half-widths `half` describe the box, and `counts` are the numbers of functions
+    m_k of each dimension;  (p,) each.
+    """
 
     centre: np.ndarray
     half: np.ndarray
@@ -61,8 +84,11 @@ class LaplacianBasis:
         most: int,
         count: int | None = None,
     ) -> LaplacianBasis:
-        """For the kernel's length scales times and over `reach`, with `most` functions if that will do; `count`: functions a
-        dimension, if given."""
+        """Return a basis for the kernel's length scales, multiplied and divided by `reach`.
+
+        It has no more than `most` functions for each weight, unless the least cutoff needs more.
+        `count` is the number of functions per dimension, if the user gave it.
+        """
         kernel = hyperparameters.kernel
         low, high = kernel.length_scale_range(extent.low.size)
         shortest, longest = low / reach, high * reach
@@ -75,63 +101,74 @@ class LaplacianBasis:
         )
         return cls(0.5 * (extent.low + extent.high), half, counts, shortest, longest)
 
-    def covers(self, kernel: Any) -> bool:
+    def covers(self, kernel: Kernel) -> bool:
+        """Return whether the basis was built for the kernel's length scales."""
         low, high = kernel.length_scale_range(self.half.size)
         return bool(
-            (low >= self.shortest * (1 - 1e-9)).all() and (high <= self.longest * (1 + 1e-9)).all()
+            (low >= self.shortest * (1 - LENGTH_SCALE_ROUNDING)).all()
+            and (high <= self.longest * (1 + LENGTH_SCALE_ROUNDING)).all()
         )
 
     def must_fit(self, p: int, frequencies: int) -> None:
-        """Raise a ValueError unless this is a box of p columns, whose cosines are so many.
+        """Raise a ValueError unless this is a box of p columns with that many cosines.
 
-        That number is compared before functions are listed, which a damaged file could make many.
+        The number of cosines is compared before the functions are listed, because a damaged file
+        could claim very many.
         """
         for name in ("centre", "half", "shortest", "longest"):
             must_be_numbers(getattr(self, name), (p,), f"the {name} of the box")
         whole = isinstance(self.counts, np.ndarray) and self.counts.dtype.kind == "i"
-        must(whole and self.counts.shape == (p,), "no functions")
+        must(
+            whole and self.counts.shape == (p,),
+            f"the numbers of functions are not {p} whole numbers",
+        )
         counts = [int(count) for count in self.counts]
         found = int(np.prod([2 * count + 1 for count in counts], dtype=object))
-        must(min(counts) >= 1 and found == frequencies, "functions of another number")
+        must(
+            min(counts) >= 1 and found == frequencies,
+            "the numbers of functions do not fit the sums of cosines",
+        )
         wide = (self.half > 0).all() and (self.shortest > 0).all()
-        must(wide and (self.shortest <= self.longest).all(), "a box without extent")
+        must(wide and (self.shortest <= self.longest).all(), "the box has no extent")
 
     @cached_property
     def index(self) -> np.ndarray:
-        """j of every function, inside the ellipse of radii m_k;  (q, p)."""
+        """Return j of every function, inside the ellipse with radii m_k;  (q, p)."""
         every = np.stack(
             np.meshgrid(*(np.arange(1, m + 1) for m in self.counts), indexing="ij"), axis=-1
         )
         flat = every.reshape(-1, self.counts.size)
-        return flat[
+        kept: np.ndarray = flat[
             ((flat / self.counts) ** 2).sum(axis=1) <= max(1.0, (self.counts**-2.0).sum()) + 1e-12
         ]
+        return kept
 
     @property
     def omega(self) -> np.ndarray:
-        """(q, p)."""
-        return 0.5 * np.pi * self.index / self.half
+        """Return the frequencies of every function, pi j_k / (2 L_k);  (q, p)."""
+        frequencies: np.ndarray = 0.5 * np.pi * self.index / self.half
+        return frequencies
 
     def __len__(self) -> int:
         return len(self.index)
 
     def must_hold(self, x: np.ndarray) -> None:
-        """Rows a length scale or less from the edge are refused."""
+        """Raise an InputError if a row is less than one length scale inside of the box."""
         out = (np.abs(x - self.centre) > self.half - self.longest).any(axis=1)
         if out.any():
             raise InputError(
-                f"{int(out.sum())} of {len(x)} rows are beyond the box that the basis was built for: fit again with all rows, "
-                "or use solver='inducing'"
+                f"{int(out.sum())} of {len(x)} rows are beyond the box that the basis was built "
+                "for. Fit again with all rows, or use solver='inducing'."
             )
 
     def angles(self, x: np.ndarray) -> np.ndarray:
-        """t in [0, pi]; 0 outside the box, where every function is 0;  (n, p)."""
-        t = 0.5 * np.pi * ((x - self.centre) / self.half + 1.0)
+        """Return t in [0, pi], and 0 outside of the box, where every function is 0;  (n, p)."""
+        t: np.ndarray = 0.5 * np.pi * ((x - self.centre) / self.half + 1.0)
         t[((t < 0.0) | (t > np.pi)).any(axis=1)] = 0.0
         return t
 
     def functions(self, t: np.ndarray) -> np.ndarray:
-        """phi at angles;  (n, p) -> (n, q)."""
+        """Return phi at the angles t;  (n, p) -> (n, q)."""
         out = np.full((len(t), len(self)), np.prod(self.half) ** -0.5)
         for k, m in enumerate(self.counts):
             out *= np.sin(t[:, k, None] * np.arange(1, m + 1))[:, self.index[:, k] - 1]
@@ -139,11 +176,11 @@ class LaplacianBasis:
 
     @property
     def frequencies(self) -> int:
-        """Of the cosines that products of two functions are made of."""
+        """Return the number of cosines whose sums are the products of two functions."""
         return int(np.prod(2 * self.counts + 1))
 
     def cosines(self, t: np.ndarray) -> np.ndarray:
-        """prod_k cos(a_k t_k), a_k = 0 .. 2 m_k;  (n, p) -> (n, frequencies)."""
+        """Return prod_k cos(a_k t_k) for all a_k = 0 .. 2 m_k;  (n, p) -> (n, frequencies)."""
         out = np.ones((len(t), 1))
         for k, m in enumerate(self.counts):
             table = np.cos(t[:, k, None] * np.arange(2 * m + 1))
@@ -152,8 +189,11 @@ class LaplacianBasis:
 
     @cached_property
     def products(self) -> list[tuple[float, np.ndarray]]:
-        """phi_i phi_j = sum of sign cosine[where[i, j]]: in each dimension (cos (i - j) t - cos (i + j) t) / (2 L);
-        [(sign, (q, q))]."""
+        """Return, for each of 2^p terms, a factor and the cosine of every pair (i, j) of functions.
+
+        phi_i phi_j is the sum over terms of factor cosines[where[i, j]], because it is
+        (cos (i - j) t - cos (i + j) t) / (2 L) in each dimension;  [(factor, where (q, q))].
+        """
         found = []
         for turn in product((0, 1), repeat=self.counts.size):
             where = np.zeros((len(self), len(self)), np.int32)
@@ -166,53 +206,66 @@ class LaplacianBasis:
 
 
 def margin(smoothness: float, signal_to_noise: float) -> float:
-    """Length scales between data and edge; more where little noise hides what the edge costs."""
+    """Return the distance between the data and the edge, in length scales.
+
+    It is larger if the noise is small, because the noise then hides less of the edge's effect.
+    """
     if np.isinf(smoothness):
-        return float(np.hypot(MARGIN[smoothness], np.sqrt(0.5 * np.log(signal_to_noise))))
-    return MARGIN[smoothness]
+        return float(
+            np.hypot(MARGIN_LENGTH_SCALES[smoothness], np.sqrt(0.5 * np.log(signal_to_noise)))
+        )
+    return MARGIN_LENGTH_SCALES[smoothness]
 
 
-def cut(smoothness: float, signal_to_noise: float) -> float:
-    """Frequencies, in inverse length scales; more where little noise hides what is left out."""
-    return (
-        float(np.hypot(CUT[smoothness], np.sqrt(2.0 * np.log(signal_to_noise))))
-        if np.isinf(smoothness)
-        else CUT[smoothness]
-    )
+def cutoff(smoothness: float, signal_to_noise: float) -> float:
+    """Return the highest frequency, in inverse length scales.
+
+    It is larger if the noise is small, because the noise then hides less of what is left out.
+    """
+    if np.isinf(smoothness):
+        return float(
+            np.hypot(CUTOFF_PER_LENGTH_SCALE[smoothness], np.sqrt(2.0 * np.log(signal_to_noise)))
+        )
+    return CUTOFF_PER_LENGTH_SCALE[smoothness]
 
 
 def counts_for(
     half: np.ndarray, shortest: np.ndarray, smoothness: float, signal_to_noise: float, most: int
 ) -> np.ndarray:
-    """m in each dimension: as `cut` asks for or, where that makes more than `most` functions, less, to LEAST_CUT;  (p,)."""
+    """Return the number of functions of each dimension;  (p,).
+
+    It follows from the cutoff, which is lowered step by step, down to the least one, while there
+    are more than `most` functions.
+    """
     full = 2.0 / np.pi * half / shortest
-    for each in np.linspace(cut(smoothness, signal_to_noise), LEAST_CUT, 20):
-        counts = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
+    for each in np.linspace(cutoff(smoothness, signal_to_noise), LEAST_CUTOFF_PER_LENGTH_SCALE, 20):
+        counts: np.ndarray = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
         if functions_in(counts) <= most:
             break
     return counts
 
 
 def functions_in(counts: np.ndarray) -> float:
-    """About how many the ellipse of these radii holds."""
+    """Return about how many functions are inside the ellipse with these radii."""
     return float(np.prod(counts)) * {1: 1.0, 2: np.pi / 4, 3: np.pi / 6}[len(counts)]
 
 
 def counts_of(low: InputResolution, most: int) -> np.ndarray:
-    """Functions a dimension, `most` in all if that will do."""
+    """Return the number of functions of each dimension, at most `most` in all if that will do."""
     assert low.spans is not None
-    half = np.array(low.spans) + margin(low.smoothness, low.signal_to_noise) * low.spread * REACH
+    reach = LENGTH_SCALE_FACTOR
+    half = np.array(low.spans) + margin(low.smoothness, low.signal_to_noise) * low.spread * reach
     return counts_for(
-        half, np.full(half.size, 1.0 / REACH), low.smoothness, low.signal_to_noise, most
+        half, np.full(half.size, 1.0 / reach), low.smoothness, low.signal_to_noise, most
     )
 
 
 def left_out(low: InputResolution, most: int) -> float:
-    """Share of k that this many functions leave out, about; 1 where they are too few."""
+    """Return about which share of k this many functions leave out; 1 if they are too few."""
     counts, full = counts_of(low, most), counts_of(low, 10**9)
     if functions_in(counts) > most:
         return 1.0
-    square = (cut(low.smoothness, low.signal_to_noise) * float((counts / full).min())) ** 2
+    square = (cutoff(low.smoothness, low.signal_to_noise) * float((counts / full).min())) ** 2
     nu = low.smoothness
     return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 
@@ -226,27 +279,38 @@ def suits_a_basis(
     count: int | None,
     exact_rows: int,
 ) -> bool:
-    """Whether `auto` takes a basis: few columns, many rows, and length scales (once known) that few functions resolve."""
+    """Return whether `auto` takes a basis.
+
+    X must have few columns and many rows. Once length scales are known, few functions must be
+    enough for them.
+    """
     if low is None or not low.density or p > MAX_X_COLUMNS:
         return False
-    if not stream and n <= (BASIS_ROWS if np.isinf(low.smoothness) else exact_rows):
+    if not stream and n <= (AUTO_LEAST_ROWS if np.isinf(low.smoothness) else exact_rows):
         return False
     if low.spans is None or count is not None:
-        return d * 9**p <= 2 * BASIS_MOST
-    return left_out(low, BASIS_MOST // d) <= BASIS_LEFT
+        # The number of functions cannot be estimated here, so 9 per column stand for it.
+        return bool(d * 9**p <= 2 * AUTO_MAX_FUNCTIONS)
+    return left_out(low, AUTO_MAX_FUNCTIONS // d) <= AUTO_REMAINDER_SHARE
 
 
 def must_have_density(low: InputResolution) -> None:
+    """Raise SolverUnavailable unless the kernel has a spectral density."""
     if not low.density:
         raise SolverUnavailable(
-            "this kernel has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
+            "solver='basis' needs a kernel whose spectral density is known in closed form. Use "
+            "solver='grid', 'exact', 'cg' or 'inducing' with this kernel."
         )
 
 
 def basis_bytes(
     n: int, p: int, d: int, counts: np.ndarray, nodes: int, n_jobs: int, stream: bool
 ) -> int:
-    """Rows unless they stream, M^2 matrices, where the products of functions are, sums (two a worker), blocks in work."""
+    """Return the memory of a fit, in bytes.
+
+    It has the rows unless they stream, M^2 matrices, the indices of products of functions, the
+    sums over rows (two for each worker), and the blocks that workers compute.
+    """
     q, cosines = functions_in(counts), float(np.prod(2 * counts + 1))
     held = 8 * (p + 2 * d + 4) * (0 if stream else n)
     sums = nodes * (d * (d + 1) / 2 * cosines + d * q)

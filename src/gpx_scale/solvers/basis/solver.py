@@ -1,8 +1,13 @@
-"""The basis solver: w_l(x) = sum_j s_j^1/2 v_jl phi_j(x), v ~ N(0, I), x in one to three dimensions.
+"""The solver with a basis of functions, for x in one to three dimensions.
 
-Sums over rows are made once; an evaluation takes M^3 flops, M = q d, whatever n. What the functions leave of k counts as noise
-of the weights, D = sigma_y^2 + (sigma_w^2 + left) |z|^2, left = k(0) - sum_j s_j mean phi_j^2 over the rows (Matern 1/2, 300
-rows, 770 functions: 18 nats off instead of 167), and stays in every variance: the posterior starts from k itself.
+    w_l(x) = sum_j s_j^1/2 v_jl phi_j(x) + noise      v ~ N(0, I)
+    D = sigma_y^2 + (sigma_w^2 + remainder) |z|^2
+    remainder = k(0) - sum_j s_j mean_i phi_j(x_i)^2
+
+Sums over rows are computed once. After that an evaluation takes M^3 flops, M = q d, whatever n is.
+The remainder is the part of k that the functions leave out. It counts as noise of the weights,
+which makes the log marginal likelihood more accurate: for a Matern 1/2 with 300 rows and 770
+functions, it is 18 nats off instead of 167. Every variance includes it.
 """
 
 from __future__ import annotations
@@ -26,10 +31,10 @@ from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSettin
 from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved
 from ..posterior import Posterior
 from .laplacian_basis import (
-    BASIS_LARGEST,
-    BASIS_MOST,
-    CLOSE,
-    REACH,
+    AUTO_MAX_FUNCTIONS,
+    FIXED_LENGTH_SCALE_FACTOR,
+    LENGTH_SCALE_FACTOR,
+    MAX_FUNCTIONS,
     LaplacianBasis,
     basis_bytes,
     counts_of,
@@ -37,20 +42,29 @@ from .laplacian_basis import (
     must_have_density,
     suits_a_basis,
 )
-from .marginal_likelihood import BasisLikelihood, Ratio, Space
+from .marginal_likelihood import BasisLikelihood, NoiseRatio, Space
 from .posterior import BasisPosterior
-from .sufficient_statistics import AddUp, Nodes
+from .sufficient_statistics import BlockBasisStatistics, Nodes
 
-LOOKED_AT = 1024  # rows that the remainder is measured on
-USUAL_NODES = 14  # of the noise, by which memory is planned before their number is known
-SEARCH_TOLERANCE_NATS_PER_ROW = 1e-6  # An evaluation is cheap and exact.
-MOVES = 24  # boxes that a search may build
+# The remainder is measured on a subset of this many rows. It is an average, for which they suffice.
+REMAINDER_ROWS = 1024
+# Memory is planned for this many nodes of the interpolation, before their number is known.
+USUAL_NODES = 14
+# A search ends at this tolerance. It is tight, because evaluations are cheap and exact.
+SEARCH_TOLERANCE_NATS_PER_ROW = 1e-6
+# A search may build this many boxes, one after another, while length scales leave them.
+MAX_BOXES = 24
+# A search on another box ends if its optimum is lower than the one before by more than this.
+WORSE_BOX_NATS = 0.1
 
 
 @stored
 @dataclass(frozen=True)
 class BasisSettings(SolverSettings):
-    """Functions for each column of x (None: as many as the length scales ask for), and how far x extends, once known."""
+    """The number of functions for each column of x, and the range of x once it is known.
+
+    `count` None means that there are as many functions as the length scales require.
+    """
 
     count: int | None = None
     extent: InputExtent | None = None
@@ -60,9 +74,9 @@ class BasisSettings(SolverSettings):
 
 
 class BasisSolver(Solver):
-    """Evidence and posterior from functions on a box.
+    """The solver that computes log marginal likelihood and posterior from functions on a box.
 
-    The box is built when it is needed, and again where hyperparameters leave it.
+    The box is built when it is needed, and again if the length scales leave its range.
     """
 
     name = "basis"
@@ -78,16 +92,14 @@ class BasisSolver(Solver):
         space: Space | None = None,
         most: int | None = None,
     ) -> None:
-        """`most`: functions, of all weights, that are enough for any kernel."""
+        """Keep the plan; a box should have at most `most` functions for all weights."""
         self._plan, self._session = plan, session
         self._most, self._count, self._extent = (
-            BASIS_MOST if most is None else most,
+            AUTO_MAX_FUNCTIONS if most is None else most,
             settings.count,
             settings.extent,
         )
         self._space, self._threads = space, FactorisationThreads(session.executor.n_jobs)
-
-    # planning
 
     @classmethod
     def refuse(cls, problem: Problem) -> None:
@@ -102,7 +114,7 @@ class BasisSolver(Solver):
         if not suits_a_basis(*sizes, problem.resolution, problem.stream, count, EXACT_ROWS):
             return None
         columns = "1 column" if problem.p == 1 else f"{problem.p} columns"
-        return f"X of {columns}: functions on a box, one pass over the rows"
+        return f"X has {columns}, so functions on a box are used, with one pass over the rows."
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
@@ -112,11 +124,12 @@ class BasisSolver(Solver):
         searching = problem.exact_bytes(subset) + problem.held_bytes()
         counts = np.full(p, count) if count is not None else None
         if found.spans is not None and counts is None:
-            counts = counts_of(found, BASIS_MOST // d)
+            counts = counts_of(found, AUTO_MAX_FUNCTIONS // d)
         if counts is None:
             needed = searching
             reasons.append(
-                f"as many as the length scales ask for, which are found on {subset} rows, exactly"
+                "There are as many functions as the length scales require. These are estimated "
+                f"first, by the exact solver on {subset} rows."
             )
         else:
             needed = max(
@@ -124,13 +137,14 @@ class BasisSolver(Solver):
             )
             q = int(functions_in(counts))
             spans = "" if found.spans is None else ", ".join(f"{2 * s:.1f}" for s in found.spans)
-            lengths = f", data of {spans} length scales" if spans else ""
+            lengths = f", for data that are {spans} length scales wide" if spans else ""
             reasons.append(
-                f"about {q} functions for each weight ({' x '.join(map(str, counts))}){lengths}: {q * d} in all"
+                f"There are about {q} functions for each weight "
+                f"({' x '.join(map(str, counts))}){lengths}: {q * d} in all."
             )
-        problem.require(searching, "the basis solver's search on a subset")
+        problem.require(searching, "The basis solver's search on a subset")
         if count is not None:
-            what = f"a basis of {count} functions a column of X for each of {d} weights"
+            what = f"A basis of {count} functions per column of X for each of {d} weights"
             problem.require(int(needed), what, "a smaller n_basis")
         return problem.planned(
             *(cls.name, np.float64, int(needed), reasons),
@@ -142,12 +156,19 @@ class BasisSolver(Solver):
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
-        """Return False: a basis that is too large is one that the user asked for, or a search that has no memory at all."""
+        """Return False, so that a user learns that the memory is too small.
+
+        A basis that is too large is one that the user asked for with `n_basis`, or not even the
+        search on a subset fits into memory.
+        """
         return False
 
     @classmethod
     def work(cls, plan: Plan) -> float:
-        """Return the flops of a product of matrices that would take as long: one pass over the rows, and some factors."""
+        """Return the flops of a matrix product that would take as long as a fit.
+
+        A fit is one pass over the rows and some factorisations.
+        """
         wide = (plan.d + plan.p) / 20.0
         return 1e11 + 5e5 * plan.n * (0.5 + 0.5 * wide)
 
@@ -156,14 +177,18 @@ class BasisSolver(Solver):
         space = known.statistics if isinstance(known, BasisPosterior) else None
         return cls(plan, setup.session, plan.settings_of(BasisSettings), space)
 
-    # search
-
     def search(self, search: Search) -> Optimum:
-        """Return the optimum on the sums of one pass, and again around where it ended while that is at the edge of their
-        range."""
+        """Return the optimum, from the sums of one pass over the rows.
+
+        If a length scale ends at the edge of the range of the box, the search goes on with a box
+        that is built around it.
+        """
         first = search.start
-        optimum, best = Optimum(first, None, False, "stopped on a subset", []), None
-        for turn in range(MOVES):
+        optimum, best = (
+            Optimum(first, None, False, "the search was stopped on a subset of the rows", []),
+            None,
+        )
+        for turn in range(MAX_BOXES):
             if search.session.journal.stopped:
                 return optimum
             try:
@@ -181,11 +206,11 @@ class BasisSolver(Solver):
             found = optimum.hyperparameters
             assert optimum.evidence is not None
             height = optimum.evidence.value + search.prior.value_and_gradient(found.theta)[0]
-            if best is not None and height < best[0] - 0.1:
+            if best is not None and height < best[0] - WORSE_BOX_NATS:
                 return replace(
                     best[1],
                     converged=False,
-                    message="another box has no better evidence: raise n_basis",
+                    message="another box has a lower log marginal likelihood: raise n_basis",
                 )
             optimum = replace(optimum, evidence=None, at_bound=at_bound(found, search.prior))
             best = height, optimum
@@ -193,21 +218,23 @@ class BasisSolver(Solver):
                 return optimum
             first = found
         return replace(
-            optimum, converged=False, message=f"length scales left the box {MOVES} times"
+            optimum, converged=False, message=f"length scales left the box {MAX_BOXES} times"
         )
 
     def _limits(self, hyperparameters: Hyperparameters) -> tuple[np.ndarray, np.ndarray]:
-        """Return logarithms of the parameters between which the box that was prepared around these holds;  (t,), (t,)."""
+        """Return the bounds of `theta` for which a box around these hyperparameters is built.
+
+        (t,), (t,);  theta has the logarithm of a squared length scale, hence the factor 2
+        """
         theta, lengths = hyperparameters.theta, hyperparameters.is_length_scale
         low, high = np.full(theta.size, -np.inf), np.full(theta.size, np.inf)
         low[lengths], high[lengths] = (
-            theta[lengths] + sign * 2.0 * np.log(REACH) for sign in (-1, 1)
+            theta[lengths] + sign * 2.0 * np.log(LENGTH_SCALE_FACTOR) for sign in (-1, 1)
         )
         return low, high
 
-    # the box and its sums
-
     def _find_extent(self, rows: RowSource) -> InputExtent:
+        """Return the range of x, by a pass over the rows if the plan does not have it."""
         if self._extent is None:
             self._extent = rows.sum_over(InputExtent.of, self._session)
         return self._extent
@@ -215,52 +242,59 @@ class BasisSolver(Solver):
     def _prepare(
         self, rows: RowSource, hyperparameters: Hyperparameters, around: bool = True
     ) -> Space:
-        """Build the box for these hyperparameters, and others around them if asked for, and pass over the rows once."""
-        extent, some = self._find_extent(rows), rows.subset(LOOKED_AT)
+        """Return functions and sums for these hyperparameters, by one pass over the rows.
+
+        If `around` is true, they serve a range of length scales that a search may move in.
+        """
+        extent, some = self._find_extent(rows), rows.subset(REMAINDER_ROWS)
         x, d = some.x, some.Z.shape[1]
-        reach = REACH if around else CLOSE
+        reach = LENGTH_SCALE_FACTOR if around else FIXED_LENGTH_SCALE_FACTOR
         box = LaplacianBasis.around(extent, hyperparameters, d, reach, self._most // d, self._count)
         self._allow(box, 1, d)
         mean_square = np.square(box.functions(box.angles(x))).mean(axis=0)
         nodes = Nodes.around(
-            Ratio.of(box, mean_square, hyperparameters).value, extent.z_squared, len(rows)
+            NoiseRatio.of(box, mean_square, hyperparameters).value, extent.z_squared, len(rows)
         )
         return self._add_up(rows, box, mean_square, nodes)
 
     def _add_up(
         self, rows: RowSource, box: LaplacianBasis, mean_square: np.ndarray, nodes: Nodes
     ) -> Space:
+        """Keep and return the sums over rows for these functions and nodes."""
         self._allow(box, nodes.count, rows.subset(1).Z.shape[1])
         with self._session.journal.phase("sums over the rows"):
-            sums = rows.sum_over(AddUp(box, nodes), self._session)
+            sums = rows.sum_over(BlockBasisStatistics(box, nodes), self._session)
         self._space = Space(box, mean_square, nodes, sums)
         return self._space
 
     def _allow(self, box: LaplacianBasis, nodes: int, d: int) -> None:
-        """Too large a basis is refused before it is built."""
+        """Raise an error if a basis is too large, before it is built."""
         plan, size = self._plan, int(functions_in(box.counts)) * d
-        what = f"a basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
-        if size > BASIS_LARGEST:
+        what = f"A basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
+        if size > MAX_FUNCTIONS:
             raise SolverUnavailable(
-                f"{what} makes {size}, more than {BASIS_LARGEST}: length scales are short beside the data (an outlier of x?); "
-                "use solver='grid', or 'inducing' for a stream"
+                f"{what} has {size} functions, and {MAX_FUNCTIONS} are possible. The length scales "
+                "are short beside the range of x, which may have an outlier. Use solver='grid', or "
+                "solver='inducing' for a stream."
             )
         needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
         within(needed, plan.memory_limit, what, "solver='grid', or a smaller n_basis")
 
     def _space_for(self, rows: RowSource, hyperparameters: Hyperparameters) -> Space:
-        """Return the space that is there, where it holds; for other noise, the same functions with more nodes."""
+        """Return functions and sums for these hyperparameters, the known ones if they will do.
+
+        If the length scales are in the range of the known functions and the noise is not in that of
+        the nodes, the functions stay, and the sums are computed for more nodes.
+        """
         space = self._space
         if space is None or not space.box.covers(hyperparameters.kernel):
             return self._prepare(rows, hyperparameters, around=False)
-        rho = Ratio.of(space.box, space.mean_square, hyperparameters).value
+        rho = NoiseRatio.of(space.box, space.mean_square, hyperparameters).value
         if space.nodes.covers(rho):
             return space
         return self._add_up(
             rows, space.box, space.mean_square, space.nodes.reaching(rho, len(rows))
         )
-
-    # evaluations
 
     def evaluate(
         self,
@@ -270,7 +304,7 @@ class BasisSolver(Solver):
         gradient: bool = True,
         information: bool = False,
     ) -> Evidence:
-        """Return the log marginal likelihood from the sums of one pass;  M^3 flops, whatever n."""
+        """Return the log marginal likelihood from the sums over rows;  M^3 flops, whatever n is."""
         space = self._space_for(rows, hyperparameters)
         with self._threads.over(space.size, space.size**3 if gradient else 0):
             found = BasisLikelihood(space, hyperparameters, self._session)
@@ -285,5 +319,5 @@ class BasisSolver(Solver):
         space = self._space_for(rows, hyperparameters)
         with self._threads.over(space.size):
             return BasisPosterior.of(
-                space, hyperparameters, rows.subset(LOOKED_AT).x, self._session
+                space, hyperparameters, rows.subset(REMAINDER_ROWS).x, self._session
             )

@@ -1,10 +1,13 @@
-"""Sums over rows from which the evidence of a basis follows, whatever the parameters: added up once, in blocks of rows.
+"""Sums over rows from which the log marginal likelihood of a basis follows at any hyperparameters.
 
-    G(rho) = sum_i h_i (phi_i x z_i)(phi_i x z_i)^T      b(rho) = sum_i h_i y_i (phi_i x z_i)      h_i = 1 / (1 + rho |z_i|^2)
+    G(rho) = sum_i h_i (phi_i x z_i)(phi_i x z_i)^T     h_i = 1 / (1 + rho |z_i|^2)
+    b(rho) = sum_i h_i y_i (phi_i x z_i)                rho = (sigma_w^2 + remainder) / sigma_y^2
 
-rho = (sigma_w^2 + what functions leave of k) / sigma_y^2. A product of functions is a sum of cosines, so G needs (2 m + 1)^p
-sums of h z_l z_l' cos(a.t), not (q d)^2 numbers a row. As functions of xi = log(1 + rho T), T the largest |z|^2, all of them
-are analytic within pi of the real axis, whatever |z_i|^2 is: a few Chebyshev nodes in xi interpolate to any digits.
+The remainder is the variance of k that the functions leave out. The sums are computed once, in
+blocks of rows. A product of two functions is a sum of cosines, so G needs (2 m + 1)^p sums of
+h z_l z_l' cos(a.t), and not (q d)^2 numbers per row. As functions of xi = log(1 + rho T), where T
+is the largest |z|^2, all sums are analytic within pi of the real axis, whatever |z_i|^2 is. So a
+few Chebyshev nodes in xi interpolate them to any accuracy.
 """
 
 from __future__ import annotations
@@ -21,16 +24,23 @@ from ...runtime.parallel import slices
 from ...runtime.state import are_finite, must, stored
 from .laplacian_basis import LaplacianBasis
 
-ROWS = 256  # of a block at once: its cosines stay in the cache
-SPREAD = 2.0  # the logarithm of rho may move that far from where it starts
-SMALL = 0.3  # of rho T: from here down to 0, one range serves all
-ACCURACY = 1e-5  # nats of all rows that interpolation may miss
+# Rows are summed this many at once, so that their cosines stay in the cache.
+ROWS_AT_ONCE = 256
+# The logarithm of rho may move this far before the sums are computed again.
+LOG_RHO_RANGE = 2.0
+# If rho T may become smaller than this, the nodes reach down to rho = 0, because one range serves
+# all smaller values.
+SMALL_RHO_T = 0.3
+# The interpolation may change the log marginal likelihood of all rows by this much.
+INTERPOLATION_ERROR_NATS = 1e-5
+# xi may be outside of the range of the nodes by this share, which is rounding.
+XI_ROUNDING = 1e-9
 
 
 @stored
 @dataclass(frozen=True)
 class Nodes:
-    """Chebyshev nodes in xi = log(1 + rho T), from `low` to `high`."""
+    """Chebyshev nodes in xi = log(1 + rho T), from `low` to `high`; T is `largest`."""
 
     low: float
     high: float
@@ -38,24 +48,28 @@ class Nodes:
     count: int
 
     @classmethod
-    def around(cls, rho: float, largest: float, rows: int, spread: float = SPREAD) -> Nodes:
-        """For rho times and over e^spread, and all below where that is small; rho = 0 stays 0."""
+    def around(cls, rho: float, largest: float, rows: int, spread: float = LOG_RHO_RANGE) -> Nodes:
+        """Return nodes for rho multiplied and divided by e^spread.
+
+        If the lower end is small, they reach down to 0. With rho = 0, there is one node at 0.
+        """
         largest = max(largest, 1e-300)
         low, high = (float(np.log1p(rho * np.exp(sign * spread) * largest)) for sign in (-1, 1))
-        if rho * np.exp(-spread) * largest < SMALL and spread:
+        if rho * np.exp(-spread) * largest < SMALL_RHO_T and spread:
             low = 0.0
         return cls(low, high, largest, cls._needed(low, high, rows))
 
     @staticmethod
     def _needed(low: float, high: float, rows: int) -> int:
+        """Return the number of nodes that reach the accuracy, at the rate of convergence."""
         half = 0.5 * (high - low)
         if half == 0.0:
             return 1
         rate = np.pi / half + np.hypot(np.pi / half, 1.0)
-        return int(np.ceil(np.log(rows / ACCURACY) / np.log(rate))) + 1
+        return int(np.ceil(np.log(rows / INTERPOLATION_ERROR_NATS) / np.log(rate))) + 1
 
     def reaching(self, rho: float, rows: int) -> Nodes:
-        """These, and what is around rho."""
+        """Return nodes for the range of these, and for the one around rho as well."""
         other = Nodes.around(rho, self.largest, rows)
         low, high = min(self.low, other.low), max(self.high, other.high)
         return Nodes(low, high, self.largest, self._needed(low, high, rows))
@@ -63,15 +77,19 @@ class Nodes:
     def must_be_nodes(self) -> None:
         """Raise a ValueError unless there are nodes in a range of finite numbers."""
         finite = are_finite(self.low, self.high, self.largest)
-        must(finite and self.low <= self.high and self.largest > 0 < self.count, "no nodes")
+        must(
+            finite and self.low <= self.high and self.largest > 0 < self.count,
+            "the nodes of the interpolation are not in a range",
+        )
 
     def covers(self, rho: float) -> bool:
+        """Return whether rho is in the range of the nodes."""
         xi = np.log1p(rho * self.largest)
-        return bool(self.low * (1 - 1e-9) <= xi <= self.high * (1 + 1e-9))
+        return bool(self.low * (1 - XI_ROUNDING) <= xi <= self.high * (1 + XI_ROUNDING))
 
     @property
     def rho(self) -> np.ndarray:
-        """(count,)."""
+        """Return rho at the nodes;  (count,)."""
         return (
             np.expm1(0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * self._points)
             / self.largest
@@ -79,15 +97,22 @@ class Nodes:
 
     @property
     def _points(self) -> np.ndarray:
+        """Return the Chebyshev points in [-1, 1];  (count,)."""
         return chebyshev.chebpts1(self.count)
 
     @cached_property
     def _lagrange(self) -> np.ndarray:
-        """Chebyshev coefficients of the polynomials that are 1 at one node, 0 at the others;  (count, count)."""
+        """Return the Chebyshev coefficients of the polynomials that are 1 at one node, 0 at others.
+
+        (count, count)
+        """
         return np.linalg.inv(chebyshev.chebvander(self._points, self.count - 1))
 
     def at(self, rho: float) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the nodes, for a value at rho and for its derivative by log rho;  (count,), (count,)."""
+        """Return the weights of the nodes for a value at rho, and for its derivative by log rho.
+
+        (count,), (count,)
+        """
         if self.count == 1:
             return np.ones(1), np.zeros(1)
         half = 0.5 * (self.high - self.low)
@@ -100,8 +125,12 @@ class Nodes:
 @stored
 @dataclass
 class BasisStatistics:
-    """At each of r nodes: of cosines, for each pair l <= l' (r, pairs, frequencies); b (r, d, q); and of log(1 + rho |z|^2),
-    h y^2, h and h^2 (r, 4). They add up over rows, and interpolate to any rho."""
+    """The sums over rows at each of r nodes, which interpolate to any rho.
+
+    `cosines` (r, pairs, frequencies) are the sums of h z_l z_l' cos(a.t) for each pair of weights
+    l <= l', `b` is (r, d, q), and `plain` (r, 4) are the sums of log(1 + rho |z|^2), h y^2, h and
+    h^2. `at` returns sums without the first axis.
+    """
 
     rows: int
     cosines: np.ndarray
@@ -116,18 +145,22 @@ class BasisStatistics:
         return self
 
     def at(self, weights: np.ndarray) -> BasisStatistics:
-        """Interpolated by these weights of the nodes; without the first axis."""
+        """Return the sums interpolated with these weights of the nodes, without the first axis."""
         parts = (np.tensordot(weights, part, axes=1) for part in (self.cosines, self.b, self.plain))
         return BasisStatistics(self.rows, *parts)
 
 
 @dataclass(frozen=True)
-class AddUp:
-    """A block of rows -> its Sums;  2 r d^2/2 (2 m + 1)^p flops a row."""
+class BlockBasisStatistics:
+    """The task that maps a block of rows to its `BasisStatistics`.
+
+    2 r d^2/2 (2 m + 1)^p flops per row. If `within` is true, rows beyond the box or near its edge
+    are refused, because the box was not built for them.
+    """
 
     box: LaplacianBasis
     nodes: Nodes
-    within: bool = False  # refuse rows near the box's edge, which it was not built for
+    within: bool = False
 
     def __call__(self, block: TrainingRows) -> BasisStatistics:
         assert isinstance(block.Z, DenseFeatures)
@@ -137,7 +170,7 @@ class AddUp:
         first, second = np.triu_indices(d)
         cosines = np.zeros((r * first.size, self.box.frequencies))
         b, plain = np.zeros((r * d, len(self.box))), np.zeros((r, 4))
-        for rows in slices(len(block), ROWS):
+        for rows in slices(len(block), ROWS_AT_ONCE):
             z, y, t = block.Z.array[rows], block.y[rows], self.box.angles(block.x[rows])
             scaled = block.Z[rows].squared_norms()[:, None] * rho
             h = 1.0 / (1.0 + scaled)

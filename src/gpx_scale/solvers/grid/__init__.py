@@ -1,1 +1,1 @@
-"""Interpolation on a grid for inputs of one to three columns."""
+"""The solver with interpolation on a grid, for inputs of one to three columns."""

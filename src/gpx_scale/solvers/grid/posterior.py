@@ -1,4 +1,4 @@
-"""The posterior on a grid: means are interpolated, everything else is that of conjugate gradients."""
+"""The posterior on a grid, which is that of conjugate gradients with interpolated means."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ from .interpolation import Interpolated, grid_covariances
 @stored
 @dataclass(frozen=True)
 class GridPosterior(CGPosterior):
-    """E[w*] is interpolated from `grid_weights` (g, d), which is K_U W^T diag(alpha) Z.
+    """The posterior whose mean E[w*] is interpolated from `grid_weights` (g, d).
 
-    `remainder` is the variance that interpolation leaves, over the noise's; NaN for a model that was saved without it.
+    These are K_U W^T diag(alpha) Z. `remainder` is the variance that interpolation leaves out,
+    divided by the noise variance; it is NaN for a model that was saved without it.
     """
 
     interpolated: Interpolated
     grid_weights: np.ndarray
     remainder: float = float("nan")
 
-    # Variances are those of k, and means those of its interpolation, so variances are no bounds.
+    # The variances are those of k and the means those of its interpolation, so variances are not
+    # upper bounds.
     capabilities = frozenset({Capability.TRAINING_WEIGHTS, Capability.SAMPLED_VARIANCE})
     forms = ("grid",)
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
         super().must_fit(plan, preprocessor)
         dense = not (preprocessor.sparse_z or preprocessor.sparse_x)
-        must(dense, "a grid of sparse rows")
+        must(dense, "it has a grid, and X or Z is sparse")
         self.interpolated.must_fit(plan.n, preprocessor.n_x)
         shape = self.interpolated.grid.size, self.d
         must_be_numbers(self.grid_weights, shape, "the weights of the grid")
 
     def _variances_in_words(self) -> str:
         known = self.remainder == self.remainder
-        left = f", which leaves {self.remainder:.1e} of the noise's variance" if known else ""
-        said = (
-            super()
-            ._variances_in_words()
-            .replace(NEVER_BELOW, f"of k, not of its interpolation{left}: no bounds")
-        )
+        left = f", which leaves out {self.remainder:.1e} of the noise variance" if known else ""
+        meaning = f"of k, not of its interpolation{left}: not upper bounds"
+        said = super()._variances_in_words().replace(NEVER_BELOW, meaning)
         return said.replace("above it", "above the exact ones")
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
@@ -57,7 +56,10 @@ class GridPosterior(CGPosterior):
     def mean(
         self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None
     ) -> np.ndarray:
-        """Return E[w*] from 4^p points a query; of one outside the grid, from all rows."""
+        """Return E[w*], interpolated from 4^p points per query;  (m, d).
+
+        A query outside of the grid takes the sum over all rows instead.
+        """
         kernel = self.hyperparameters.kernel
         vectors = kernel.vectors(x)
         found = np.empty((len(vectors), self.d))

@@ -1,12 +1,16 @@
-"""KISS-GP: the iterative solver with C interpolated from a regular grid, for length scales too short for a basis.
+"""The solver with conjugate gradients on a grid (KISS-GP), for length scales too short for a basis.
 
-    K ~ W K_U W^T + diag(left),  W (n, g) sparse: cubic interpolation, 4^p points a row;  left: what keeps the diagonal exact
-    C V = sum_l Z_l W K_U W^T Z_l V + ...,  Z_l = diag of column l;  K_U v by FFT, as K_U is Toeplitz in every dimension
+    K ~ W K_U W^T + diag(remainder)
+    C V = sum_l diag(Z_l) W K_U W^T diag(Z_l) V + ...
 
-A product costs n 4^p d + d g log g a column. Interpolation by cubics misses about (step / l)^4 of a smooth k, (step / l)^3 of
-a Matern 3/2, and step / l of a Matern 1/2, which no affordable grid resolves. Everything else (preconditioner, probes,
-variances from the rows nearby) is that of `cg`, on k itself: variances do not know what interpolation misses, and are no
-bounds.
+W (n, g) is sparse: cubic interpolation between 4^p grid points per row. The remainder keeps the
+diagonal exact. Z_l is column l of Z. K_U is Toeplitz in every dimension, so K_U v is computed by
+fast Fourier transforms, and a product takes n 4^p d + d g log g operations per column.
+
+Cubic interpolation leaves out about (step / l)^4 of a smooth k with length scale l, (step / l)^3
+of a Matern 3/2, and step / l of a Matern 1/2, for which no affordable grid is fine enough.
+Everything else (preconditioner, probes, variances from nearby rows) is that of `cg`, with k
+itself. Variances do not include what interpolation leaves out, so they are not upper bounds.
 """
 
 from __future__ import annotations
@@ -39,31 +43,38 @@ from ..low_dimensional import (
 )
 from ..posterior import Posterior
 from .interpolation import (
+    LEAST_SMOOTHNESS,
     REFUSED_SHARE_OF_NOISE,
-    ROUGHEST,
     Grid,
     GridCovariance,
     Interpolated,
     grid_bytes,
     grid_covariances,
     must_be_smooth,
-    per_length,
+    needed_fineness,
     points_of,
     points_per_length,
     resolves,
 )
 from .posterior import GridPosterior
 
-GRID_RANK = 1_000  # of the preconditioner at most
-GRID_COARSEST = 0.6  # share of the points that a grid should have, at least
-MOVES = 24  # grids that a search may build
+# The preconditioner has at most this rank. Applying it takes n times the rank, which is more than
+# a product on a grid.
+GRID_RANK = 1_000
+# If memory is short, a grid has at least this share of the points per length scale that it needs.
+LEAST_FINENESS_SHARE = 0.6
+# A search may build this many grids, one after another, while length scales become too short.
+MAX_GRIDS = 24
 
 
 @stored
 @dataclass(frozen=True)
 class GridSettings(CGSettings):
-    """What a grid plans, beside conjugate gradients: points for each column of x (None: a `share` of what the length scales
-    ask for), and how far x extends, once it is known."""
+    """The settings of conjugate gradients, and those of the grid.
+
+    `count` is the number of points for each column of x. If it is None, there is a `share` of the
+    points that the length scales require. `extent` is the range of x, once it is known.
+    """
 
     count: int | None = None
     share: float = 1.0
@@ -72,12 +83,12 @@ class GridSettings(CGSettings):
     def must_fit(self, preprocessor: Preprocessor) -> None:
         super().must_fit(preprocessor)
         must_be_resolved(self.count, self.extent, preprocessor)
-        must(0.0 < self.share <= 1.0, "a share of its plan is not one")
-        must(self.extent is not None, "its plan has no extent of x")
+        must(0.0 < self.share <= 1.0, "a share in its plan is not between 0 and 1")
+        must(self.extent is not None, "its plan has no range of x")
 
 
 class GridSolver(CGSolver):
-    """Conjugate gradients on a grid that one call of `build_grid` lays for a whole fit."""
+    """The solver with conjugate gradients on a grid, which is built once for each search."""
 
     name = "grid"
     uses_pairs = False
@@ -95,9 +106,7 @@ class GridSolver(CGSolver):
     ) -> None:
         super().__init__(plan, settings, session)
         self._interpolated = known
-        self._fixed = False  # a search stays on its grid
-
-    # planning
+        self._fixed = False  # A search stays on its grid.
 
     @classmethod
     def refuse(cls, problem: Problem) -> None:
@@ -112,14 +121,18 @@ class GridSolver(CGSolver):
         if problem.stream or problem.n <= EXACT_ROWS or found is None or found.spans is None:
             return None
         return (
-            "length scales too short for a basis: interpolation on a grid"
-            if found.smoothness >= ROUGHEST
+            "Length scales are too short for a basis, so C is interpolated from a grid."
+            if found.smoothness >= LEAST_SMOOTHNESS
             else None
         )
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
-        """Return a plan for a grid as fine as memory allows, down to GRID_COARSEST of what it should be; then less rank."""
+        """Return a plan for a grid as fine as memory allows.
+
+        If memory is short, the grid becomes coarser, down to `LEAST_FINENESS_SHARE` of the points
+        that it needs, and then the rank of the preconditioner becomes lower.
+        """
         n, p, d, limit, jobs = problem.n, problem.p, problem.d, problem.memory_limit, problem.n_jobs
         rank, count, found = problem.options.rank, problem.options.n_basis, problem.resolution
         assert found is not None
@@ -132,9 +145,10 @@ class GridSolver(CGSolver):
         shared = min(n, GRID_RANK)
         if found.spans is None:
             needed = problem.exact_bytes(subset) + 8 * n * (p + 2 * d + 4)
-            problem.require(needed, "the grid solver's search on a subset")
+            problem.require(needed, "The grid solver's search on a subset")
             reasons.append(
-                f"as fine as the length scales ask for, which are found on {subset} rows, exactly"
+                "The grid is as fine as the length scales require. These are estimated first, by "
+                f"the exact solver on {subset} rows."
             )
             return problem.planned(
                 *(cls.name, np.float64, needed, reasons),
@@ -143,7 +157,7 @@ class GridSolver(CGSolver):
                 needs_length_scales=True,
             )
         shares = (
-            [share for share in (1.0, 0.8, GRID_COARSEST) if resolves(found, share)]
+            [share for share in (1.0, 0.8, LEAST_FINENESS_SHARE) if resolves(found, share)]
             if count is None
             else [1.0]
         )
@@ -159,17 +173,17 @@ class GridSolver(CGSolver):
         shape = " x ".join(map(str, points))
         problem.require(
             needed,
-            f"a grid of {shape} points for each of {d} weights",
+            f"A grid of {shape} points for each of {d} weights",
             "a smaller n_basis, or fewer rows",
         )
         how = (
-            f"{points_per_length(found, share):.0f} points a length scale"
+            f"{points_per_length(found, share):.0f} points per length scale"
             if count is None
-            else "as asked"
+            else "as many as were asked for"
         )
         reasons += [
-            f"a grid of {shape} points, {how}",
-            f"preconditioner of rank {rank_used} at most",
+            f"The grid has {shape} points, {how}.",
+            f"The preconditioner has rank {rank_used} at most.",
         ]
         settings = GridSettings(
             "grid",
@@ -189,7 +203,7 @@ class GridSolver(CGSolver):
 
     @classmethod
     def work(cls, plan: Plan) -> float | None:
-        """Return None: what a grid takes is known with its length scales only."""
+        """Return None, because the work depends on the length scales, which are not known yet."""
         return None
 
     @classmethod
@@ -197,16 +211,14 @@ class GridSolver(CGSolver):
         interpolated = known.interpolated if isinstance(known, GridPosterior) else None
         return cls(plan, plan.settings_of(GridSettings), setup.session, interpolated)
 
-    # search
-
     def search(self, search: Search) -> Optimum:
         """Return the optimum by Newton's method on gradients.
 
-        It is searched again on a finer grid where length scales have become too short.
+        If length scales have become too short for the grid, the search goes on with a finer one.
         """
         first = search.start
-        optimum = Optimum(first, None, False, "stopped on a subset", [])
-        for turn in range(MOVES):
+        optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
+        for turn in range(MAX_GRIDS):
             if search.session.journal.stopped:
                 return optimum
             try:
@@ -223,13 +235,14 @@ class GridSolver(CGSolver):
 
     @property
     def _extent(self) -> InputExtent:
+        """Return the range of x, which every plan has once length scales are known."""
         assert self.settings.extent is not None
         return self.settings.extent
 
     def build_grid(
         self, data: TrainingRows, hyperparameters: Hyperparameters, fixed: bool = False
     ) -> Grid:
-        """Lay the grid for these parameters, and stay on it if it is `fixed`."""
+        """Build and return the grid for these hyperparameters, and stay on it if it is `fixed`."""
         kernel, self._fixed = hyperparameters.kernel, fixed
         with self._session.journal.phase("grid"):
             grid = Grid.around(
@@ -241,24 +254,25 @@ class GridSolver(CGSolver):
         return grid
 
     def _allow_grid(self, shape: tuple[int, ...]) -> None:
-        """Too fine a grid is refused before it is laid."""
+        """Raise a MemoryLimitError if a grid is too fine, before it is built."""
         plan, settings = self._plan, self.settings
         needed = grid_bytes(
             plan.n, plan.p, plan.d, np.array(shape), settings.rank, settings.shared, plan.n_jobs
         )
-        what = f"a grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
+        what = f"A grid of {' x '.join(map(str, shape))} points for each of {plan.d} weights"
         within(needed, plan.memory_limit, what, "a smaller n_basis, or fewer rows")
 
     def _fineness(self, data: TrainingRows, hyperparameters: Hyperparameters) -> float:
+        """Return the number of grid points per length scale that the grid should have."""
         p = self._extent.low.size
-        return self.settings.share * per_length(
+        return self.settings.share * needed_fineness(
             signal_to_noise_of(hyperparameters, data.Z.shape[1], p),
             hyperparameters.kernel.smoothness,
             p,
         )
 
     def _fine_for(self, data: TrainingRows, hyperparameters: Hyperparameters) -> bool:
-        """Return whether the grid still has 3/4 of the points that a length scale should have."""
+        """Return whether the grid has at least 3/4 of the points per length scale that it needs."""
         assert self._interpolated is not None
         shortest = hyperparameters.kernel.length_scale_range(self._extent.half.size)[0]
         wanted = self._fineness(data, hyperparameters) * self._interpolated.grid.step
@@ -278,14 +292,15 @@ class GridSolver(CGSolver):
         on = self._interpolated
         assert on is not None
         C = GridCovariance(rows.load(), hyperparameters, self._session, np.float64, on)
-        left = float((C._left - C.noise).mean() / C.noise.mean())
+        left = float((C._remainder - C.noise).mean() / C.noise.mean())
         if left > REFUSED_SHARE_OF_NOISE:
             raise SolverUnavailable(
-                f"a grid of {' x '.join(map(str, on.grid.shape))} points is too coarse for this kernel: between them it "
-                f"misses {left:.1f} times the variance of the noise, and deviations would be too small. Give a larger "
-                "n_basis, or use solver='exact', 'cg' or 'inducing'"
+                f"A grid of {' x '.join(map(str, on.grid.shape))} points is too coarse for this "
+                f"kernel. Interpolation leaves out {left:.1f} times the noise variance, so that "
+                "standard deviations would be too small. Give a larger n_basis, or use "
+                "solver='exact', 'cg' or 'inducing'."
             )
-        moved = C.down(found.coefficients[:, None]) * C._symbol
+        moved = C.to_spectrum(found.coefficients[:, None]) * C._symbol
         weights = on.on_grid(moved, self._session)
         known = {field.name: getattr(found, field.name) for field in fields(CGPosterior)}
         return GridPosterior(**known, interpolated=on, grid_weights=weights, remainder=left)

@@ -1,1 +1,1 @@
-"""Inducing points: a collapsed variational bound."""
+"""The solver with inducing points, which maximises a collapsed variational bound."""

@@ -1,11 +1,14 @@
-"""The collapsed variational bound on the evidence, from sums over rows: blocks are mapped to statistics, and these added.
+"""The collapsed variational bound on the log marginal likelihood, computed from sums over rows.
 
-    S_uu = L L^T    F = S_nu L^-T    Psi = F^T D^-1 F    c = F^T D^-1 y    B = I + Psi    v = L^-T B^-1 c    E = I - B^-1
-    bound = log N(y; 0, F F^T + D) - 1/2 sum (s_ii - |F_i|^2) / D_i,    s_ii = k(x_i, x_i) |z_i|^2
+    S_uu = L L^T     F = S_nu L^-T     Psi = F^T D^-1 F     c = F^T D^-1 y
+    B = I + Psi      v = L^-T B^-1 c   E = I - B^-1         s_ii = k(x_i, x_i) |z_i|^2
+    bound = log N(y; 0, F F^T + D) - 1/2 sum_i (s_ii - |F_i|^2) / D_i
 
-Inducing variables are u = z_u . g(x_u), with x_u and z_u of their own. Everything is in the coordinates of L^-1 u: Psi is a
-sum of squares there, so its digits do not depend on how nearly singular S_uu is. Jitter on S_uu is noise on u, and leaves a
-bound. A pass for the statistics takes 2 n m^2 flops, one for the slopes as many; S_nu is formed in blocks, and never kept.
+The inducing variables are u = z_u . g(x_u) at m points, each with an x and a z of its own. All
+formulas are in the coordinates L^-1 u, in which Psi is a sum of squares, so its accuracy does not
+depend on how nearly singular S_uu is. Jitter on S_uu is noise on u, with which the result is
+still a bound. A first pass over the rows computes the statistics, and a second one the gradient;
+each takes 2 n m^2 flops. S_nu is formed in blocks of rows and never kept.
 """
 
 from __future__ import annotations
@@ -26,12 +29,17 @@ from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
 
-NATS_LOST = 0.1  # a row, by rounding, from which a bound is none
+# The bound is refused if rounding of its terms may change it by more than this many nats per row,
+# because a search could not tell such a bound from noise.
+MAX_ROUNDING_NATS_PER_ROW = 0.1
 
 
 @dataclass(frozen=True)
 class InducingVariables:
-    """u = z_u . g(x_u) of inducing points at given hyperparameters, S_uu + jitter diag(S_uu) = L L^T."""
+    """The variables u = z_u . g(x_u) of m inducing points, at given hyperparameters.
+
+    L (m, m) is the lower Cholesky factor of S_uu + jitter diag(S_uu).
+    """
 
     points: InputRows
     hyperparameters: Hyperparameters
@@ -41,14 +49,15 @@ class InducingVariables:
 
     @classmethod
     def of(cls, points: InputRows, hyperparameters: Hyperparameters) -> InducingVariables:
-        """Return the variables u at these points, S_uu factorised;  m^3/3 flops."""
+        """Return the variables of these points, and factorise S_uu;  m^3/3 flops."""
         prior = hyperparameters.weight_prior
         prepared = prior.prepare(points)
         S, diagonal = prior.tile(prepared, prepared), prior.diagonal(prepared)
-        diagonal[diagonal == 0.0] = 1.0  # a point without z says nothing, whatever its variance
+        # A point whose z is 0 tells nothing of the data, so any variance will do for it.
+        diagonal[diagonal == 0.0] = 1.0
         failure = (
-            f"the covariance of {len(points)} inducing points has no Cholesky factor, even with "
-            "jitter: is the kernel positive definite? Give fewer inducing points"
+            f"The covariance of {len(points)} inducing points has no Cholesky factor, even with "
+            "jitter. Check that the kernel is positive definite, or give fewer inducing points."
         )
         with safe_threads(len(S)):
             L, jitter = factor_with_jitter(S, diagonal, INDUCING_JITTER, failure)
@@ -59,20 +68,23 @@ class InducingVariables:
 
     @property
     def weight_prior(self) -> WeightPrior:
+        """Return the prior of the weights at these hyperparameters."""
         return self.hyperparameters.weight_prior
 
-    def down(self, A: np.ndarray) -> np.ndarray:
-        """L^-T A;  (m, ...) -> (m, ...)."""
-        return solve_triangular(self.L, A, lower=True, trans="T", check_finite=False)
-
-
-# statistics
+    def solve_transposed(self, A: np.ndarray) -> np.ndarray:
+        """Return L^-T A;  (m, ...) -> (m, ...)."""
+        solved: np.ndarray = solve_triangular(self.L, A, lower=True, trans="T", check_finite=False)
+        return solved
 
 
 @stored
 @dataclass
 class Statistics:
-    """What the bound and the posterior know of the rows: Psi (m, m), c (m,), and sums over rows of log D, y^2/D, s/D."""
+    """The sums over rows from which the bound and the posterior follow.
+
+    These are `psi` (m, m) and `c` (m,), and the sums of log D (`log_noise`), y^2 / D (`y_squared`)
+    and s / D (`prior`), where s_i = k(x_i, x_i) |z_i|^2 is the prior variance of a row.
+    """
 
     rows: int
     psi: np.ndarray
@@ -96,9 +108,10 @@ class Statistics:
         must_be_numbers(self.c, (m,), "the sums of y over rows")
         sums = self.log_noise, self.y_squared, self.prior
         right = self.rows >= 1 and are_finite(*sums) and min(sums[1:]) >= 0.0
-        must(right, "sums over rows that are none")
+        must(right, "the sums over rows are not those of any rows")
 
     def copy(self) -> Statistics:
+        """Return a copy with arrays of its own."""
         return Statistics(
             self.rows, self.psi.copy(), self.c.copy(), self.log_noise, self.y_squared, self.prior
         )
@@ -106,28 +119,29 @@ class Statistics:
 
 @dataclass(frozen=True)
 class BlockStatistics:
-    """A block of rows -> its Statistics;  2 b m^2 flops."""
+    """The task that maps a block of b rows to its `Statistics`;  2 b m^2 flops."""
 
-    frame: InducingVariables
+    variables: InducingVariables
 
     def __call__(self, block: TrainingRows) -> Statistics:
-        frame, prior = self.frame, self.frame.weight_prior
+        variables, prior = self.variables, self.variables.weight_prior
         rows = prior.prepare(block)
-        D = frame.hyperparameters.noise(block.Z)
+        D = variables.hyperparameters.noise(block.Z)
         root = np.sqrt(D)
-        F = right_solve(frame.L, prior.tile(rows, frame.prepared), serial_session())
+        F = right_solve(variables.L, prior.tile(rows, variables.prepared), serial_session())
         F /= root[:, None]
         y = block.y / root
         own = float((prior.diagonal(rows) / D).sum())
         return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), own)
 
 
-# slopes
-
-
 @dataclass
 class BoundGradient:
-    """Derivatives of the bound by the logs of the parameters (t,) and, where asked for, by x_u (m, p) and z_u (m, d)."""
+    """The derivatives of the bound.
+
+    `theta` (t,) has those by the logarithms of the hyperparameters. `x` (m, p) and `z` (m, d) have
+    those by the inducing points, and are None unless they are asked for.
+    """
 
     theta: np.ndarray
     x: np.ndarray | None = None
@@ -144,27 +158,29 @@ class BoundGradient:
 
 @dataclass(frozen=True)
 class BlockGradient:
-    """A block of rows -> what its S_nu, D and s add to the Slopes;  2 b m^2 flops.
+    """The task that maps a block of b rows to its part of the gradient;  2 b m^2 flops.
+
+    The part comes from S_nu, D and s of these rows:
 
     G_nu = beta v^T + D^-1 S_nu M     beta = (y - S_nu v) / D     M = L^-T E L^-1
     g_D  = 1/2 (beta^2 - 1/D + (s - diag(S_nu M S_un)) / D^2)     g_s = -1/(2 D)
     """
 
-    frame: InducingVariables
+    variables: InducingVariables
     M: np.ndarray
     v: np.ndarray
     by_points: bool = False
 
     def __call__(self, block: TrainingRows) -> BoundGradient:
-        frame, prior, hyperparameters = (
-            self.frame,
-            self.frame.weight_prior,
-            self.frame.hyperparameters,
+        variables, prior, hyperparameters = (
+            self.variables,
+            self.variables.weight_prior,
+            self.variables.hyperparameters,
         )
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
         D, own = hyperparameters.noise(block.Z), prior.diagonal(rows)
-        inner = rows.Z.inner_products(frame.prepared.Z)
-        S = prior.tile(rows, frame.prepared, inner)
+        inner = rows.Z.inner_products(variables.prepared.Z)
+        S = prior.tile(rows, variables.prepared, inner)
         beta = (block.y - S @ self.v) / D
         G = S @ self.M
         known = np.einsum("ij,ij->i", G, S)
@@ -181,38 +197,45 @@ class BlockGradient:
         x = z = None
         weighed = G * inner
         if self.by_points:
-            x, z = prior.contract_inputs(frame.prepared, rows, G.T, np.ascontiguousarray(weighed.T))
-        along_S = prior.kernel.contract_gradient(rows.points, frame.prepared.points, weighed).sum(
-            axis=0
-        )
+            x, z = prior.contract_inputs(
+                variables.prepared, rows, G.T, np.ascontiguousarray(weighed.T)
+            )
+        along_S = prior.kernel.contract_gradient(
+            rows.points, variables.prepared.points, weighed
+        ).sum(axis=0)
         return BoundGradient(np.concatenate([along_S + along_own, along_noise]), x, z)
-
-
-# bound
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The bound of all rows from their Statistics: its value, and what posterior and slopes need."""
+    """The bound of all rows, from their statistics.
 
-    frame: InducingVariables
+    `root` (m, m) is the lower Cholesky factor of B, and `v` (m,) = L^-T B^-1 c are the coefficients
+    of the posterior mean.
+    """
+
+    variables: InducingVariables
     statistics: Statistics
     root: np.ndarray
     v: np.ndarray
     value: float
 
     @classmethod
-    def of(cls, frame: InducingVariables, statistics: Statistics) -> Bound:
-        """root: the lower Cholesky factor of B;  m^3/3 flops."""
+    def of(cls, variables: InducingVariables, statistics: Statistics) -> Bound:
+        """Return the bound, for which B is factorised;  m^3/3 flops."""
         found = statistics
-        if (lost := np.finfo(float).eps * found.prior) > NATS_LOST * found.rows:
+        if (lost := np.finfo(float).eps * found.prior) > MAX_ROUNDING_NATS_PER_ROW * found.rows:
             raise NotPositiveDefinite(
-                f"the prior variance is {found.prior / found.rows:.0e} times the noise: rounding takes {lost:.0e} nats from "
-                "the bound; raise sigma_y, or use solver='exact'"
+                f"The prior variance is {found.prior / found.rows:.0e} times the noise variance, "
+                f"so that rounding changes the bound by {lost:.0e} nats. Raise sigma_y, or use "
+                "solver='exact'."
             )
-        failure = "the sums over rows have no Cholesky factor: rows of other sizes than at fit?"
-        B = np.eye(len(frame)) + found.psi
-        with safe_threads(len(frame)):
+        failure = (
+            "The sums over rows have no Cholesky factor. Check that the rows have the same scale "
+            "as those of the first fit."
+        )
+        B = np.eye(len(variables)) + found.psi
+        with safe_threads(len(variables)):
             root, _ = factor_with_jitter(B, B.diagonal().copy(), NO_JITTER, failure)
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (
@@ -222,34 +245,43 @@ class Bound:
             + (found.y_squared - found.c @ solved)
             + (found.prior - np.trace(found.psi))
         )
-        return cls(frame, found, root, frame.down(solved), float(value))
+        return cls(variables, found, root, variables.solve_transposed(solved), float(value))
 
     @cached_property
     def E(self) -> np.ndarray:
-        """I - B^-1, which the data have taken off the prior of L^-1 u;  (m, m)."""
-        return np.eye(len(self.root)) - self._b_inverse()
+        """Return I - B^-1, by which the data reduce the prior covariance I of L^-1 u;  (m, m)."""
+        E: np.ndarray = np.eye(len(self.root)) - self._b_inverse()
+        return E
 
     def _b_inverse(self) -> np.ndarray:
+        """Return B^-1;  (m, m)."""
         half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
-        return half.T @ half
+        inverse: np.ndarray = half.T @ half
+        return inverse
 
     def differentiate(self, by_points: bool = False) -> BlockGradient:
-        """The map of the second pass."""
-        return BlockGradient(self.frame, self._sandwich(self.E), self.v, by_points)
+        """Return the task of the second pass over the rows, which sums the gradient."""
+        return BlockGradient(self.variables, self._sandwich(self.E), self.v, by_points)
 
     def _sandwich(self, A: np.ndarray) -> np.ndarray:
-        """L^-T A L^-1 of a symmetric A;  (m, m)."""
-        return self.frame.down(self.frame.down(A).T)
+        """Return L^-T A L^-1 of a symmetric A;  (m, m)."""
+        solve = self.variables.solve_transposed
+        return solve(solve(A).T)
 
     def own_gradient(self, by_points: bool = False) -> BoundGradient:
-        """What S_uu adds: G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1."""
-        frame, prior = self.frame, self.frame.weight_prior
+        """Return the part of the gradient that comes from S_uu, and from no row.
+
+        G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1
+        """
+        variables, prior = self.variables, self.variables.weight_prior
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
-        weighed = G * frame.points.Z.inner_products(frame.points.Z)
+        weighed = G * variables.points.Z.inner_products(variables.points.Z)
         x = z = None
-        if by_points:  # u is on both sides of S_uu
-            x, z = prior.contract_inputs(frame.prepared, frame.prepared, 2.0 * G, 2.0 * weighed)
+        if by_points:  # The factor 2 is there because the points are on both sides of S_uu.
+            x, z = prior.contract_inputs(
+                variables.prepared, variables.prepared, 2.0 * G, 2.0 * weighed
+            )
         theta = prior.kernel.contract_gradient(
-            frame.prepared.points, frame.prepared.points, weighed
+            variables.prepared.points, variables.prepared.points, weighed
         ).sum(axis=0)
         return BoundGradient(np.concatenate([theta, np.zeros(2)]), x, z)

@@ -1,7 +1,8 @@
-"""Moving the inducing points: L-BFGS over their x and z together with the parameters, on a sample of the rows.
+"""Moving the inducing points, by L-BFGS over their x and z together with the hyperparameters.
 
-Far fewer points carry as much then: on `synth10` (n = 50,000, m = 500) the mean squared error falls from 0.20 to 0.025. What
-the sample costs does not depend on n; the parameters are searched once more on all rows after.
+The points move on a subset of the rows, whose cost does not depend on n. Afterwards the
+hyperparameters are searched once more on all rows. With points that have moved, far fewer are
+needed: on `synth10` (n = 50,000, m = 500) the mean squared error falls from 0.20 to 0.025.
 """
 
 from __future__ import annotations
@@ -24,29 +25,34 @@ from ...runtime.session import Session
 from ..contract import Evidence
 from .collapsed_bound import Bound, BoundGradient
 
-# Evaluations with the kernel held, then with everything free. Freed too early, the kernel takes a length scale at which a few
-# points explain everything: at n = 8,000, m = 1,000 (12, 56) ends 440 nats lower than (40, 40).
-HELD, TOGETHER = 30, 40
-FLATTEST = (
-    1e-3  # of the largest, the least curvature that is believed; a negative one counts by its size
-)
-STEP = 0.05  # in the logs, of differences between slopes
-FIRST_NOISE = 0.15  # of y's size, sigma_y to begin with, at least: a smaller one sees only what the points leave out
-# The relative change of the bound that ends a search on the sample: one on all rows follows.
-SAMPLE_TOLERANCE = 1e-6
-# The largest slope that counts as 0 there, SciPy's own.
+# The search first holds the kernel for this many evaluations, and then frees everything. If the
+# kernel is freed too early, it takes a length scale at which a few points explain everything: at
+# n = 8,000 and m = 1,000, 12 and 56 evaluations end 440 nats lower than 40 and 40 do.
+KERNEL_HELD_EVALUATIONS = 30
+ALL_FREE_EVALUATIONS = 40
+# Curvatures below this share of the largest one are raised to it, because differences of
+# gradients do not determine them. The sign of a negative curvature is dropped.
+LEAST_CURVATURE_SHARE = 1e-3
+# Second derivatives are differences of gradients over this step in the logarithm of a parameter.
+CURVATURE_STEP_LOG = 0.05
+# sigma_y starts at no less than this share of the size of y. With less noise, the bound would be
+# governed by the variance that the points leave unexplained.
+LEAST_START_NOISE_SHARE = 0.15
+# A search on the subset ends at this relative change of the bound, because one on all rows follows.
+SUBSET_TOLERANCE = 1e-6
+# A gradient up to this size counts as 0 there; it is SciPy's default.
 POINTS_GRADIENT_TOLERANCE = 1e-5
-# Corrections that approximate the Hessian, twice SciPy's number: there are thousands of numbers.
+# L-BFGS keeps twice as many corrections as by SciPy's default, since it has thousands of variables.
 POINTS_MEMORY = 20
 
 
 class BoundOfPoints(Protocol):
-    """A solver whose bound is a function of inducing points that it holds."""
+    """A solver whose bound is a function of its inducing points."""
 
     points: InputRows | None
 
     def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
-        """Return the bound of all rows at its points."""
+        """Return the bound of all rows at the solver's points."""
 
     def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
         """Return the derivatives of a bound, also by the points if that is asked for."""
@@ -57,7 +63,11 @@ class BoundOfPoints(Protocol):
 
 @dataclass(frozen=True)
 class PointEvidence:
-    """A bound, and its gradients by the logarithms (t,) and by the numbers of the points (q,)."""
+    """A bound with its derivatives.
+
+    `gradient` (t,) is by the logarithms of the hyperparameters, and `numbers` (m p + m d,) by the
+    coordinates of the points; it is empty if the points do not move.
+    """
 
     value: float
     gradient: np.ndarray
@@ -67,7 +77,7 @@ class PointEvidence:
 
 
 class PointNumbers:
-    """The numbers of a solver's inducing points, all of x after each other and then all of z."""
+    """The coordinates of a solver's inducing points as one vector: all of x, then all of z."""
 
     def __init__(self, solver: BoundOfPoints, kernel: Kernel) -> None:
         assert solver.points is not None
@@ -77,12 +87,12 @@ class PointNumbers:
         self.start = np.concatenate([x.ravel(), z.ravel()])
 
     def place(self, numbers: np.ndarray) -> None:
-        """Give the solver points of these numbers;  (m p + m d,)."""
+        """Move the solver's points to these coordinates;  (m p + m d,)."""
         x, z = (part.reshape(self._count, -1).copy() for part in np.split(numbers, [self._of_x]))
         self._solver.points = InputRows(self._kernel.sliceable(x), DenseFeatures(z))
 
     def gradient(self, evidence: PointEvidence) -> np.ndarray:
-        """Return the derivatives of the bound by the numbers;  (m p + m d,)."""
+        """Return the derivatives of the bound by the coordinates;  (m p + m d,)."""
         return evidence.numbers
 
 
@@ -95,9 +105,12 @@ def optimize_points(
     session: Session,
     move: bool,
 ) -> Hyperparameters:
-    """Find hyperparameters for the solver's points on these rows, and move the points with them if asked to."""
+    """Return hyperparameters that maximise the bound of these rows at the solver's points.
+
+    If `move` is true, the points move with them, and the solver has the new points afterwards.
+    """
     journal = session.journal
-    least = FIRST_NOISE * float(np.sqrt(np.mean(rows.data.y**2)))
+    least = LEAST_START_NOISE_SHARE * float(np.sqrt(np.mean(rows.data.y**2)))
     start = start.with_sigma_y(max(start.sigma_y, least))
     assert solver.points is not None
     hyperparameters, points = start, solver.points
@@ -117,7 +130,10 @@ def optimize_points(
     kernel = np.arange(start.theta.size) < start.theta.size - 2
     with journal.phase("moving the inducing points" if move else "hyperparameters, a sample"):
         try:
-            for free, most in ((prior.free & ~kernel, HELD), (prior.free, TOGETHER)):
+            for free, most in (
+                (prior.free & ~kernel, KERNEL_HELD_EVALUATIONS),
+                (prior.free, ALL_FREE_EVALUATIONS),
+            ):
                 solver.points = points
                 numbers = PointNumbers(solver, hyperparameters.kernel) if move else None
                 evaluations = min(most, max_iter)
@@ -133,7 +149,7 @@ def optimize_points(
                         numbers=numbers,
                     ),
                     evaluations,
-                    SAMPLE_TOLERANCE,
+                    SUBSET_TOLERANCE,
                     gradient_tol=POINTS_GRADIENT_TOLERANCE,
                     max_evaluations=evaluations,
                     memory=POINTS_MEMORY,
@@ -152,22 +168,27 @@ def curvature(
     hyperparameters: Hyperparameters,
     free: np.ndarray,
 ) -> np.ndarray:
-    """Second derivatives of the bound of these rows at the solver's points, by the free logs, in nats a row and made positive;
-    (t, t), 1 where not free. One evaluation for each parameter."""
+    """Return minus the second derivatives of the bound of these rows, made positive definite.
+
+    They are by the logarithms of the free hyperparameters, at the solver's points, in nats per
+    row;  (t, t), with the identity for those that are not free. Every free hyperparameter takes
+    one evaluation.
+    """
     here, slope = hyperparameters.theta, solver.evaluate(rows, hyperparameters).gradient
     H = np.eye(here.size)
     for k in np.flatnonzero(free):
         there = here.copy()
-        there[k] += STEP
+        there[k] += CURVATURE_STEP_LOG
         try:
             moved = solver.evaluate(rows, hyperparameters.with_theta(there)).gradient
         except NotPositiveDefinite:
             continue
         assert slope is not None
         assert moved is not None
-        H[k, free] = (slope - moved)[free] / (STEP * len(rows))
+        H[k, free] = (slope - moved)[free] / (CURVATURE_STEP_LOG * len(rows))
     values, vectors = np.linalg.eigh(0.5 * (H + H.T)[np.ix_(free, free)])
+    sizes = np.abs(values)
     H[np.ix_(free, free)] = (
-        vectors * np.maximum(np.abs(values), FLATTEST * np.abs(values).max())
+        vectors * np.maximum(sizes, LEAST_CURVATURE_SHARE * sizes.max())
     ) @ vectors.T
     return H

@@ -1,4 +1,4 @@
-"""Where the inducing points are: chosen from a sample of the rows, or given."""
+"""The selection of inducing points from a subset of the rows, or as the user gives them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from ...runtime.files import digest
 from ...runtime.session import Session
 from ..contract import SolverSetup
 
-WAYS = ("rpcholesky", "kmeans")
+# The names that the argument inducing_points takes.
+SELECTION_METHODS = ("rpcholesky", "kmeans")
 
 
 @dataclass(frozen=True)
 class PointSelection:
-    """How to choose `count` points out of a subset of `candidates` rows.
+    """A rule that selects `count` inducing points from a subset of `candidates` rows.
 
-    By randomly pivoted Cholesky of S ("rpcholesky"), as centres of clusters ("kmeans"), or `given` ones ("given"). `move`:
-    whether they are to be moved from there ("auto": if they can be).
+    `way` is "rpcholesky" for the pivots of a randomly pivoted Cholesky factorisation of S, "kmeans"
+    for centres of clusters, or "given" for the points `given`. `move` says whether the points are
+    to be moved afterwards; "auto" means that they are moved if they can be.
     """
 
     count: int
@@ -39,7 +41,7 @@ class PointSelection:
     move: bool | str = False
 
     def fingerprint(self, kernel: Kernel) -> bytes:
-        """Return bytes by which the given points are told from others; none where points are selected."""
+        """Return bytes that identify the given points; none if points are selected from rows."""
         return (
             b""
             if self.given is None
@@ -48,14 +50,17 @@ class PointSelection:
 
     @classmethod
     def asked(cls, setup: SolverSetup, count: int, candidates: int) -> PointSelection:
-        """Return what the user asked for; given points come through the preprocessor."""
+        """Return the selection that the user asked for; given points are preprocessed as X is."""
         way, move, kernel = (
             setup.options.inducing_points,
             setup.options.optimize_inducing,
             setup.kernel,
         )
         if move is True and not setup.options.searched:
-            raise InputError("optimize_inducing=True needs optimizer='lbfgs'")
+            raise InputError(
+                "optimize_inducing=True needs optimizer='lbfgs', because inducing points move "
+                "only in a search for hyperparameters."
+            )
         if isinstance(way, str):
             return cls(count, way, candidates, None, move)
         assert setup.preprocessor is not None
@@ -69,25 +74,32 @@ class PointSelection:
         return cls(count, "given", candidates, given, move is True)
 
     def of(self, rows: RowSource, hyperparameters: Hyperparameters, session: Session) -> InputRows:
+        """Return the inducing points for these rows at these hyperparameters."""
         if self.given is not None:
             return _distinct(self.given)
         sample = rows.subset(self.candidates)
         if self.way == "kmeans":
             return _distinct(self._centres(sample, hyperparameters))
-        random = np.random.RandomState(0)  # the sample is drawn already
+        # The seed is fixed, because the fit's own random state has already drawn the subset.
+        random = np.random.RandomState(0)
         pivots = choose_pivots(
             TiledCovariance(sample, hyperparameters, session), min(self.count, len(sample)), random
         )
-        if not pivots.size:  # no z anywhere: one point that says nothing
+        if not pivots.size:
+            # Z is 0 in every row. One point, which tells nothing, stands for all of them.
             pivots = np.zeros(1, int)
         return InputRows(sample.x[pivots], sample.Z[pivots])
 
     def _centres(self, sample: TrainingRows, hyperparameters: Hyperparameters) -> InputRows:
-        """Means of clusters in (x, z); of a sparse Z or X, the row next to the mean of each cluster in x."""
+        """Return the centres of clusters in (x, z).
+
+        If X or Z is sparse, return the row next to the centre of each cluster in x instead.
+        """
         kernel = hyperparameters.kernel
         if kernel.input_kind != "vectors":
             raise InputError(
-                "k-means needs vectors: give inducing_points='rpcholesky' with this kernel"
+                "inducing_points='kmeans' needs a kernel of vectors. Give "
+                "inducing_points='rpcholesky' with this kernel."
             )
         x = kernel.vectors(sample.x)
         dense = can_move(sample, kernel)
@@ -100,9 +112,8 @@ class PointSelection:
         )
         count = min(self.count, len(sample))
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of fewer distinct rows than clusters, which are dropped below
+            # scikit-learn warns of fewer distinct rows than clusters. Copies are dropped later.
+            warnings.simplefilter("ignore")
             found = MiniBatchKMeans(count, n_init=1, random_state=0, batch_size=4096).fit(flat)
         if dense:
             p = x.shape[1]
@@ -116,48 +127,56 @@ class PointSelection:
 
 
 def can_move(points: InputRows, kernel: Kernel) -> bool:
-    """Return whether the bound has derivatives by these points: vectors, dense."""
+    """Return whether the bound has derivatives by these points, which must be dense vectors."""
     vectors = kernel.input_kind == "vectors" and isinstance(kernel.vectors(points.x), np.ndarray)
     return vectors and not points.Z.is_sparse
 
 
-def alike(places: InputRows, rows: InputRows) -> bool:
-    """Whether points and rows have the same columns, in the same form."""
+def have_same_columns(points: InputRows, rows: InputRows) -> bool:
+    """Return whether points and rows have the same number of columns, in the same form."""
     same = (
-        type(places.Z) is type(rows.Z)
-        and places.Z.shape[1] == rows.Z.shape[1]
-        and type(places.x) is type(rows.x)
+        type(points.Z) is type(rows.Z)
+        and points.Z.shape[1] == rows.Z.shape[1]
+        and type(points.x) is type(rows.x)
     )
-    return same and getattr(places.x, "shape", (0, 0))[1:] == getattr(rows.x, "shape", (0, 0))[1:]
+    return same and getattr(points.x, "shape", (0, 0))[1:] == getattr(rows.x, "shape", (0, 0))[1:]
 
 
-def count_of(way: Any, n_inducing: Any) -> Any:
-    """How many points are asked for: as many as are given, or `n_inducing`."""
+def number_of_points(inducing_points: Any, n_inducing: Any) -> Any:
+    """Return the number of points that a user asks for.
+
+    It is the number of the given points, or `n_inducing` as it is, which is not checked here.
+    """
     if (
-        not hasattr(way, "__len__")
-        or getattr(way, "shape", None) == ()
-        or (isinstance(way, str) and way not in WAYS)
+        not hasattr(inducing_points, "__len__")
+        or getattr(inducing_points, "shape", None) == ()
+        or (isinstance(inducing_points, str) and inducing_points not in SELECTION_METHODS)
     ):
-        raise InputError(f"inducing_points={way!r}: give {' or '.join(map(repr, WAYS))}, or points")
-    return n_inducing if isinstance(way, str) else len(way)
+        methods = " or ".join(map(repr, SELECTION_METHODS))
+        raise InputError(
+            f"inducing_points={inducing_points!r} is neither a method nor points. Give {methods}, "
+            "or an array of points."
+        )
+    return n_inducing if isinstance(inducing_points, str) else len(inducing_points)
 
 
-def _distinct(places: InputRows) -> InputRows:
-    """Without points that are there twice, which would make S_uu singular."""
-    if not isinstance(places.x, np.ndarray | Features):
-        return places
+def _distinct(points: InputRows) -> InputRows:
+    """Return the points without repeated ones, which would make S_uu singular."""
+    if not isinstance(points.x, np.ndarray | Features):
+        return points
     first: dict[bytes, int] = {}
-    for k in range(len(places)):
-        one = places[k : k + 1]
-        x = (
-            one.x.arrays[-2:] if isinstance(one.x, Features) else [one.x]
-        )  # of sparse rows, indices and values
+    for k in range(len(points)):
+        one = points[k : k + 1]
+        # The last two arrays of sparse rows are their indices and values.
+        x = one.x.arrays[-2:] if isinstance(one.x, Features) else [one.x]
         first.setdefault(b"|".join(a.tobytes() for a in (*x, *one.Z.arrays[-2:])), k)
-    if len(first) < len(places):
+    if len(first) < len(points):
         warnings.warn(
-            f"{len(places) - len(first)} of {len(places)} inducing points are there twice: one of each is kept",
+            f"{len(points) - len(first)} of {len(points)} inducing points are copies of others. "
+            "They are dropped.",
             GPXWarning,
             stacklevel=2,
         )
-        return places[np.array(list(first.values()))]
-    return places
+        kept: InputRows = points[np.array(list(first.values()))]
+        return kept
+    return points

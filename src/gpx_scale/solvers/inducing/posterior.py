@@ -1,6 +1,9 @@
-"""The posterior of inducing points: it holds no training row, only the points, L, and sums over the rows.
+"""The posterior of inducing points.
 
-E[w*] = k(x*, X_u) diag(v) Z_u       Cov[g*] = k** I - W^T E W,   W = L^-1 diag(k*) Z_u,   E = I - (I + Psi)^-1
+    E[w*] = k(x*, X_u) diag(v) Z_u       Cov[g*] = k** I - W^T E W
+    W = L^-1 diag(k*) Z_u                E = I - (I + Psi)^-1
+
+It stores the points, L and sums over the training rows. It stores no training row.
 """
 
 from __future__ import annotations
@@ -36,9 +39,10 @@ from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statisti
 @stored
 @dataclass(frozen=True)
 class InducingPosterior(KernelPosterior):
-    """The posterior of m inducing points; `coefficients` are v of the formulas above.
+    """The posterior of m inducing points, whose `coefficients` (m,) are v of the formulas above.
 
-    Variances are no bounds: 4% below the exact deviations was seen (docs/streams.md).
+    Its standard deviations are not upper bounds: some were 4% below the exact ones
+    (docs/streams.md).
     """
 
     L: np.ndarray
@@ -53,7 +57,8 @@ class InducingPosterior(KernelPosterior):
 
     @classmethod
     def of(cls, bound: Bound) -> InducingPosterior:
-        known = bound.frame
+        """Return the posterior that belongs to a bound."""
+        known = bound.variables
         return cls(
             known.hyperparameters,
             *(known.points, bound.v, known.L, bound.statistics, bound.E, bound.value, known.jitter),
@@ -61,6 +66,7 @@ class InducingPosterior(KernelPosterior):
 
     @property
     def variables(self) -> InducingVariables:
+        """Return the inducing variables with their factor L."""
         prepared = self.hyperparameters.weight_prior.prepare(self.support)
         return InducingVariables(self.support, self.hyperparameters, prepared, self.L, self.jitter)
 
@@ -79,7 +85,10 @@ class InducingPosterior(KernelPosterior):
 
     @property
     def unexplained(self) -> float:
-        """Return the share of the prior variance of the rows, each weighed by 1/D, that the inducing variables leave."""
+        """Return the share of the rows' prior variance that the inducing variables do not explain.
+
+        1 - tr(Psi) / sum_i s_i / D_i, where each row is weighted by 1 / D_i
+        """
         return (
             max(0.0, 1.0 - float(np.trace(self.statistics.psi)) / self.statistics.prior)
             if self.statistics.prior
@@ -88,7 +97,10 @@ class InducingPosterior(KernelPosterior):
 
     @property
     def diagnostics(self) -> Diagnostics:
-        variances = f"variational, of {len(self)} inducing points, which leave {self.unexplained:.1%} of the rows' prior variance"
+        variances = (
+            f"variational, from {len(self)} inducing points, which leave {self.unexplained:.1%} "
+            "of the rows' prior variance unexplained"
+        )
         return Diagnostics(
             self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances
         )
@@ -98,14 +110,22 @@ class InducingPosterior(KernelPosterior):
         return 4 * 8 * len(self)
 
     def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
-        """Return b.L^-T E L^-1 b of rows B, which are overwritten;  (c, m) -> (c,);  3 m^2 flops a row."""
+        """Return b.L^-T E L^-1 b for every row b of B, which is overwritten.
+
+        (c, m) -> (c,);  3 m^2 flops per row
+        """
         V = right_solve(self.L, B, session)
-        return np.maximum(np.einsum("ij,ij->i", V, session.executor.matmul(V, self.E)), 0.0)
+        reduced = np.einsum("ij,ij->i", V, session.executor.matmul(V, self.E))
+        positive: np.ndarray = np.maximum(reduced, 0.0)
+        return positive
 
     def reduction(
         self, cross: CrossCovariance, request: MomentRequest, session: Session
     ) -> Moments:
-        """Return diag(W^T E W), W^T E W, and a^T W^T E W a of each query;  (q, d), (q, d, d), (q,) each."""
+        """Return by how much the data reduce the prior variances and covariances of each query.
+
+        diag(W^T E W) (q, d), W^T E W (q, d, d), and a^T W^T E W a (q,) for each vector a
+        """
         each = full = None
         if request.covariance:
             V = right_solve(self.L, cross.of_all_weights().reshape(-1, len(self)), session)
@@ -125,7 +145,7 @@ class InducingPosterior(KernelPosterior):
         )
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
-        """Return a_i^T W_i^T E W_j a_j for all pairs of queries;  (q, q)."""
+        """Return a_i^T W_i^T E W_j a_j for all pairs of queries i and j;  (q, q)."""
         V = right_solve(self.L, cross.along(A), session)
         return symmetric_part(session.executor.matmul(session.executor.matmul(V, self.E), V.T))
 
@@ -134,6 +154,7 @@ class InducingPosterior(KernelPosterior):
 
     @cached_property
     def _root(self) -> np.ndarray:
+        """Return R, the lower Cholesky factor of B = I + Psi;  (m, m)."""
         return Bound.of(self.variables, self.statistics).root
 
     def draw(
@@ -141,8 +162,9 @@ class InducingPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (q, d, count).
 
-        Matheron's rule: a prior draw of g at points and queries together, moved by what its u misses of a draw of ours,
-        S_uu^-1 u = v + L^-T R^-T e, B = R R^T.
+        By Matheron's rule, a prior draw of g at points and queries together is corrected by the
+        difference between its u and a posterior draw of u, for which
+        S_uu^-1 u = v + L^-T R^-T e, where B = R R^T and e is standard normal.
         """
         m, d, variables = len(self), self.d, self.variables
         prior = JointPrior.of(self.hyperparameters.kernel, self.support.x, x, 0.0, session)
@@ -154,27 +176,30 @@ class InducingPosterior(KernelPosterior):
         drawn = solve_triangular(
             self._root, random.standard_normal((m, count)), lower=True, trans="T"
         )
-        moves = self.coefficients[:, None] + variables.down(
+        moves = self.coefficients[:, None] + variables.solve_transposed(
             drawn - solve_triangular(self.L, missed, lower=True)
         )
         draws = prior.moved(draws, moves, self.support.Z, session)
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
-        must(isinstance(self.support, InputRows), "its rows are no rows")
+        must(isinstance(self.support, InputRows), "its inducing points are not rows of X and Z")
         m = len(self.support)
         must(m >= 1, "it has no inducing points")
         self.support.must_fit(self.hyperparameters.kernel, preprocessor, plan.n)
         must_be_numbers(self.coefficients, (m,), "the coefficients of the inducing points")
         must_be_numbers(self.L, (m, m), "the factor of the inducing points")
-        must_be_numbers(self.E, (m, m), "what the inducing points know")
+        must_be_numbers(self.E, (m, m), "the matrix E of the inducing points")
         positive = (self.L.diagonal() > 0).all()
-        must(positive and 0.0 <= self.jitter < 1.0, "the factor of the inducing points is none")
+        must(
+            positive and 0.0 <= self.jitter < 1.0,
+            "the factor of the inducing points is not a Cholesky factor",
+        )
         self.statistics.must_fit(m)
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 32 * m * m
 
     def draw_bytes(self, m: int, count: int) -> int:
-        u, d = self.support.Z.shape
+        u, d = len(self), self.d
         return 8 * (3 * (u + m) ** 2 + m * u + (2 * m * d + 4 * u) * count + 3 * (u + m) * d)

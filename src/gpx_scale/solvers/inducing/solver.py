@@ -1,8 +1,8 @@
-"""The inducing-point solver: the bound with its slopes over passes of the rows, and the posterior from m points alone.
+"""The solver with inducing points.
 
-    E[w*] = k(x*, X_u) diag(v) Z_u       Cov[g*] = k** I - W^T E W,   W = L^-1 diag(k*) Z_u,   E = I - (I + Psi)^-1
-
-The fitted parts hold no training row: the points, L and the statistics are all there is, and more rows can be added to these.
+It computes the bound and its gradient in passes over the rows (`collapsed_bound`), and the
+posterior from m points (`posterior`). The posterior stores sums over the rows and no training row,
+so further rows can be added to it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,37 @@ from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
 from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
 from .point_optimization import curvature, optimize_points
-from .point_selection import PointSelection, alike, can_move
+from .point_selection import PointSelection, can_move, have_same_columns
 from .posterior import InducingPosterior
 
-STEADY_DIGITS = 34  # Binary digits of the bound that a search sees, so that it does not depend on the order of sums.
-SUBSET_ROWS = 2_000  # of the exact search that inducing points start from
-SAMPLE_PER_POINT, SMALLEST_SAMPLE = (
-    10,
-    10_000,
-)  # rows that inducing points are chosen from, and moved on
-MOST_CURVED = 16  # Parameters up to which differences of gradients cost less than what they save; beyond, L-BFGS.
-BOUND_TOLERANCE_NATS_PER_ROW = (
-    1e-4  # of the last search on a bound, which is many nats off the evidence itself
-)
+# A search sees this many binary digits of the bound, so that it does not depend on the order in
+# which sums over rows are added.
+SEARCH_BITS = 34
+# Hyperparameters start from the exact optimum of a subset of this many rows, which takes seconds.
+SUBSET_ROWS = 2_000
+# Inducing points are selected from, and moved on, a subset of at least this many rows per point,
+CANDIDATE_ROWS_PER_POINT = 10
+# and of at least this many rows in all.
+LEAST_CANDIDATE_ROWS = 10_000
+# Up to this many free hyperparameters, second derivatives by differences of gradients cost less
+# than the iterations that they save. L-BFGS goes on without them beyond.
+MAX_CURVATURE_PARAMETERS = 16
+# The search on all rows ends at this tolerance. A tighter one would be of no use, because the
+# bound is many nats below the log marginal likelihood.
+BOUND_TOLERANCE_NATS_PER_ROW = 1e-4
+# The user is warned of jitter above this share of the diagonal. Less is rounding.
+WARNED_JITTER = 1e-10
 
 
 def sample_rows(n_inducing: int) -> int:
-    """Return the number of rows that inducing points are chosen from, and moved on."""
-    return max(SMALLEST_SAMPLE, SAMPLE_PER_POINT * n_inducing)
+    """Return the number of rows that inducing points are selected from and moved on."""
+    return max(LEAST_CANDIDATE_ROWS, CANDIDATE_ROWS_PER_POINT * n_inducing)
 
 
 @stored
 @dataclass(frozen=True)
 class InducingSettings(SolverSettings):
-    """The number of inducing points, and of the rows that they are chosen from and moved on."""
+    """The number of inducing points, and of the rows that they are selected from and moved on."""
 
     points: int
     sample: int
@@ -61,7 +68,11 @@ class InducingSettings(SolverSettings):
 
 
 class InducingSolver(Solver):
-    """The bound and the posterior from m points, which the first hyperparameters choose unless `place` has."""
+    """The solver that computes the bound and the posterior from m inducing points.
+
+    The points are selected at the first hyperparameters that it evaluates, unless `place` has
+    selected them before.
+    """
 
     name = "inducing"
     aliases = ("nystrom",)
@@ -72,38 +83,40 @@ class InducingSolver(Solver):
     def __init__(self, plan: Plan | None, selection: PointSelection, session: Session) -> None:
         self._plan, self.selection, self._session = plan, selection, session
         self.points: InputRows | None = None
-        self._curvature: np.ndarray | None = (
-            None  # Second derivatives per row, where the last search begins.
-        )
-
-    # planning
+        # The curvature of the bound, in nats per row, where the search on all rows begins.
+        self._curvature: np.ndarray | None = None
 
     @classmethod
     def refuse(cls, problem: Problem) -> None:
         super().refuse(problem)
         if problem.options.dtype == "float32":
             raise InputError(
-                'dtype="float32": the inducing solver adds up in float64; give dtype="auto"'
+                "dtype=\"float32\" is not possible with solver='inducing', which computes in "
+                'float64. Give dtype="auto".'
             )
 
     @classmethod
     def reason_to_prefer(cls, problem: Problem) -> str:
-        return problem.refusal or f"n > {CG_ROWS}: inducing points, whose cost grows with n only"
+        if problem.refusal:
+            return f"Inducing points are used because of memory: {problem.refusal}."
+        return f"Inducing points are used because n > {CG_ROWS}: their cost is linear in n."
 
     @classmethod
     def plan(cls, problem: Problem, reason: str) -> Plan:
         n, asked = problem.n, problem.options.n_inducing
         if problem.stream:
-            reason = "rows come in chunks: sums over them are all that is kept"
+            reason = "The rows come in chunks, of which sums are kept and no row."
         points = min(n, asked)
         sample, subset = min(n, sample_rows(asked)), min(n, SUBSET_ROWS)
         needed = cls._bytes(problem, points, sample, subset)
-        problem.require(needed, f"the inducing solver (m = {points})", "a smaller n_inducing")
+        what = f"The inducing solver with m = {points} points"
+        problem.require(needed, what, "a smaller n_inducing")
+        all_rows = f" (all rows; {asked} were asked for)" if asked > n else ""
         reasons = [
             reason,
-            f"{points} inducing points{f', all rows: {asked} asked for' if asked > n else ''}: 4 n m^2 flops an evaluation, "
-            "over two passes",
-            f"chosen from, and moved on, a sample of {sample} rows; hyperparameters start from {subset} of them, exactly",
+            f"m = {points} inducing points{all_rows}: 4 n m^2 flops per evaluation, in two passes.",
+            f"The points are selected from, and moved on, a subset of {sample} rows.",
+            f"Hyperparameters start from the exact optimum of {subset} rows.",
         ]
         return problem.planned(
             *(cls.name, np.float64, needed, reasons),
@@ -114,8 +127,12 @@ class InducingSolver(Solver):
 
     @staticmethod
     def _bytes(problem: Problem, points: int, sample: int, subset: int) -> int:
-        """Return the memory of rows unless they stream, the sample with its factor, m^2 matrices (two partial sums a worker),
-        blocks in work."""
+        """Return the memory of a fit, in bytes.
+
+        It has the rows unless they stream, and the largest of three: selecting points on the
+        subset with its factor; a pass over the rows, with m^2 matrices (two partial sums for each
+        worker) and the blocks that workers compute; and the exact search on a subset.
+        """
         p, d, n_jobs = problem.p, problem.d, problem.n_jobs
         choosing = 8 * sample * (points + 4 * (p + d + 2))
         passing = 8 * (points**2 * (2 * n_jobs + 8) + n_jobs * 5 * BLOCK * (points + p + d))
@@ -123,7 +140,10 @@ class InducingSolver(Solver):
 
     @classmethod
     def work(cls, plan: Plan) -> float:
-        """Return the flops of a product of matrices that would take as long: of some evaluations, most on the sample."""
+        """Return the flops of a matrix product that would take as long as a fit.
+
+        Most evaluations are on the subset on which the points move.
+        """
         settings = plan.settings_of(InducingSettings)
         return settings.points**2 * (50.0 * plan.n + 900.0 * settings.sample)
 
@@ -142,8 +162,8 @@ class InducingSolver(Solver):
 
     @classmethod
     def _selection(cls, settings: InducingSettings, setup: SolverSetup) -> PointSelection:
-        sizes = settings.points, settings.sample
-        return PointSelection.asked(setup, *sizes)
+        """Return the selection of points that the user asked for."""
+        return PointSelection.asked(setup, settings.points, settings.sample)
 
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:
@@ -158,11 +178,13 @@ class InducingSolver(Solver):
     def carried(self) -> InputRows | None:
         return self.points
 
-    # search
-
     def search(self, search: Search) -> Optimum:
-        """Return the optimum of the bound of all rows: the exact optimum of a subset, points placed there and moved on a
-        sample, then all rows. Points known from before stay where they are."""
+        """Return the optimum of the bound of all rows.
+
+        The search begins at the exact optimum of a subset, where the points are selected. They
+        move on a larger subset, and then the hyperparameters are searched on all rows. Points of
+        an earlier fit or of a checkpoint stay where they are.
+        """
         plan, selection, journal, rows = (
             self._plan,
             self.selection,
@@ -181,7 +203,7 @@ class InducingSolver(Solver):
         if (
             known is not None
             and selection.given is None
-            and alike(known, sample.data)
+            and have_same_columns(known, sample.data)
             and len(known) <= settings.points
         ):
             self.points = known
@@ -189,23 +211,24 @@ class InducingSolver(Solver):
             movable = can_move(placed, first.kernel)
             if selection.move is True and not movable:
                 raise InputError(
-                    "optimize_inducing=True needs a dense X and Z, and a kernel of vectors"
+                    "optimize_inducing=True needs a dense X and Z, and a kernel of vectors. Give "
+                    'optimize_inducing="auto".'
                 )
             move = bool(selection.move) and movable
             first = optimize_points(
                 self, sample, first, search.prior, search.max_iter, search.session, move
             )
             search.save_best(first)
-        optimum = Optimum(first, None, False, "stopped on a sample", [])
+        optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
         if journal.stopped:
             return optimum
         try:
-            if search.prior.free.sum() <= MOST_CURVED:
+            if search.prior.free.sum() <= MAX_CURVATURE_PARAMETERS:
                 with journal.phase("curvature on a sample"):
                     self._curvature = curvature(self, sample, first, search.prior.free)
             on = search.starting_at(first)
             last = on.without_restarts().maximise(
-                self._steady, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW
+                self._evaluate_rounded, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW
             )
             return replace(last, evidence=None)
         except KeyboardInterrupt:
@@ -213,7 +236,7 @@ class InducingSolver(Solver):
             return optimum
 
     def place(self, rows: RowSource, hyperparameters: Hyperparameters) -> InputRows:
-        """Choose the points at these hyperparameters, from now on."""
+        """Select the points at these hyperparameters, keep them, and return them."""
         with (
             self._session.journal.phase("inducing points"),
             worthwhile_threads(self.selection.count),
@@ -222,25 +245,25 @@ class InducingSolver(Solver):
         return self.points
 
     def _variables(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingVariables:
+        """Return the variables at the points of this fit, which are selected if there are none."""
         points = self.points if self.points is not None else self.place(rows, hyperparameters)
         return InducingVariables.of(points, hyperparameters)
-
-    # evaluations
 
     def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
         """Return the bound of all rows.
 
-        A few points are worked on by one BLAS thread: a search that moves them multiplies rounding a thousandfold, and the
-        number of BLAS threads depends on what else the process does.
+        If there are few points, one BLAS thread computes it. The number of BLAS threads depends on
+        what else the process does and changes the rounding, which a search that moves points
+        amplifies a thousandfold.
         """
         with worthwhile_threads(self.selection.count if self.points is None else len(self.points)):
             variables = self._variables(rows, hyperparameters)
             return Bound.of(variables, rows.sum_over(BlockStatistics(variables), self._session))
 
     def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
-        """Return the derivatives of the bound, by a second pass."""
-        with worthwhile_threads(len(bound.frame)):
-            gradient = rows.sum_over(bound.differentiate(by_points), self._session)
+        """Return the derivatives of the bound, from a second pass over the rows."""
+        with worthwhile_threads(len(bound.variables)):
+            gradient: BoundGradient = rows.sum_over(bound.differentiate(by_points), self._session)
             gradient += bound.own_gradient(by_points)
         return gradient
 
@@ -252,7 +275,10 @@ class InducingSolver(Solver):
         gradient: bool = True,
         information: bool = False,
     ) -> Evidence:
-        """Return the bound and its gradient by the logarithms of the hyperparameters, at the points of this fit."""
+        """Return the bound and its gradient by the logarithms of the hyperparameters.
+
+        The points are those of this fit.
+        """
         bound = self.bound(rows, hyperparameters)
         slope = self.gradient(rows, bound).theta if gradient else None
         metric = (
@@ -260,14 +286,14 @@ class InducingSolver(Solver):
         )
         return Evidence(bound.value, slope, len(rows), information=metric)
 
-    def _steady(
+    def _evaluate_rounded(
         self, rows: RowSource, hyperparameters: Hyperparameters, *, information: bool = False
     ) -> Evidence:
-        """Return `evaluate` to about 10 digits of its terms, so that a search does not depend on the order of sums."""
+        """Return `evaluate` rounded to about 10 digits of its terms (`SEARCH_BITS`)."""
         found = self.evaluate(rows, hyperparameters, information=information)
         assert found.gradient is not None
         size = np.abs(found.gradient).max() + abs(found.value) + len(rows)
-        unit = np.ldexp(1.0, int(np.frexp(size)[1]) - STEADY_DIGITS)
+        unit = np.ldexp(1.0, int(np.frexp(size)[1]) - SEARCH_BITS)
         value, gradient = (
             np.round(found.value / unit) * unit,
             np.round(found.gradient / unit) * unit,
@@ -276,9 +302,10 @@ class InducingSolver(Solver):
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingPosterior:
         bound = self.bound(rows, hyperparameters)
-        if bound.frame.jitter > 1e-10:
+        if bound.variables.jitter > WARNED_JITTER:
             warnings.warn(
-                f"inducing points are nearly dependent: jitter of {bound.frame.jitter:.0e} was added. Fewer would do as well",
+                "The inducing points are nearly dependent, so jitter of "
+                f"{bound.variables.jitter:.0e} was added. Fewer points would do as well.",
                 JitterWarning,
                 stacklevel=3,
             )
