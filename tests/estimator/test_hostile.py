@@ -317,7 +317,7 @@ def test_what_functions_of_objects_give_is_checked():
     dense = GPXRegressor(lambda a, b: np.eye(len(a), len(b)), **given).fit(names, y[:3], X[:3])
     assert_allclose(sparse.predict(names, X[:3]), dense.predict(names, X[:3]))
     for wrong in (object(), np.eye(3) + 0j, np.eye(2), None, np.full((3, 3), np.nan)):
-        with pytest.raises(InputError, match=r"needed: finite numbers, \(3, 3\)"):
+        with pytest.raises(InputError, match=r"finite numbers of shape \(3, 3\)"):
             GPXRegressor(lambda a, b, wrong=wrong: wrong, **given).fit(names, y[:3], X[:3])
 
 

@@ -1,4 +1,4 @@
-"""One contract for every form of C: each operation of each form agrees with the dense matrix, to its own digits."""
+"""Each operation of each form of C agrees with the dense matrix, to the digits of that form."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.linalg.covariance import STRIP, StoredCovariance, TiledCovariance
+from gpx_scale.linalg.covariance import STRIP_ROWS, StoredCovariance, TiledCovariance
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
@@ -28,7 +28,7 @@ FORMS = {
     "stored": (StoredCovariance, np.float32),
     "stored, formed in float64": (StoredCovariance, np.float64),
 }
-SIZES = [1, 2, STRIP - 1, STRIP, 2 * STRIP + 17]
+SIZES = [1, 2, STRIP_ROWS - 1, STRIP_ROWS, 2 * STRIP_ROWS + 17]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from gpx_scale.linalg.conjugate_gradients import UntilNatsAreReached, iterate
-from gpx_scale.linalg.covariance_factor import REFINED, CholeskyFactor
+from gpx_scale.linalg.covariance_factor import REFINED_RESIDUAL, CholeskyFactor
 
 N = 40
 
@@ -193,5 +193,7 @@ def test_a_float32_factor_is_refined(system):
     L = np.linalg.cholesky(system.C).astype(np.float32)
     B = np.column_stack([system.B * [1.0, 1e-90, 1e90], np.zeros(N)])
     found = CholeskyFactor(covariance, L, 0.0).solve(B)
-    assert_allclose(found[:, :3] / [1.0, 1e-90, 1e90], system.X, atol=system.condition * REFINED)
+    assert_allclose(
+        found[:, :3] / [1.0, 1e-90, 1e90], system.X, atol=system.condition * REFINED_RESIDUAL
+    )
     assert not found[:, 3].any()

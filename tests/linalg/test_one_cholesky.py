@@ -116,5 +116,5 @@ def test_a_matrix_that_its_routine_keeps_gets_another_diagonal():
 def test_few_rows_with_more_noise(noise):
     L = factor_of_few_rows(REGULAR.copy(), noise)
     assert_allclose(L @ L.T, REGULAR + noise * np.eye(3), rtol=1e-14)
-    with pytest.raises(NotPositiveDefinite, match="raise sigma_y"):
+    with pytest.raises(NotPositiveDefinite, match="Raise sigma_y"):
         factor_of_few_rows(INDEFINITE.copy())

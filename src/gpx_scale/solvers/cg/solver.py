@@ -21,8 +21,8 @@ import numpy as np
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotConverged
-from ...linalg.conjugate_gradients import ITERATIONS, Solution, log_quadrature, solve
-from ...linalg.covariance import COLUMNS, Covariance
+from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
+from ...linalg.covariance import PRODUCT_COLUMNS, Covariance
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.hyperparameters import Hyperparameters
@@ -193,16 +193,16 @@ class CGSolver(Solver):
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
         """Of a sparse Z none, if solves cost less so: iterations that y takes, times ns of one. By counts, not by the clock,
         so that a fit is the same every time."""
-        none, without = np.empty(0, int), ITERATIONS
+        none, without = np.empty(0, int), MAX_ITERATIONS
         if self._try_jacobi and (without := iterations_for(C, precise, none, y)) < WORTH:
             return none
         rank = (
             self.settings.rank
-            if without == ITERATIONS
+            if without == MAX_ITERATIONS
             else -(-self.settings.rank // TRIAL_RANK_DIVISOR)
         )
         pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
-        if without == ITERATIONS:  # nothing to compare with
+        if without == MAX_ITERATIONS:  # nothing to compare with
             return pivots
         n, r, product = len(y), pivots.size, C.product_cost
         each = (
@@ -301,7 +301,10 @@ class CGSolver(Solver):
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
         nats, tell = INFORMATION_SHARE * energy, self._session.journal.iterated
         X = np.hstack(
-            [solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)]
+            [
+                solve(C, P, right[:, j], nats[j], tell=tell).X
+                for j in slices(moving.size, PRODUCT_COLUMNS)
+            ]
         )
         metric = np.zeros((U.shape[1], U.shape[1]))
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
@@ -377,7 +380,7 @@ def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np
     try:
         return solve(C, P, y[:, None], np.array([TRIAL * len(y)]), precise=precise).iterations
     except NotConverged:
-        return ITERATIONS
+        return MAX_ITERATIONS
 
 
 def _control_share(

@@ -15,7 +15,7 @@ from ...compiled.sparse import inner_rows, outer_rows, sparse_times
 from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...linalg.covariance import Covariance
-from ...linalg.sparse_covariance import single_will_do
+from ...linalg.sparse_covariance import float32_is_enough
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
@@ -392,4 +392,4 @@ def grid_covariances(
 ) -> tuple[Covariance, Covariance]:
     """C for many products, in float32 where that keeps its digits, and in float64."""
     precise = GridCovariance(data, hyperparameters, session, np.float64, on)
-    return replace(precise, dtype=np.float32) if single_will_do(precise) else precise, precise
+    return replace(precise, dtype=np.float32) if float32_is_enough(precise) else precise, precise
