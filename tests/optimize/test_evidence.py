@@ -1,4 +1,8 @@
-"""The search for hyperparameters: steps stay descents at bounds, updates stay positive definite, failures fall back."""
+"""The search for hyperparameters.
+
+Steps at bounds go downhill, updates of the metric stay positive definite, and the prior is centred
+at the start.
+"""
 
 import numpy as np
 import pytest
