@@ -43,7 +43,7 @@ class TestEveryForm:
     @pytest.fixture
     def case(self, form, n, session):
         problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
-        if form in SPARSE:  # one theta2: pairs have one distance
+        if form in SPARSE:  # Pairs have one distance, so there is one theta2.
             problem = make_problem(n=n, d=30, share=0.08)
         kind, dtype = FORMS[form]
         data = problem.sparse_inputs if form in SPARSE else problem.inputs
@@ -58,7 +58,7 @@ class TestEveryForm:
 
     def test_product_with_many_vectors(self, case):
         covariance, dense, tol, _ = case
-        V = np.random.RandomState(1).randn(len(dense), 67)  # more than go through at once
+        V = np.random.RandomState(1).randn(len(dense), 67)  # A product has more than one part.
         assert_allclose(covariance.matmul(V), dense @ V, rtol=0, atol=5 * tol)
         assert covariance.matmul(V[:, :0]).shape == (len(dense), 0)
 

@@ -61,7 +61,8 @@ class Kernel(abc.ABC):
     """
 
     input_kind: ClassVar[str]
-    # The number nu of a Matern kernel: how often its functions can be differentiated.
+    # The smoothness nu of a Matern kernel; infinite if functions can be differentiated infinitely
+    # often.
     smoothness: ClassVar[float] = float("inf")
 
     @property
@@ -100,9 +101,9 @@ class Kernel(abc.ABC):
         return rows
 
     def training_input(self, x: Any) -> Sliceable:
-        """Return the training x as `sliceable` does, with what depends on no parameter computed.
+        """Return the training x in a form that `prepare` takes and that can be sliced by rows.
 
-        It is called once per fit.
+        It is called once per fit, and may compute whatever does not depend on parameters.
         """
         return self.sliceable(x)
 
@@ -127,9 +128,10 @@ class Kernel(abc.ABC):
         """Return dk(x_i, x_i)/dtheta;  (n, t)."""
 
     def vectors(self, x: Any) -> np.ndarray:
-        """Return the rows of x themselves, (n, p); sparse features if X is sparse.
+        """Return the rows of x themselves, (n, p).
 
-        x is as `training_input`, `sliceable` or `query_input` returned it.
+        x is as `training_input`, `sliceable` or `query_input` returned it. If X is sparse, the rows
+        are `SparseFeatures`, which the declared type leaves out: most callers take a dense X only.
         """
         if self.input_kind != "vectors":
             raise SolverUnavailable(
@@ -140,7 +142,7 @@ class Kernel(abc.ABC):
         return rows
 
     def input_arrays(self, x: Any) -> list[np.ndarray]:
-        """Return numbers by which x is told from other inputs.
+        """Return arrays by which a checkpoint recognises x.
 
         x is as `sliceable` or `training_input` returned it.
         """
@@ -166,7 +168,7 @@ class Kernel(abc.ABC):
     def float32_is_safe(self, x: Any) -> bool:
         """Return whether tiles of x may be computed in float32.
 
-        They may if no squared distance loses more digits than float32 lacks anyway.
+        They may if squared distances lose no digits beyond those that float32 does not have.
         """
         return False
 
@@ -175,8 +177,8 @@ class Kernel(abc.ABC):
     ) -> list[tuple[np.ndarray, float]]:
         """Return frequencies drawn from the kernel's spectrum, for random Fourier features.
 
-        The kernel is a sum over the pairs (omega, v) that are returned, k(x, x') = sum of
-        v E[cos(omega.(x - x'))], and each omega has `count` draws;  (count, p).
+        They come as a list of (omega, v) with draws omega (count, p), such that k(x, x') is the sum
+        of v E[cos(omega.(x - x'))] over the list.
         """
         raise SolverUnavailable(
             f"{type(self).__name__} has no spectrum to draw functions from. "

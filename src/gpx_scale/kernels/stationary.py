@@ -124,12 +124,15 @@ class SparsePoints:
 
 
 # Prepared rows, all dense or all sparse.
-P = TypeVar("P", VectorPoints, SparsePoints)
+PointsT = TypeVar("PointsT", VectorPoints, SparsePoints)
 
 
 @dataclass(frozen=True)
 class Stationary(Kernel):
-    """A kernel theta1 f(s) on vectors. `family` says which function f is, to the compiled loops."""
+    """A kernel theta1 f(s) on vectors.
+
+    `family` is the number by which the compiled loops know the function f.
+    """
 
     theta1: float = 1.0
     theta2: float | str | Sequence[float] = "median"
@@ -202,17 +205,15 @@ class Stationary(Kernel):
     def prepare(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
         if sp.issparse(x):
             x = SparseFeatures.of(x)
-        if self.scales.size not in (1, x.shape[1]) or (
-            self.scales.size > 1 and isinstance(x, SparseFeatures)
-        ):
+        fits = self.scales.size in (1, x.shape[1])
+        if not fits or (self.scales.size > 1 and isinstance(x, SparseFeatures)):
             raise InputError(
                 f"theta2 has {self.scales.size} entries, X has {x.shape[1]} columns. Give one "
                 "number, or one for each column of a dense X."
             )
+        values = x.values if isinstance(x, SparseFeatures) else np.asarray(x)
         with np.errstate(over="ignore"):
-            scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(
-                self.scales
-            )
+            scaled = values / np.sqrt(self.scales)
         if not np.abs(scaled).max(initial=0.0) < LARGEST_NUMBER:
             raise InputError(
                 f"theta2={self.theta2!r} is too small for this X: squared distances divided by it "
@@ -278,7 +279,7 @@ class Stationary(Kernel):
         gradient[:, 0] = self.theta1
         return gradient
 
-    def _minus_s(self, a: P, b: P) -> np.ndarray:
+    def _minus_s(self, a: PointsT, b: PointsT) -> np.ndarray:
         """Return -s between rows a and b, with the digits that the kernel needs;  (a, b)."""
         # The matrix product rounds s by eps |x|^2. Far from the centre, that changes the kernel for
         # every pair that is close enough to matter, and the square root of Matern 1/2 makes it
@@ -290,12 +291,12 @@ class Stationary(Kernel):
             a.refine(b, max(1e-6 * size, FAR_SQUARED_NORM if is_far else 0.0), E)
         return E
 
-    def multiply(self, a: P, b: P, out: np.ndarray) -> None:
+    def multiply(self, a: PointsT, b: PointsT, out: np.ndarray) -> None:
         dense_loops.times_profile(
             self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out
         )
 
-    def contract_gradient(self, a: P, b: P, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: PointsT, b: PointsT, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
         dense_loops.contract_profile(
             self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums
@@ -310,7 +311,7 @@ class Stationary(Kernel):
         gradient: np.ndarray = np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
         return self.theta1 * gradient
 
-    def contract_input_gradient(self, a: P, b: P, G: np.ndarray) -> np.ndarray:
+    def contract_input_gradient(self, a: PointsT, b: PointsT, G: np.ndarray) -> np.ndarray:
         if isinstance(a, SparsePoints):
             return super().contract_input_gradient(a, b, G)
         unused_sums = np.empty((3, len(a)), G.dtype)

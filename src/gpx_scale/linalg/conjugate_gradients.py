@@ -26,8 +26,9 @@ from .preconditioner import Preconditioner
 MAX_ITERATIONS = 1000
 # A solve starts at most this often, each time from the true residual of the solution so far.
 MAX_RESTARTS = 12
-# A run on float32 tiles reduces the error by at most this factor. Below it, the residual of the
-# recurrence differs from the true one.
+# A run of iterations ends when it has reduced the error in nats by this factor, and the next one
+# starts from the true residual. On float32 tiles, the residual of the recurrence differs from the
+# true one if a run goes further.
 FLOAT32_GAIN = 1e-7
 
 # A function that is called with the iteration, the error in nats, and the goal in nats.
@@ -45,6 +46,8 @@ def solve(
     tell: Tell | None = None,
 ) -> Solution:
     """Return C^-1 B, each column with an error of at most its own `nats`;  (n, c), (c,).
+
+    NotConverged is raised if an error stays above.
 
     Iterations use products with C. They restart from the residual with respect to `precise` (C by
     default) until that residual is small enough, and use products with `precise` if those with C do

@@ -115,7 +115,7 @@ class TiledCovariance(Covariance):
         return 0.5 * TILE_ENTRY_NS * len(self) ** 2
 
     def _prepare(self) -> None:
-        """Compute what all tiles share, before workers need it at the same time."""
+        """Compute what all tiles share, before several workers would compute it at once."""
         self.prepared, self.diagonal  # noqa: B018
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
@@ -141,7 +141,7 @@ class TiledCovariance(Covariance):
         self.session.executor.map(fill, lower_tiles(len(self), TILE))
         np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
 
-    # The tile that a product reads; a subclass may keep tiles.
+    # Products read tiles through this name, which a subclass that stores its tiles overrides.
     _tile = _form
 
     @property

@@ -241,7 +241,7 @@ class PairCovariance(Covariance):
         return {id(tile): found for tile, found in zip(tiles, values, strict=True)}
 
     def _prepare(self) -> None:
-        """Compute what all tiles share, before workers need it at the same time."""
+        """Compute what all tiles share, before several workers would compute it at once."""
         self.prepared, self.diagonal  # noqa: B018
         if self.dtype == np.float32:
             self._kept  # noqa: B018

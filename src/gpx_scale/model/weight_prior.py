@@ -90,7 +90,7 @@ class WeightPrior:
     @property
     def theta(self) -> np.ndarray:
         """Return the logarithms of the kernels' parameters and of sigma_w;  (t + 1,)."""
-        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed: a search keeps its -inf.
+        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed. Its logarithm is -inf.
             log_sigma_w = np.log([self.sigma_w])
         return np.concatenate([*(term.kernel.theta for term in self.terms), log_sigma_w])
 
@@ -173,7 +173,7 @@ class WeightPrior:
         return variances(self.kernel.diagonal(a.points), a.Z)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
-        """Return dk(x_i, x_i)/dtheta, which dS_ii/dtheta is |z_i|^2 times;  (n, t)."""
+        """Return dk(x_i, x_i)/dtheta, (n, t). The derivative of S_ii is |z_i|^2 times that."""
         return self.kernel.diagonal_gradient(a.points)
 
     def variance(self, x: Any) -> np.ndarray:

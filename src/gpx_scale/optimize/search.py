@@ -56,9 +56,9 @@ Evaluate = Callable[..., EvidenceLike]
 class Search:
     """A search for hyperparameters: its rows, its start, its prior and its limits.
 
-    If the search is `warm`, the start is the optimum of an earlier fit, and only the last stage is
-    run; `carried` has the inducing points of that fit. `save_best` is called with every point that
-    is the best so far on all rows.
+    If the search is `warm`, the start is an optimum already, that of an earlier fit or a
+    checkpoint, and only the last stage is run; `carried` has the inducing points that belong to
+    it. `save_best` is called with every point that is the best so far on all rows.
     """
 
     rows: RowSource
@@ -81,7 +81,7 @@ class Search:
         return replace(self, rows=rows, save_best=forget)
 
     def without_restarts(self) -> Search:
-        """Return this search without further starts."""
+        """Return this search without random restarts."""
         return replace(self, n_restarts=0)
 
     def maximise(
