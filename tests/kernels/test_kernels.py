@@ -1,4 +1,7 @@
-"""Kernels against their formulas, their derivatives against differences, and the tiles' hot loops against both."""
+"""Kernels agree with their formulas, and their derivatives with differences.
+
+The compiled loops over tiles are compared with both.
+"""
 
 import numpy as np
 import pytest
@@ -134,7 +137,7 @@ def test_function_kernel_on_sets():
         (lambda: kernels.RBF(theta2="mean"), "theta2='mean'"),
         (lambda: kernels.RBF(theta2=(1.0, np.inf)), "theta2=.*inf"),
         (lambda: kernels.RationalQuadratic(1.0, 1.0, 0.0), "shape=0.0"),
-        (lambda: kernels.RBF() + 1.0, "only combine kernels"),
+        (lambda: kernels.RBF() + 1.0, "only be combined with kernels"),
         (lambda: kernels.RBF() * kernels.Precomputed(), "takes vectors, .* takes gram"),
         (lambda: kernels.Function(1.0), "needs a callable"),
         (

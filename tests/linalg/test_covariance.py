@@ -1,4 +1,4 @@
-"""One contract for every form of C: each operation of each form agrees with the dense matrix, to its own digits."""
+"""Each operation of each form of C agrees with the dense matrix, to the digits of that form."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.linalg.covariance import STRIP, StoredCovariance, TiledCovariance
+from gpx_scale.linalg.covariance import STRIP_ROWS, StoredCovariance, TiledCovariance
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
@@ -28,7 +28,7 @@ FORMS = {
     "stored": (StoredCovariance, np.float32),
     "stored, formed in float64": (StoredCovariance, np.float64),
 }
-SIZES = [1, 2, STRIP - 1, STRIP, 2 * STRIP + 17]
+SIZES = [1, 2, STRIP_ROWS - 1, STRIP_ROWS, 2 * STRIP_ROWS + 17]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ class TestEveryForm:
     @pytest.fixture
     def case(self, form, n, session):
         problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
-        if form in SPARSE:  # one theta2: pairs have one distance
+        if form in SPARSE:  # Pairs have one distance, so there is one theta2.
             problem = make_problem(n=n, d=30, share=0.08)
         kind, dtype = FORMS[form]
         data = problem.sparse_inputs if form in SPARSE else problem.inputs
@@ -58,7 +58,7 @@ class TestEveryForm:
 
     def test_product_with_many_vectors(self, case):
         covariance, dense, tol, _ = case
-        V = np.random.RandomState(1).randn(len(dense), 67)  # more than go through at once
+        V = np.random.RandomState(1).randn(len(dense), 67)  # A product has more than one part.
         assert_allclose(covariance.matmul(V), dense @ V, rtol=0, atol=5 * tol)
         assert covariance.matmul(V[:, :0]).shape == (len(dense), 0)
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from gpx_scale.linalg.conjugate_gradients import UntilNatsAreReached, iterate
-from gpx_scale.linalg.covariance_factor import REFINED, CholeskyFactor
+from gpx_scale.linalg.covariance_factor import REFINED_RESIDUAL, CholeskyFactor
 
 N = 40
 
@@ -129,7 +129,7 @@ def test_an_indefinite_matrix_has_no_step():
 
 
 def test_all_columns_as_one_vector(system):
-    """With sums over all numbers, a block-diagonal system of order 3 n is one column."""
+    """If inner products are sums over all columns, they are one block-diagonal system."""
     shape = system.B.shape
 
     def product(v):
@@ -150,7 +150,7 @@ def test_all_columns_as_one_vector(system):
 
 
 def test_coefficients_are_those_of_lanczos(system):
-    """T = V^T C V on the Krylov space that CG has built, from a twin that orthogonalises twice."""
+    """T is V^T C V, where Gram-Schmidt, applied twice, makes the basis V of the Krylov space."""
     b, count = system.B[:, 2], 8
     x = np.zeros((N, 1))
     R = b[:, None].copy()
@@ -170,7 +170,7 @@ def test_coefficients_are_those_of_lanczos(system):
 
 
 def test_nats_bound_what_is_missed(system):
-    """Each column stops at its own goal; `tell` hears of iterations after those before."""
+    """Each column stops at its own goal, and `tell` counts on from the 7 earlier iterations."""
 
     def bound(R, H):
         return 0.5 * np.einsum("ij,ij->j", R, H)
@@ -188,10 +188,12 @@ def test_nats_bound_what_is_missed(system):
 
 
 def test_a_float32_factor_is_refined(system):
-    """Right-hand sides of very different size, and one of zeros."""
+    """The right-hand sides have very different sizes, and one is zero."""
     covariance = SimpleNamespace(matmul=lambda V: system.C @ V, diagonal=system.C.diagonal())
     L = np.linalg.cholesky(system.C).astype(np.float32)
     B = np.column_stack([system.B * [1.0, 1e-90, 1e90], np.zeros(N)])
     found = CholeskyFactor(covariance, L, 0.0).solve(B)
-    assert_allclose(found[:, :3] / [1.0, 1e-90, 1e90], system.X, atol=system.condition * REFINED)
+    assert_allclose(
+        found[:, :3] / [1.0, 1e-90, 1e90], system.X, atol=system.condition * REFINED_RESIDUAL
+    )
     assert not found[:, 3].any()

@@ -14,10 +14,12 @@ ROUTINES = [cholesky.factor_in_place, cholesky.factor_fortran_ordered, cholesky.
 REGULAR = np.array([[4.0, 2.0, 1.0], [2.0, 5.0, 3.0], [1.0, 3.0, 6.0]])
 SINGULAR = np.full((3, 3), 4.0)  # The second pivot is exactly 0.
 TINY_PIVOT = np.array([[1.0, 1.0], [1.0, 1.0 + EPS]])  # The second pivot is eps, exactly.
-NEARLY_INDEFINITE = np.array([[1.0, 1.0 + 5e-9], [1.0 + 5e-9, 1.0]])  # needs a jitter above 5e-9
+NEARLY_INDEFINITE = np.array(
+    [[1.0, 1.0 + 5e-9], [1.0 + 5e-9, 1.0]]
+)  # It needs a jitter above 5e-9.
 INDEFINITE = np.array([[1.0, 2.0], [2.0, 1.0]])
 
-# The least jitter that helps, by hand; None: no jitter of the policy does.
+# The least jitter that helps, worked out by hand, or None if no jitter of the policy helps.
 LEAST = {
     "COVARIANCE_JITTER": {"singular": 1e1 * EPS, "tiny": 1e1 * EPS, "indefinite": 1e9 * EPS},
     "INDUCING_JITTER": {"singular": 1e1 * EPS, "tiny": 1e1 * EPS, "indefinite": 1e9 * EPS},
@@ -116,5 +118,5 @@ def test_a_matrix_that_its_routine_keeps_gets_another_diagonal():
 def test_few_rows_with_more_noise(noise):
     L = factor_of_few_rows(REGULAR.copy(), noise)
     assert_allclose(L @ L.T, REGULAR + noise * np.eye(3), rtol=1e-14)
-    with pytest.raises(NotPositiveDefinite, match="raise sigma_y"):
+    with pytest.raises(NotPositiveDefinite, match="Raise sigma_y"):
         factor_of_few_rows(INDEFINITE.copy())

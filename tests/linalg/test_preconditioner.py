@@ -1,4 +1,4 @@
-"""P = D + F F^T against dense algebra."""
+"""The preconditioner P = D + F F^T agrees with dense algebra."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The paper's block matrices: sparse forms, operators, and the oracle say the same."""
+"""The paper's block matrices: sparse matrices, operators and the oracle agree."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,8 +12,8 @@ from problems import make_problem, problems
 
 @given(problems(largest=12))
 def test_predictive_weights_three_ways(problem):
-    assume(problem.sigma_y >= 0.1)  # the block form cancels for small noise,
-    assume(problem.sigma_w > 0.0)  # and needs sigma_w to invert K-bar
+    assume(problem.sigma_y >= 0.1)  # The block form loses digits if the noise is small.
+    assume(problem.sigma_w > 0.0)  # It inverts K-bar + sigma_w^2 I.
     K, x = problem.k(problem.X, problem.X), problem.X_query[0]
     k_star = problem.k(x[None], problem.X)[0]
     found = blocks.predictive_weights(
@@ -21,9 +21,8 @@ def test_predictive_weights_three_ways(problem):
     )
     by_blocks = oracle.weights_by_blocks(problem.k, *problem.data, x, *problem.noise)
     simple = oracle.weights(problem.k, *problem.data, x, *problem.noise)
-    tol = (
-        1e4 * problem.tol
-    )  # K + sigma_w^2 I is inverted as well, and sigma_y^-2 multiplies a difference
+    # K + sigma_w^2 I is inverted as well, and sigma_y^-2 multiplies a difference.
+    tol = 1e4 * problem.tol
     for ours, paper, short in zip(found, by_blocks, simple, strict=True):
         assert_allclose(ours, paper, rtol=tol, atol=tol)
         assert_allclose(ours, short, rtol=tol, atol=tol)

@@ -1,4 +1,8 @@
-"""The search for hyperparameters: steps stay descents at bounds, updates stay positive definite, failures fall back."""
+"""The search for hyperparameters.
+
+Steps at bounds go downhill, updates of the metric stay positive definite, and the prior is centred
+at the start.
+"""
 
 import numpy as np
 import pytest
@@ -40,9 +44,8 @@ def test_search_with_a_parameter_at_its_bound_converges():
     data = datasets.load_digits()
     model = GPXRegressor(random_state=0).fit(data.X[:1437], data.y[:1437])
     assert model.fit_report_.converged
-    assert (
-        model.log_marginal_likelihood() > -374.0
-    )  # -384.4 is where a search that ignores the bound gets stuck
+    # A search that ignores the bound ends at -384.4.
+    assert model.log_marginal_likelihood() > -374.0
 
 
 def test_prior_is_centred_at_the_start_and_holds_zero():

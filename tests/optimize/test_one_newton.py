@@ -176,7 +176,7 @@ def test_lbfgs_moves_extra_numbers_with_the_logarithms():
     assert np.isinf([*low[2:], *high[2:]]).all()
     converged, message = lbfgs(objective, 100, 1e-12)
     assert converged
-    assert message in ("the evidence changes by less than tol", "the gradient is 0")
+    assert message in ("the log marginal likelihood changes by less than tol", "the gradient is 0")
     assert_allclose(objective.best.where[2:], [3.0, -3.0], atol=1e-4)
     theta = objective.best.hyperparameters.theta
     prior = np.array([0.0, np.log(0.5)]) / 9.0  # of the two free logarithms, whose sd is 3

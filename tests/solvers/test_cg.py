@@ -88,7 +88,7 @@ def test_a_start_at_the_solution_costs_no_iteration(session):
 
 
 def test_what_does_not_converge_is_an_error_with_a_remedy(session, monkeypatch):
-    monkeypatch.setattr("gpx_scale.linalg.conjugate_gradients.ITERATIONS", 3)
+    monkeypatch.setattr("gpx_scale.linalg.conjugate_gradients.MAX_ITERATIONS", 3)
     problem, C, P, _ = system(session, rank=2, sigma_y=0.01, sigma_w=0.0)
     with pytest.raises(
         NotConverged, match=r"after 3 iterations.*preconditioner_rank \(now 2\) or sigma_y"

@@ -345,8 +345,8 @@ def test_strips_and_blocks_do_not_matter(session, monkeypatch, strips):
     problem = make_problem(n=700, d=60, share=0.05)
     V = np.random.RandomState(0).randn(700, 20)
     expected = TiledCovariance(problem.inputs, problem.params, session).matmul(V)
-    monkeypatch.setattr(pairs, "STRIPS", strips)
-    monkeypatch.setattr(pairs, "FEWEST_PAIRS", 100)
+    monkeypatch.setattr(pairs, "STRIP_ROWS_BY_DENSITY", strips)
+    monkeypatch.setattr(pairs, "MIN_TILE_PAIRS", 100)
     data = problem.sparse_inputs
     found = PairCovariance(
         data, problem.params, session, np.float64, Pairs.of(data, problem.params.kernel, session)

@@ -1,13 +1,17 @@
-"""k(x, x') and its derivatives. A kernel is frozen and holds its parameters; `theta` is their logs.
+"""Kernels k(x, x') and their derivatives.
 
-    RBF                   theta1 exp(-s)                          s = sum_k (x_k - x'_k)^2 / theta2_k
-    Matern12, 32, 52      theta1 times the Matern form of lengthscale sqrt(theta2 / 2)
+A kernel is immutable and contains its parameters; its attribute `theta` is the logarithms of them.
+
+    RBF                   theta1 exp(-s),  s = sum_k (x_k - x'_k)^2 / theta2_k
+    Matern12, 32, 52      theta1 times the Matern form with length scale sqrt(theta2 / 2)
     RationalQuadratic     theta1 (1 + s / shape)^-shape
     Precomputed           theta1 times a Gram matrix
     Function              theta1 times function(objects, objects)
 
-`theta2` is one number, a sequence (one for each column: ARD), or "median"; everywhere lengthscale^2 = theta2 / 2, as in the
-paper's RBF. `a + b` and `a * b` combine kernels on the same x.
+`theta2` is one number, a sequence with one number for each column of x (automatic relevance
+determination, ARD), or "median" for a number that is computed from the data. In all of these
+kernels the length scale l has l^2 = theta2 / 2, as in the paper's RBF. `a + b` and `a * b` combine
+two kernels on the same x.
 
 >>> import numpy as np
 >>> kernel = RBF(theta1=2.0, theta2=3.0) + Matern32(theta2=1.0)
@@ -49,7 +53,10 @@ NAMES: dict[str, type[Stationary]] = {
 
 
 def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
-    """A kernel object from a name, a kernel (its own parameters count), or a callable on two lists of objects."""
+    """Return the kernel that a name, a kernel or a function of two lists of objects stands for.
+
+    A kernel object is returned as it is: it has parameters of its own.
+    """
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str) and kernel in NAMES:
@@ -60,5 +67,6 @@ def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
         return Function(theta1, kernel)
     known = ", ".join(f'"{name}"' for name in (*NAMES, "precomputed"))
     raise InputError(
-        f"kernel={kernel!r}: give one of {known}, a gpx_scale.kernels object, or a callable"
+        f"kernel={kernel!r} is no known kernel. Give one of {known}, an object of "
+        "gpx_scale.kernels, or a function of two lists of objects."
     )

@@ -1,10 +1,10 @@
-"""What every kernel answers, and sums and products of kernels."""
+"""The contract of all kernels, and sums and products of kernels."""
 
 from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -15,74 +15,137 @@ from ..errors import InputError, SolverUnavailable
 from ..runtime.state import must, stored
 
 
+class Sliceable(Protocol):
+    """Rows of x that can be sliced: an array, sparse features, or a class of a kernel's own."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> Self: ...
+
+
+class Prepared(Sliceable, Protocol):
+    """Rows of x as `Kernel.prepare` returns them: kernel values are computed from these.
+
+    Each kernel has a class of its own for them.
+    """
+
+
+# Rows that `prepare` of the same kernel returned. The type is Any so that each kernel can name its
+# own class in its methods; no kernel is ever given the prepared rows of another one.
+OwnPrepared: TypeAlias = Any
+
+
 class Kernel(abc.ABC):
-    """What every kernel answers. `takes` names the x it is defined on: "vectors", "gram" or "objects"."""
+    """A kernel k(x, x'), the base class of all kernels.
+
+    Kernels are immutable. They are added with ``+`` and multiplied with ``*``, and calling one
+    returns a matrix of its values. The other methods are called by solvers.
+
+    Attributes
+    ----------
+    input_kind : str
+        The form of X that the kernel is defined on: "vectors", "gram" (rows of a Gram matrix) or
+        "objects".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import RBF
+    >>> kernel = RBF(theta1=2.0, theta2=1.0)
+    >>> kernel.input_kind
+    'vectors'
+    >>> kernel(np.zeros((3, 2)), np.zeros((4, 2))).shape
+    (3, 4)
+    >>> kernel(np.zeros((1, 2))).tolist()
+    [[2.0]]
+    """
 
     input_kind: ClassVar[str]
+    # The smoothness nu of a Matern kernel; infinite if functions can be differentiated infinitely
+    # often.
+    smoothness: ClassVar[float] = float("inf")
 
     @property
     def components(self) -> tuple[Kernel, ...]:
         """Return the kernels that this one combines, none for most."""
         return ()
 
-    # parameters
     @property
     @abc.abstractmethod
     def parameter_kinds(self) -> tuple[str, ...]:
-        """Kind of each entry of `theta`, as in `model.hyperparameters.PRIOR_SD`."""
+        """Return the kind of each entry of `theta`, a key of `model.hyperparameters.PRIOR_SD`."""
 
     @property
     @abc.abstractmethod
     def theta(self) -> np.ndarray:
-        """Logarithms of the parameters, (t,)."""
+        """Return the logarithms of the parameters, (t,)."""
 
     @abc.abstractmethod
     def with_theta(self, theta: np.ndarray) -> Kernel:
-        """Return this kernel at other parameters;  (t,)."""
+        """Return this kernel with other parameters;  (t,)."""
 
     @abc.abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """Return the parameters by name."""
 
     def resolved(self, x: Any, ard: bool = False) -> Kernel:
-        """This kernel with "median" replaced by a number (one a column with `ard`)."""
+        """Return this kernel with theta2="median" replaced by a number, computed from x.
+
+        If `ard`, there is one number for each column of x.
+        """
         return self
 
-    # points
-    def sliceable(self, x: Any) -> Any:
-        """x as `prepare` takes it, sliced by rows."""
-        return x
+    def sliceable(self, x: Any) -> Sliceable:
+        """Return x in a form that `prepare` takes and that can be sliced by rows."""
+        rows: Sliceable = x
+        return rows
 
-    def training_input(self, x: Any) -> Any:
-        """The same with what can be computed of the training x once for a whole fit, whatever the parameters."""
+    def training_input(self, x: Any) -> Sliceable:
+        """Return the training x in a form that `prepare` takes and that can be sliced by rows.
+
+        It is called once per fit, and may compute whatever does not depend on parameters.
+        """
         return self.sliceable(x)
 
-    def query_input(self, x: Any, n_train: int) -> Any:
-        """Query x in the form that `prepare` takes."""
-        return x
+    def query_input(self, x: Any, n_train: int) -> Sliceable:
+        """Return the x of queries in a form that `prepare` takes and that can be sliced by rows."""
+        rows: Sliceable = x
+        return rows
 
     @abc.abstractmethod
-    def prepare(self, x: Any, dtype: Any = np.float64) -> Any:
-        """What tiles need of the rows of x at these parameters: an object that slices by rows; O(n p)."""
+    def prepare(self, x: Any, dtype: Any = np.float64) -> Prepared:
+        """Return what kernel values of the rows of x are computed from, at these parameters.
+
+        O(n p). The result can be sliced by rows.
+        """
 
     @abc.abstractmethod
-    def diagonal(self, points: Any) -> np.ndarray:
-        """k(x_i, x_i), (n,): analytic, never from a product."""
+    def diagonal(self, points: OwnPrepared) -> np.ndarray:
+        """Return k(x_i, x_i), analytically and not from products of rows;  (n,)."""
 
     @abc.abstractmethod
-    def diagonal_gradient(self, points: Any) -> np.ndarray:
-        """dk(x_i, x_i)/dtheta, (n, t)."""
+    def diagonal_gradient(self, points: OwnPrepared) -> np.ndarray:
+        """Return dk(x_i, x_i)/dtheta;  (n, t)."""
 
     def vectors(self, x: Any) -> np.ndarray:
-        """The rows of x themselves, (n, p), of what `training_input` or `query_input` made of them."""
+        """Return the rows of x themselves, (n, p).
+
+        x is as `training_input`, `sliceable` or `query_input` returned it. If X is sparse, the rows
+        are `SparseFeatures`, which the declared type leaves out: most callers take a dense X only.
+        """
         if self.input_kind != "vectors":
             raise SolverUnavailable(
-                f"{type(self).__name__} has no spectrum to draw functions from: use solver='exact' to sample"
+                f"{type(self).__name__} has no spectrum to draw functions from. "
+                "Use solver='exact' to draw samples."
             )
-        return x
+        rows: np.ndarray = x
+        return rows
 
     def input_arrays(self, x: Any) -> list[np.ndarray]:
-        """Return numbers by which x, as `sliceable` or `training_input` made it, is told from other inputs."""
+        """Return arrays by which a checkpoint recognises x.
+
+        x is as `sliceable` or `training_input` returned it.
+        """
         return [x] if isinstance(x, np.ndarray) else x.arrays
 
     def must_fit_input(
@@ -103,28 +166,29 @@ class Kernel(abc.ABC):
         must_be_features(x if is_sparse else DenseFeatures(x), (n, preprocessor.n_x), "X")
 
     def float32_is_safe(self, x: Any) -> bool:
-        """Whether tiles of x may be formed in float32: no distance loses more than float32's own digits."""
+        """Return whether tiles of x may be computed in float32.
+
+        They may if squared distances lose no digits beyond those that float32 does not have.
+        """
         return False
 
     def sample_frequencies(
         self, p: int, count: int, random: np.random.RandomState
     ) -> list[tuple[np.ndarray, float]]:
-        """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
-        raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
+        """Return frequencies drawn from the kernel's spectrum, for random Fourier features.
 
-    # spectral densities, of stationary kernels
-    smoothness: ClassVar[float] = float("inf")  # nu: how often functions can be differentiated
-
-    def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        """The shortest and the longest length scale in each column of x;  (p,), (p,)."""
+        They come as a list of (omega, v) with draws omega (count, p), such that k(x, x') is the sum
+        of v E[cos(omega.(x - x'))] over the list.
+        """
         raise SolverUnavailable(
-            f"{type(self).__name__} has no length scales: use solver='exact', 'cg' or 'inducing'"
+            f"{type(self).__name__} has no spectrum to draw functions from. "
+            "Use solver='exact' to draw samples."
         )
 
-    def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
+    def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the shortest and the longest length scale in each column of x;  (p,), (p,)."""
         raise SolverUnavailable(
-            f"{type(self).__name__} has no spectral density in closed form: use solver='grid', 'exact', 'cg' or 'inducing'"
+            f"{type(self).__name__} has no length scales. Use solver='exact', 'cg' or 'inducing'."
         )
 
     @property
@@ -132,46 +196,57 @@ class Kernel(abc.ABC):
         """Return whether the spectral density is known in closed form."""
         return False
 
-    # tiles
-    @abc.abstractmethod
-    def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
-        """``out *= k(a, b)``;  (len(a), len(b)) in place."""
-
-    @abc.abstractmethod
-    def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
-        """sum_j G_ij dk(a_i, b_j)/dtheta for each row;  (len(a), len(b)) -> (len(a), t). G is overwritten."""
-
-    def contract_input_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
-        """sum_j G_ij dk(a_i, b_j)/dx_i for each row;  (len(a), len(b)) -> (len(a), p). G is overwritten."""
+    def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
         raise SolverUnavailable(
-            f"{type(self).__name__} has no derivative by x: give optimize_inducing=False"
+            f"{type(self).__name__} has no spectral density in closed form. "
+            "Use solver='grid', 'exact', 'cg' or 'inducing'."
         )
 
-    # pairs
+    @abc.abstractmethod
+    def multiply(self, a: OwnPrepared, b: OwnPrepared, out: np.ndarray) -> None:
+        """Multiply `out` by k(a_i, b_j) in place;  (len(a), len(b))."""
+
+    @abc.abstractmethod
+    def contract_gradient(self, a: OwnPrepared, b: OwnPrepared, G: np.ndarray) -> np.ndarray:
+        """Return sum_j G_ij dk(a_i, b_j)/dtheta for each row i;  (len(a), len(b)) -> (len(a), t).
+
+        G is overwritten.
+        """
+
+    def contract_input_gradient(self, a: OwnPrepared, b: OwnPrepared, G: np.ndarray) -> np.ndarray:
+        """Return sum_j G_ij dk(a_i, b_j)/dx_i for each row i;  (len(a), len(b)) -> (len(a), p).
+
+        G is overwritten.
+        """
+        raise SolverUnavailable(
+            f"{type(self).__name__} has no derivative by x. Give optimize_inducing=False."
+        )
+
     @property
     def is_radial(self) -> bool:
         """Return whether k(x, x') is a function of |x - x'|^2 alone.
 
-        If so, `multiply_at` and `gradient_at` answer for listed pairs.
+        If so, `multiply_at` and `gradient_at` compute it from squared distances of pairs.
         """
         return False
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
-        """``out *= k`` at squared distances;  (pairs,) in place, in out's dtype."""
-        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone")
+        """Multiply `out` by k at squared distances in place, in the dtype of `out`;  (pairs,)."""
+        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone.")
 
     def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
-        """G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
-        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone")
+        """Return G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
+        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone.")
 
-    def tile(self, a: Any, b: Any, dtype: Any = np.float64) -> np.ndarray:
-        """Return k(a_i, b_j) of prepared inputs;  (len(a), len(b))."""
+    def tile(self, a: OwnPrepared, b: OwnPrepared, dtype: Any = np.float64) -> np.ndarray:
+        """Return k(a_i, b_j) of prepared rows;  (len(a), len(b))."""
         out = np.ones((len(a), len(b)), dtype)
         self.multiply(a, b, out)
         return out
 
     def __call__(self, x: Any, y: Any = None) -> np.ndarray:
-        """The matrix k(x_i, y_j), (m, n), for looking at; y = None means x."""
+        """Return the matrix k(x_i, y_j), (m, n); y = None stands for x."""
         x, y = (
             table_of(A, name) if self.input_kind == "vectors" and A is not None else A
             for A, name in ((x, "x"), (y, "y"))
@@ -189,6 +264,8 @@ class Kernel(abc.ABC):
 @stored
 @dataclass(frozen=True)
 class PairPoints:
+    """Rows of x in the forms of two kernels, which are sliced together."""
+
     first: Any
     second: Any
 
@@ -201,17 +278,24 @@ class PairPoints:
 
 @dataclass(frozen=True)
 class Pair(Kernel):
-    """Two kernels on the same x; parameters of the first, then of the second, named k1.* and k2.*."""
+    """A combination of two kernels on the same x.
+
+    The parameters of the first come before those of the second; their names are k1.* and k2.*.
+    """
 
     first: Kernel
     second: Kernel
 
     def __post_init__(self) -> None:
         if not isinstance(self.first, Kernel) or not isinstance(self.second, Kernel):
-            raise InputError(f"can only combine kernels, got {self.first!r} and {self.second!r}")
+            raise InputError(
+                f"Kernels can only be combined with kernels, not {self.first!r} with "
+                f"{self.second!r}. Use objects of gpx_scale.kernels on both sides."
+            )
         if self.first.input_kind != self.second.input_kind:
             raise InputError(
-                f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes {self.second.input_kind}"
+                f"{self.first!r} takes {self.first.input_kind}, {self.second!r} takes "
+                f"{self.second.input_kind}. Combine kernels that take the same kind of X."
             )
 
     @property
@@ -247,9 +331,9 @@ class Pair(Kernel):
     def resolved(self, x: Any, ard: bool = False) -> Kernel:
         return replace(self, first=self.first.resolved(x, ard), second=self.second.resolved(x, ard))
 
-    def sliceable(self, x: Any) -> Any:
+    def sliceable(self, x: Any) -> Sliceable:
         if self.input_kind == "vectors":
-            return x
+            return super().sliceable(x)
         x = x if isinstance(x, PairPoints) else PairPoints(x, x)
         return PairPoints(self.first.sliceable(x.first), self.second.sliceable(x.second))
 
@@ -264,7 +348,8 @@ class Pair(Kernel):
         return PairPoints(self.first.prepare(x.first, dtype), self.second.prepare(x.second, dtype))
 
     def vectors(self, x: Any) -> np.ndarray:
-        return self.first.vectors(x.first) if isinstance(x, PairPoints) else x
+        rows: np.ndarray = self.first.vectors(x.first) if isinstance(x, PairPoints) else x
+        return rows
 
     def input_arrays(self, x: Any) -> list[np.ndarray]:
         if not isinstance(x, PairPoints):
@@ -295,38 +380,53 @@ class Pair(Kernel):
         return min(self.first.smoothness, self.second.smoothness)
 
     def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
-        (low, high), (other_low, other_high) = (
-            self.first.length_scale_range(p),
-            self.second.length_scale_range(p),
-        )
+        low, high = self.first.length_scale_range(p)
+        other_low, other_high = self.second.length_scale_range(p)
         return np.minimum(low, other_low), np.maximum(high, other_high)
 
 
 @stored
 @dataclass(frozen=True)
 class Sum(Pair):
-    """k1 + k2."""
+    """The sum k1(x, x') + k2(x, x') of two kernels, which ``k1 + k2`` returns.
+
+    Parameters
+    ----------
+    first : Kernel
+        The kernel k1. The names of its parameters begin with "k1.".
+    second : Kernel
+        The kernel k2, which takes the same kind of X. The names of its parameters begin with "k2.".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import RBF, Matern32, Sum
+    >>> kernel = Sum(RBF(theta1=2.0, theta2=3.0), Matern32(theta1=0.5, theta2=1.0))
+    >>> kernel(np.zeros((1, 2))).tolist()
+    [[2.5]]
+    >>> kernel == RBF(2.0, 3.0) + Matern32(0.5, 1.0)
+    True
+    """
 
     def sample_frequencies(
         self, p: int, count: int, random: np.random.RandomState
     ) -> list[tuple[np.ndarray, float]]:
-        return self.first.sample_frequencies(p, count, random) + self.second.sample_frequencies(
-            p, count, random
-        )
+        first = self.first.sample_frequencies(p, count, random)
+        return first + self.second.sample_frequencies(p, count, random)
 
     def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        (s, slopes), (other, other_slopes) = (
-            self.first.spectral_density(omega),
-            self.second.spectral_density(omega),
-        )
-        return s + other, np.hstack([slopes, other_slopes])
+        s, gradient = self.first.spectral_density(omega)
+        other_s, other_gradient = self.second.spectral_density(omega)
+        return s + other_s, np.hstack([gradient, other_gradient])
 
     @property
     def has_spectral_density(self) -> bool:
         return self.first.has_spectral_density and self.second.has_spectral_density
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
-        return self.first.diagonal(points.first) + self.second.diagonal(points.second)
+        first, second = self.first.diagonal(points.first), self.second.diagonal(points.second)
+        total: np.ndarray = first + second
+        return total
 
     def diagonal_gradient(self, points: PairPoints) -> np.ndarray:
         return np.hstack(
@@ -337,9 +437,9 @@ class Sum(Pair):
         )
 
     def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
-        return self.first.contract_input_gradient(
-            a.first, b.first, G.copy()
-        ) + self.second.contract_input_gradient(a.second, b.second, G)
+        gradient = self.first.contract_input_gradient(a.first, b.first, G.copy())
+        gradient += self.second.contract_input_gradient(a.second, b.second, G)
+        return gradient
 
     def multiply(self, a: PairPoints, b: PairPoints, out: np.ndarray) -> None:
         K = self.first.tile(a.first, b.first, out.dtype)
@@ -363,12 +463,34 @@ class Sum(Pair):
 @stored
 @dataclass(frozen=True)
 class Product(Pair):
-    """k1 k2."""
+    """The product k1(x, x') k2(x, x') of two kernels, which ``k1 * k2`` returns.
+
+    Parameters
+    ----------
+    first : Kernel
+        The kernel k1. The names of its parameters begin with "k1.".
+    second : Kernel
+        The kernel k2, which takes the same kind of X. The names of its parameters begin with "k2.".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import RBF, Matern32, Product
+    >>> kernel = Product(RBF(theta1=2.0, theta2=3.0), Matern32(theta1=0.5, theta2=1.0))
+    >>> kernel(np.zeros((1, 2))).tolist()
+    [[1.0]]
+    >>> kernel == RBF(2.0, 3.0) * Matern32(0.5, 1.0)
+    True
+    """
 
     def sample_frequencies(
         self, p: int, count: int, random: np.random.RandomState
     ) -> list[tuple[np.ndarray, float]]:
-        """cos(a) cos(b) = (cos(a + b) + cos(a - b)) / 2, and spectra are symmetric: frequencies add."""
+        """Return sums of the frequencies of both kernels.
+
+        cos(a) cos(b) = (cos(a + b) + cos(a - b)) / 2, and spectra are symmetric, so a - b has the
+        distribution of a + b.
+        """
         first = self.first.sample_frequencies(p, count, random)
         return [
             (a + b, v * w)
@@ -377,7 +499,9 @@ class Product(Pair):
         ]
 
     def diagonal(self, points: PairPoints) -> np.ndarray:
-        return self.first.diagonal(points.first) * self.second.diagonal(points.second)
+        first, second = self.first.diagonal(points.first), self.second.diagonal(points.second)
+        product: np.ndarray = first * second
+        return product
 
     def diagonal_gradient(self, points: PairPoints) -> np.ndarray:
         first, second = points.first, points.second
@@ -403,14 +527,14 @@ class Product(Pair):
 
     def contract_input_gradient(self, a: PairPoints, b: PairPoints, G: np.ndarray) -> np.ndarray:
         first, second = self._weighed(a, b, G)
-        return self.first.contract_input_gradient(
-            a.first, b.first, first
-        ) + self.second.contract_input_gradient(a.second, b.second, second)
+        gradient = self.first.contract_input_gradient(a.first, b.first, first)
+        gradient += self.second.contract_input_gradient(a.second, b.second, second)
+        return gradient
 
     def _weighed(
         self, a: PairPoints, b: PairPoints, G: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """G k2 and G k1, by which the derivatives of k1 and of k2 count."""
+        """Return G k2 and G k1, the weights of derivatives of k1 and k2; G is overwritten."""
         first, second = G.copy(), G
         self.second.multiply(a.second, b.second, first)
         self.first.multiply(a.first, b.first, second)

@@ -1,9 +1,12 @@
-"""Spectral densities: k(x, x') = (2 pi)^-p integral of s(omega) cos(omega.(x - x')).
+"""Spectral densities s(omega) of kernels.
+
+    k(x, x') = (2 pi)^-p integral of s(omega) cos(omega.(x - x')) over omega
 
 With l_k^2 = theta2_k / 2 and R = sum_k (l_k omega_k)^2:
 
     RBF           theta1 (2 pi)^(p/2) prod l_k exp(-R / 2)
-    Matern nu     theta1 (4 pi)^(p/2) Gamma(nu + p/2) / Gamma(nu) (2 nu)^nu prod l_k (2 nu + R)^-(nu + p/2)
+    Matern nu     theta1 (4 pi)^(p/2) Gamma(nu + p/2) / Gamma(nu) (2 nu)^nu prod l_k
+                  (2 nu + R)^-(nu + p/2)
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from scipy.special import gammaln
 def density(
     nu: float, theta1: float, lengths: np.ndarray, omega: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """s, and its derivatives by log theta1 and by each log theta2_k;  (p,), (q, p) -> (q,), (q, 1 + p)."""
+    """Return s(omega) and its derivatives by log theta1 and by each log theta2_k.
+
+    (p,), (q, p) -> (q,), (q, 1 + p). An infinite nu stands for the RBF.
+    """
     p = lengths.size
     square = (lengths * omega) ** 2
     R = square.sum(axis=1)

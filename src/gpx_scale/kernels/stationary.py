@@ -1,10 +1,10 @@
-"""Kernels of a distance: theta1 f(s), s = sum_k (x_k - x'_k)^2 / theta2_k."""
+"""Kernels that are functions of a distance: theta1 f(s), s = sum_k (x_k - x'_k)^2 / theta2_k."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,20 +21,27 @@ from ..runtime.state import stored
 from .kernel import Kernel
 from .spectral import density
 
-FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
-SINGLE = 50.0  # |x|^2 / theta2 up to which float32 rounds s by less than 1e-5
-MEDIAN_ROWS = 1000  # rows of the median heuristic: its relative error is about 1% there
+# From this |x|^2 / theta2 on, the rounding error eps |x|^2 / theta2 of s is more than 1e-12.
+FAR_SQUARED_NORM = 1e4
+# Up to this |x|^2 / theta2, float32 rounds s by less than 1e-5.
+FLOAT32_SQUARED_NORM = 50.0
+# The median heuristic looks at this many rows, which makes its relative error about 1%.
+MEDIAN_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class VectorPoints:
-    """Rows scaled by theta2^-1/2 and augmented, so that one GEMM gives -s: left_i . right_j = 2 x.y - |x|^2 - |y|^2."""
+    """Dense rows scaled by theta2^-1/2 and augmented, so that one matrix product gives -s.
+
+    left_i . right_j = 2 x_i.x_j - |x_i|^2 - |x_j|^2;  both are (n, p + 2).
+    """
 
     left: np.ndarray
     right: np.ndarray
 
     @classmethod
     def of(cls, scaled: np.ndarray) -> VectorPoints:
+        """Return the augmented form of rows that are scaled by theta2^-1/2;  (n, p)."""
         n, p = scaled.shape
         left = np.empty((n, p + 2), scaled.dtype)
         left[:, :p] = scaled * scaled.dtype.type(np.sqrt(2.0))
@@ -46,17 +53,19 @@ class VectorPoints:
 
     @property
     def directions(self) -> np.ndarray:
-        """sqrt(2) times the scaled rows, (n, p)."""
+        """Return sqrt(2) times the scaled rows;  (n, p)."""
         return self.left[:, :-2]
 
     @property
     def squared(self) -> np.ndarray:
-        """|x|^2 / theta2;  (n,)."""
+        """Return |x|^2 / theta2;  (n,)."""
         return -self.left[:, -2]
 
     @property
-    def real(self) -> Any:
-        return self.left.dtype.type
+    def real(self) -> type[np.floating[Any]]:
+        """Return the type of the numbers, to convert scalars to it."""
+        kind: type[np.floating[Any]] = self.left.dtype.type
+        return kind
 
     def __len__(self) -> int:
         return len(self.left)
@@ -65,10 +74,12 @@ class VectorPoints:
         return VectorPoints(self.left[rows], self.right[rows])
 
     def minus_s(self, other: VectorPoints) -> np.ndarray:
-        return self.left @ other.right.T
+        """Return -s between these rows and others;  (n, m);  2 n m (p + 2) flops."""
+        E: np.ndarray = self.left @ other.right.T
+        return E
 
     def refine(self, other: VectorPoints, near: float, E: np.ndarray) -> None:
-        """Recompute, by differences, the entries of E = -s with s < near."""
+        """Recompute the entries of E = -s with s < near from differences of rows;  (n, m)."""
         dense_loops.refine_close_pairs(
             self.directions / np.sqrt(2.0), other.directions / np.sqrt(2.0), near, E
         )
@@ -76,7 +87,10 @@ class VectorPoints:
 
 @dataclass(frozen=True)
 class SparsePoints:
-    """The same for sparse rows, scaled by theta2^-1/2: products by the features that two rows share."""
+    """Sparse rows scaled by theta2^-1/2, and their |x|^2 / theta2, (n,).
+
+    Inner products are sums over the features that two rows share.
+    """
 
     rows: SparseFeatures
     squared: np.ndarray
@@ -88,10 +102,13 @@ class SparsePoints:
         return SparsePoints(self.rows[rows], self.squared[rows])
 
     @property
-    def real(self) -> Any:
-        return self.squared.dtype.type
+    def real(self) -> type[np.floating[Any]]:
+        """Return the type of the numbers, to convert scalars to it."""
+        kind: type[np.floating[Any]] = self.squared.dtype.type
+        return kind
 
     def minus_s(self, other: SparsePoints) -> np.ndarray:
+        """Return -s between these rows and others;  (n, m)."""
         E = self.rows.inner_products(other.rows)
         E *= self.real(2.0)
         E -= self.squared[:, None]
@@ -99,14 +116,24 @@ class SparsePoints:
         return E
 
     def refine(self, other: SparsePoints, near: float, E: np.ndarray) -> None:
+        """Recompute the entries of E = -s with s < near from differences of rows;  (n, m)."""
         a, b = self.rows, other.rows
         sparse_loops.refine_close_sparse(
             a.pointers, a.indices, a.values, b.pointers, b.indices, b.values, near, E
         )
 
 
+# Prepared rows, all dense or all sparse.
+PointsT = TypeVar("PointsT", VectorPoints, SparsePoints)
+
+
 @dataclass(frozen=True)
 class Stationary(Kernel):
+    """A kernel theta1 f(s) on vectors.
+
+    `family` is the number by which the compiled loops know the function f.
+    """
+
     theta1: float = 1.0
     theta2: float | str | Sequence[float] = "median"
 
@@ -118,7 +145,8 @@ class Stationary(Kernel):
         if isinstance(self.theta2, str):
             if self.theta2 != "median":
                 raise InputError(
-                    f'theta2={self.theta2!r}: give a number, one a column, or "median"'
+                    f"theta2={self.theta2!r} is not a number. Give a number, one for each "
+                    'column of X, or "median".'
                 )
         elif np.ndim(self.theta2) == 0:
             object.__setattr__(self, "theta2", moderate(self.theta2, "theta2", most=LARGEST_SQUARE))
@@ -126,14 +154,14 @@ class Stationary(Kernel):
             given = np.asarray(self.theta2).ravel().tolist()
             values = tuple(moderate(value, "theta2", most=LARGEST_SQUARE) for value in given)
             if not values:
-                raise InputError("theta2 is empty: give a number, or one a column")
+                raise InputError("theta2 is empty. Give a number, or one for each column of X.")
             object.__setattr__(self, "theta2", values)
 
     @property
     def scales(self) -> np.ndarray:
-        """theta2 as (1,) or (p,)."""
+        """Return theta2 as an array;  (1,) or (p,)."""
         if isinstance(self.theta2, str):
-            raise InputError('theta2="median" is known only once data are seen: give a number')
+            raise InputError('theta2="median" is known only once data are seen. Give a number.')
         return np.atleast_1d(np.asarray(self.theta2, dtype=float))
 
     @property
@@ -144,7 +172,7 @@ class Stationary(Kernel):
     def theta(self) -> np.ndarray:
         return np.log([self.theta1, *self.scales])
 
-    def with_theta(self, theta: np.ndarray) -> Stationary:
+    def with_theta(self, theta: np.ndarray) -> Self:
         values = np.exp(theta).tolist()
         theta2 = tuple(values[1 : 1 + self.scales.size])
         return replace(self, theta1=values[0], theta2=theta2 if np.ndim(self.theta2) else theta2[0])
@@ -156,37 +184,40 @@ class Stationary(Kernel):
     def resolved(self, x: Any, ard: bool = False) -> Stationary:
         if isinstance(x, SparseFeatures) and (ard or np.ndim(self.theta2)):
             raise InputError(
-                "one theta2 for each column needs a dense X: give x_transformer=TruncatedSVD(...), or ard=False"
+                "One theta2 for each column needs a dense X, but X is sparse. "
+                "Give x_transformer=TruncatedSVD(...), or one theta2 and ard=False."
             )
         theta2 = median_squared_distance(x) if isinstance(self.theta2, str) else self.theta2
         if ard and np.ndim(theta2) == 0:
             theta2 = (theta2,) * x.shape[1]
         if np.ndim(theta2) and np.size(theta2) != x.shape[1]:
             raise InputError(
-                f"theta2 has {np.size(theta2)} entries, X has {x.shape[1]} columns: give one a column"
+                f"theta2 has {np.size(theta2)} entries, X has {x.shape[1]} columns. Give one "
+                "number, or one for each column."
             )
         return replace(self, theta2=theta2)
 
     @property
     def _shape(self) -> float:
+        """Return the shape of the rational quadratic kernel; the other families ignore it."""
         return 1.0
 
     def prepare(self, x: Any, dtype: Any = np.float64) -> VectorPoints | SparsePoints:
         if sp.issparse(x):
             x = SparseFeatures.of(x)
-        if self.scales.size not in (1, x.shape[1]) or (
-            self.scales.size > 1 and isinstance(x, SparseFeatures)
-        ):
+        fits = self.scales.size in (1, x.shape[1])
+        if not fits or (self.scales.size > 1 and isinstance(x, SparseFeatures)):
             raise InputError(
-                f"theta2 has {self.scales.size} entries, X has {x.shape[1]} columns: give one a column of a dense X"
+                f"theta2 has {self.scales.size} entries, X has {x.shape[1]} columns. Give one "
+                "number, or one for each column of a dense X."
             )
+        values = x.values if isinstance(x, SparseFeatures) else np.asarray(x)
         with np.errstate(over="ignore"):
-            scaled = (x.values if isinstance(x, SparseFeatures) else np.asarray(x)) / np.sqrt(
-                self.scales
-            )
+            scaled = values / np.sqrt(self.scales)
         if not np.abs(scaled).max(initial=0.0) < LARGEST_NUMBER:
             raise InputError(
-                f"theta2={self.theta2!r} is too small beside X: squared distances over it overflow"
+                f"theta2={self.theta2!r} is too small for this X: squared distances divided by it "
+                "overflow. Give a larger theta2."
             )
         scaled = scaled.astype(dtype, copy=False)
         if isinstance(x, SparseFeatures):
@@ -195,26 +226,28 @@ class Stationary(Kernel):
         return VectorPoints.of(scaled)
 
     def float32_is_safe(self, x: Any) -> bool:
-        # Matern 1/2 has a square root at s = 0, which makes 1e-3 of a rounding of 1e-6.
-        squared = (
-            x.squared_norms() / self.scales
-            if isinstance(x, SparseFeatures)
-            else (x**2 / self.scales).sum(axis=1)
-        )
-        return self.family != dense_loops.MATERN12 and float(squared.max(initial=0.0)) <= SINGLE
+        if isinstance(x, SparseFeatures):
+            squared = x.squared_norms() / self.scales
+        else:
+            squared = (x**2 / self.scales).sum(axis=1)
+        # Matern 1/2 has a square root at s = 0, which turns a rounding error of 1e-6 into 1e-3.
+        has_root = self.family == dense_loops.MATERN12
+        return not has_root and float(squared.max(initial=0.0)) <= FLOAT32_SQUARED_NORM
 
     def sample_frequencies(
         self, p: int, count: int, random: np.random.RandomState
     ) -> list[tuple[np.ndarray, float]]:
-        """Gaussian for the RBF; the others are mixtures of RBFs over a gamma-distributed scale, and so is their spectrum."""
-        mixed = self._mixing(count, random)
-        frequencies = random.standard_normal((count, p)) * np.sqrt(
-            2.0 * mixed[:, None] / self.scales
-        )
-        return [(frequencies, self.theta1)]
+        """Return draws from the spectrum and theta1.
+
+        The spectrum of the RBF is Gaussian. The other kernels are mixtures of RBFs over a scale
+        with a gamma or an inverse gamma distribution, so their spectra are mixtures of Gaussians.
+        """
+        tau = self._mixing(count, random)
+        stds = np.sqrt(2.0 * tau[:, None] / self.scales)
+        return [(random.standard_normal((count, p)) * stds, self.theta1)]
 
     def _mixing(self, count: int, random: np.random.RandomState) -> np.ndarray:
-        """Factors tau with f(s) = E exp(-tau s);  (count,)."""
+        """Return draws of the factor tau for which f(s) = E[exp(-tau s)];  (count,)."""
         if self.family == dense_loops.RBF:
             return np.ones(count)
         if self.family == dense_loops.RQ:
@@ -228,84 +261,81 @@ class Stationary(Kernel):
     def spectral_density(self, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if not self.has_spectral_density:
             return super().spectral_density(omega)
-        s, slopes = density(
-            self.smoothness, self.theta1, self.length_scale_range(omega.shape[1])[0], omega
-        )
+        lengths, _ = self.length_scale_range(omega.shape[1])
+        s, gradient = density(self.smoothness, self.theta1, lengths, omega)
         if self.scales.size == 1:
-            slopes = np.column_stack([slopes[:, 0], slopes[:, 1:].sum(axis=1)])
-        return s, slopes
+            gradient = np.column_stack([gradient[:, 0], gradient[:, 1:].sum(axis=1)])
+        return s, gradient
 
     @property
     def has_spectral_density(self) -> bool:
         return self.family != dense_loops.RQ
 
-    def diagonal(self, points: Any) -> np.ndarray:
+    def diagonal(self, points: VectorPoints | SparsePoints) -> np.ndarray:
         return np.full(len(points), self.theta1)
 
-    def diagonal_gradient(self, points: Any) -> np.ndarray:
-        slopes = np.zeros((len(points), self.theta.size))
-        slopes[:, 0] = self.theta1
-        return slopes
+    def diagonal_gradient(self, points: VectorPoints | SparsePoints) -> np.ndarray:
+        gradient = np.zeros((len(points), self.theta.size))
+        gradient[:, 0] = self.theta1
+        return gradient
 
-    def _minus_s(self, a: Any, b: Any) -> np.ndarray:
-        # The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square
-        # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
+    def _minus_s(self, a: PointsT, b: PointsT) -> np.ndarray:
+        """Return -s between rows a and b, with the digits that the kernel needs;  (a, b)."""
+        # The matrix product rounds s by eps |x|^2. Far from the centre, that changes the kernel for
+        # every pair that is close enough to matter, and the square root of Matern 1/2 makes it
+        # sqrt(eps) |x|. Such pairs are computed from differences.
         E = a.minus_s(b)
         size = max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0))
-        if size > FAR or self.family == dense_loops.MATERN12:
-            a.refine(b, max(1e-6 * size, FAR if size > FAR else 0.0), E)
+        is_far = size > FAR_SQUARED_NORM
+        if is_far or self.family == dense_loops.MATERN12:
+            a.refine(b, max(1e-6 * size, FAR_SQUARED_NORM if is_far else 0.0), E)
         return E
 
-    def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
+    def multiply(self, a: PointsT, b: PointsT, out: np.ndarray) -> None:
         dense_loops.times_profile(
             self.family, a.real(self._shape), a.real(self.theta1), self._minus_s(a, b), out
         )
 
-    def contract_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_gradient(self, a: PointsT, b: PointsT, G: np.ndarray) -> np.ndarray:
         sums = np.empty((3, len(a)), G.dtype)
         dense_loops.contract_profile(
             self.family, G.dtype.type(self._shape), self._minus_s(a, b), G, sums
         )
         along = sums[1:2].T
         if self.scales.size > 1:
-            # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, all columns by one GEMM each.
+            assert isinstance(a, VectorPoints)
+            # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij - 2 x_i (G x)_i + (G x^2)_i, for all
+            # columns at once by two matrix products.
             xa, xb = a.directions, b.directions
             along = 0.5 * (xa**2 * G.sum(axis=1)[:, None] + G @ xb**2) - xa * (G @ xb)
-        return self.theta1 * np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
+        gradient: np.ndarray = np.hstack([sums[:1].T, along, sums[2:].T])[:, : self.theta.size]
+        return self.theta1 * gradient
 
-    def contract_input_gradient(self, a: Any, b: Any, G: np.ndarray) -> np.ndarray:
+    def contract_input_gradient(self, a: PointsT, b: PointsT, G: np.ndarray) -> np.ndarray:
         if isinstance(a, SparsePoints):
             return super().contract_input_gradient(a, b, G)
-        dense_loops.contract_profile(
-            self.family,
-            G.dtype.type(self._shape),
-            self._minus_s(a, b),
-            G,
-            np.empty((3, len(a)), G.dtype),
-        )
-        apart = (
-            a.directions * G.sum(axis=1)[:, None] - G @ b.directions
-        )  # sum_j G_ij (x_i - x_j), by G = -G f'
-        return -self.theta1 * np.sqrt(2.0 / self.scales) * apart
+        unused_sums = np.empty((3, len(a)), G.dtype)
+        shape = G.dtype.type(self._shape)
+        dense_loops.contract_profile(self.family, shape, self._minus_s(a, b), G, unused_sums)
+        # contract_profile leaves -G f' in G, so this is sum_j -G_ij f'(s_ij) (x_i - x_j).
+        apart = a.directions * G.sum(axis=1)[:, None] - G @ b.directions
+        gradient: np.ndarray = -self.theta1 * np.sqrt(2.0 / self.scales) * apart
+        return gradient
 
     @property
     def is_radial(self) -> bool:
         return not np.ndim(self.theta2)
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
-        real, E = (
-            out.dtype.type,
-            np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False),
-        )
+        real = out.dtype.type
+        E = np.multiply(squared, -1.0 / self.scales, dtype=float).astype(out.dtype, copy=False)
         dense_loops.times_profile(
             self.family, real(self._shape), real(self.theta1), E[None], out[None]
         )
 
     def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
-        real, E = (
-            G.dtype.type,
-            np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False),
-        )
+        real = G.dtype.type
+        E = np.multiply(squared, -1.0 / self.scales, dtype=float).astype(G.dtype, copy=False)
         values, weighed = G.copy(), G.copy()
         dense_loops.times_profile(
             self.family, real(self._shape), real(self.theta1), E[None], values[None]
@@ -313,23 +343,36 @@ class Stationary(Kernel):
         dense_loops.contract_profile(
             self.family, real(self._shape), E[None], weighed[None], np.empty((3, 1), G.dtype)
         )
-        weighed *= E  # contract_profile leaves h and s
+        weighed *= E  # contract_profile has left -G f' in `weighed` and s in E.
         weighed *= real(self.theta1)
         if self.family != dense_loops.RQ:
             return np.vstack([values, weighed])
-        return np.vstack(
-            [
-                values,
-                weighed,
-                weighed - values * real(self._shape) * np.log1p(E / real(self._shape)),
-            ]
-        )
+        along_shape = weighed - values * real(self._shape) * np.log1p(E / real(self._shape))
+        return np.vstack([values, weighed, along_shape])
 
 
 @stored
 @dataclass(frozen=True)
 class RBF(Stationary):
-    """``theta1 exp(-|x - x'|^2 / theta2)``, as in the paper."""
+    """The radial basis function kernel theta1 exp(-|x - x'|^2 / theta2), as in the paper.
+
+    Parameters
+    ----------
+    theta1 : float, default=1.0
+        The scale, which is the variance k(x, x).
+    theta2 : float, sequence of float or "median", default="median"
+        The squared length: one number, or one for each column of a dense X. "median" stands for the
+        median of the squared distances between the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import RBF
+    >>> x = np.array([[0.0], [1.0]])
+    >>> K = RBF(theta1=2.0, theta2=0.5)(x)
+    >>> np.allclose(K, 2.0 * np.exp(-((x - x.T) ** 2) / 0.5))
+    True
+    """
 
     family: ClassVar[int] = dense_loops.RBF
 
@@ -337,7 +380,27 @@ class RBF(Stationary):
 @stored
 @dataclass(frozen=True)
 class Matern12(Stationary):
-    """theta1 exp(-r / l), l^2 = theta2 / 2."""
+    """The Matern kernel with nu = 1/2: theta1 exp(-r / l), r = |x - x'|, l^2 = theta2 / 2.
+
+    Its functions are continuous and nowhere differentiable.
+
+    Parameters
+    ----------
+    theta1 : float, default=1.0
+        The scale, which is the variance k(x, x).
+    theta2 : float, sequence of float or "median", default="median"
+        The squared length: one number, or one for each column of a dense X. "median" stands for the
+        median of the squared distances between the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import Matern12
+    >>> x = np.array([[0.0], [1.0]])
+    >>> K = Matern12(theta1=2.0, theta2=8.0)(x)
+    >>> np.allclose(K, 2.0 * np.exp(-np.abs(x - x.T) / 2.0))
+    True
+    """
 
     family: ClassVar[int] = dense_loops.MATERN12
     smoothness: ClassVar[float] = 0.5
@@ -346,7 +409,28 @@ class Matern12(Stationary):
 @stored
 @dataclass(frozen=True)
 class Matern32(Stationary):
-    """theta1 (1 + b) exp(-b), b = sqrt(3) r / l, l^2 = theta2 / 2."""
+    """The Matern kernel with nu = 3/2: theta1 (1 + b) exp(-b).
+
+    b = sqrt(3) r / l, r = |x - x'|, l^2 = theta2 / 2. Its functions can be differentiated once.
+
+    Parameters
+    ----------
+    theta1 : float, default=1.0
+        The scale, which is the variance k(x, x).
+    theta2 : float, sequence of float or "median", default="median"
+        The squared length: one number, or one for each column of a dense X. "median" stands for the
+        median of the squared distances between the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import Matern32
+    >>> x = np.array([[0.0], [1.0]])
+    >>> b = np.sqrt(3.0) * np.abs(x - x.T) / 2.0
+    >>> K = Matern32(theta1=2.0, theta2=8.0)(x)
+    >>> np.allclose(K, 2.0 * (1.0 + b) * np.exp(-b))
+    True
+    """
 
     family: ClassVar[int] = dense_loops.MATERN32
     smoothness: ClassVar[float] = 1.5
@@ -355,7 +439,28 @@ class Matern32(Stationary):
 @stored
 @dataclass(frozen=True)
 class Matern52(Stationary):
-    """theta1 (1 + b + b^2/3) exp(-b), b = sqrt(5) r / l, l^2 = theta2 / 2."""
+    """The Matern kernel with nu = 5/2: theta1 (1 + b + b^2 / 3) exp(-b).
+
+    b = sqrt(5) r / l, r = |x - x'|, l^2 = theta2 / 2. Its functions can be differentiated twice.
+
+    Parameters
+    ----------
+    theta1 : float, default=1.0
+        The scale, which is the variance k(x, x).
+    theta2 : float, sequence of float or "median", default="median"
+        The squared length: one number, or one for each column of a dense X. "median" stands for the
+        median of the squared distances between the training rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import Matern52
+    >>> x = np.array([[0.0], [1.0]])
+    >>> b = np.sqrt(5.0) * np.abs(x - x.T) / 2.0
+    >>> K = Matern52(theta1=2.0, theta2=8.0)(x)
+    >>> np.allclose(K, 2.0 * (1.0 + b + b**2 / 3.0) * np.exp(-b))
+    True
+    """
 
     family: ClassVar[int] = dense_loops.MATERN52
     smoothness: ClassVar[float] = 2.5
@@ -364,7 +469,30 @@ class Matern52(Stationary):
 @stored
 @dataclass(frozen=True)
 class RationalQuadratic(Stationary):
-    """theta1 (1 + s / shape)^-shape: a mixture of RBFs of many length scales."""
+    """The rational quadratic kernel theta1 (1 + s / shape)^-shape, s = |x - x'|^2 / theta2.
+
+    It is a mixture of RBF kernels with many length scales.
+
+    Parameters
+    ----------
+    theta1 : float, default=1.0
+        The scale, which is the variance k(x, x).
+    theta2 : float, sequence of float or "median", default="median"
+        The squared length: one number, or one for each column of a dense X. "median" stands for the
+        median of the squared distances between the training rows.
+    shape : float, default=1.0
+        The smaller it is, the more the length scales differ. For large values, the kernel
+        tends to the RBF.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.kernels import RationalQuadratic
+    >>> x = np.array([[0.0], [1.0]])
+    >>> K = RationalQuadratic(theta1=2.0, theta2=0.5, shape=3.0)(x)
+    >>> np.allclose(K, 2.0 * (1.0 + (x - x.T) ** 2 / 0.5 / 3.0) ** -3.0)
+    True
+    """
 
     shape: float = 1.0
 
@@ -386,15 +514,19 @@ class RationalQuadratic(Stationary):
     def theta(self) -> np.ndarray:
         return np.append(super().theta, np.log(self.shape))
 
-    def with_theta(self, theta: np.ndarray) -> RationalQuadratic:
-        return replace(super().with_theta(theta[:-1]), shape=float(np.exp(theta[-1])))  # type: ignore[call-arg, return-value]
+    def with_theta(self, theta: np.ndarray) -> Self:
+        return replace(super().with_theta(theta[:-1]), shape=float(np.exp(theta[-1])))
 
     def as_dict(self) -> dict[str, Any]:
         return {**super().as_dict(), "shape": self.shape}
 
 
 def median_squared_distance(x: Any) -> float:
-    """Median heuristic for theta2: the median of |x_i - x_j|^2 over pairs of at most MEDIAN_ROWS evenly spread rows."""
+    """Return the median heuristic for theta2.
+
+    It is the median of |x_i - x_j|^2 over the pairs of at most MEDIAN_ROWS evenly spaced rows that
+    are not equal.
+    """
     rows = x[evenly_spaced(MEDIAN_ROWS, len(x))]
     if isinstance(rows, SparseFeatures):
         points = SparsePoints(rows, rows.squared_norms())

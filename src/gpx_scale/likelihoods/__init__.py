@@ -1,4 +1,4 @@
-"""p(y | f): how an observation depends on the latent function."""
+"""Likelihoods p(y | f): how an observation depends on the latent function."""
 
 from .likelihood import GaussianLikelihood, Likelihood, Sites
 

@@ -1,7 +1,8 @@
-"""What every likelihood answers, and Gaussian noise.
+"""The contract of all likelihoods, and Gaussian noise.
 
-A solver sees a likelihood as *sites*: rows of a target that is f plus independent Gaussian noise, target_i = f_i + N(0, v_i).
-For Gaussian noise that is what the model says; for any other likelihood it is Newton's approximation at a point.
+A solver sees a likelihood as *sites*: for each row a target that is f plus independent Gaussian
+noise, target_i = f_i + N(0, v_i). For Gaussian noise, this is the model itself; for any other
+likelihood, it is Newton's approximation at a point.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from ..runtime.state import stored
 
 @dataclass(frozen=True)
 class Sites:
-    """A Gaussian stand-in for a likelihood at n rows: target_i = f_i + N(0, variance_i).
+    """A Gaussian approximation of a likelihood at n rows: target_i = f_i + N(0, variance_i).
 
-    `target` (n,), `variance` (n,), and `variance_gradient` (n, s), by the s parameters of the likelihood.
+    `target` and `variance` are (n,). `variance_gradient` (n, s) has the derivatives of the variance
+    by the logarithms of the s parameters of the likelihood.
     """
 
     target: np.ndarray
@@ -29,10 +31,14 @@ class Sites:
 
 
 class Likelihood(abc.ABC):
-    """p(y | f) at given parameters, whose logarithms are `theta`."""
+    """A likelihood p(y | f) at given parameters, whose logarithms are `theta`.
 
-    is_gaussian: ClassVar[bool] = False  # Whether the posterior is known in closed form.
-    standardizes_target: ClassVar[bool] = False  # Whether y may be centred and scaled.
+    If it `is_gaussian`, the posterior is known in closed form. If it `standardizes_target`, y may
+    be centred and scaled.
+    """
+
+    is_gaussian: ClassVar[bool] = False
+    standardizes_target: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -46,7 +52,7 @@ class Likelihood(abc.ABC):
 
     @abc.abstractmethod
     def with_theta(self, theta: np.ndarray) -> Likelihood:
-        """Return this likelihood at other parameters;  (s,)."""
+        """Return this likelihood with other parameters;  (s,)."""
 
     @abc.abstractmethod
     def as_dict(self) -> dict[str, Any]:
@@ -54,18 +60,18 @@ class Likelihood(abc.ABC):
 
     @abc.abstractmethod
     def sites(self, y: np.ndarray) -> Sites:
-        """Return the sites of rows with these y;  (n,); n flops."""
+        """Return the sites of rows with these y;  (n,) -> Sites of n rows;  n flops."""
 
     @abc.abstractmethod
     def predict(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of a new y where f has these;  (m,), (m,) -> (m,), (m,)."""
+        """Return mean and variance of a new y, given those of f;  (m,), (m,) -> (m,), (m,)."""
 
     @abc.abstractmethod
     def draw(self, f: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-        """Return a draw of y at each f, of any shape."""
+        """Return one draw of y for each entry of f, which may have any shape."""
 
     def must_be_moderate(self) -> None:
-        """Raise a ValueError unless squares and products of the parameters stay in float64."""
+        """Raise a ValueError unless float64 can represent the squares of the parameters."""
         for name, value in self.as_dict().items():
             moderate(value, name)
 
@@ -73,7 +79,7 @@ class Likelihood(abc.ABC):
 @stored
 @dataclass(frozen=True)
 class GaussianLikelihood(Likelihood):
-    """y = f + N(0, sigma_y^2)."""
+    """The likelihood of Gaussian noise, y = f + N(0, sigma_y^2)."""
 
     sigma_y: float
 

@@ -1,8 +1,8 @@
-"""One Cholesky factorisation for all matrices, with named policies of how much jitter may help.
+"""One Cholesky factorisation for all matrices, with a policy of jitter for each kind of matrix.
 
-A covariance that is positive definite may be singular to rounding. Then a small share of its
-diagonal, the jitter, is added to it, and each kind of matrix has a policy of its own: which shares
-are tried, one after the other, and which factor is good enough.
+A covariance that is positive definite may be singular to rounding. If so, a small share of its
+diagonal, the jitter, is added to it. Each kind of matrix has a policy of its own, which says which
+shares are tried, one after the other, and which factor is good enough.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..errors import NotPositiveDefinite
 
 @dataclass(frozen=True)
 class JitterPolicy:
-    """The shares of the diagonal that are tried as jitter, in their order, and the least pivot.
+    """The shares of the diagonal that are tried as jitter, in this order, and the least pivot.
 
     `steps` are shares of the diagonal, or multiples of the rounding error eps of the matrix's dtype
-    if they are `in_units_of_eps`; a share of `below` or more is left out. If there is a
-    `least_pivot`, every L_ii^2 has to be above `least_pivot` eps A_ii: a smaller pivot is rounding
-    that happened to be positive. It is relative to each row's own A_ii, as the jitter is, so rows
-    of very different size do not matter.
+    if they are `in_units_of_eps`. A share of `below` or more is left out. If there is a
+    `least_pivot`, every L_ii^2 has to be above `least_pivot` eps A_ii; a smaller pivot is rounding
+    error that happened to be positive. Jitter and least pivot are relative to each row's own A_ii,
+    so the rows may be of very different size.
     """
 
     steps: tuple[float, ...]
@@ -46,9 +46,9 @@ class JitterPolicy:
         return bool((np.square(L.diagonal(), dtype=float) > least * diagonal).all())
 
 
-# The covariance C of all training rows, in float64 or float32. Steps of a factor of 100 overshoot
-# what is needed by no more than that. In float32, 1e5 eps is 1.2% of the diagonal, and more would
-# be another model.
+# The covariance C of all training rows, in float64 or float32. With steps of a factor of 100, at
+# most 100 times the jitter that is needed is added. In float32, 1e5 eps is 1.2% of the diagonal,
+# and more would change the model.
 COVARIANCE_JITTER = JitterPolicy(
     steps=(0.0, 1e1, 1e3, 1e5, 1e7, 1e9),
     in_units_of_eps=True,
@@ -57,50 +57,56 @@ COVARIANCE_JITTER = JitterPolicy(
 )
 
 # S_uu of inducing points has no noise on its diagonal, and points may meet while they move. Jitter
-# is noise on the inducing variables, and leaves a lower bound: 2e-7 of the diagonal is harmless.
+# is noise on the inducing variables, with which the bound stays a lower bound: 2e-7 of the diagonal
+# is harmless.
 INDUCING_JITTER = JitterPolicy(
     steps=(0.0, 1e1, 1e3, 1e5, 1e7, 1e9),
     in_units_of_eps=True,
     least_pivot=1.0,
 )
 
-# S_II of the pivot rows of a preconditioner. The pivots were chosen to be independent, so little
-# helps; small ones are no harm, since with any jitter F F^T <= S.
+# S_II of the pivot rows of a preconditioner. The pivots are chosen to be independent, so little
+# jitter is enough. Small pivots do no harm, since F F^T <= S with any jitter.
 PIVOT_ROWS_JITTER = JitterPolicy((0.0, 1e1, 1e3, 1e5, 1e7), in_units_of_eps=True)
 
-# k of training points and queries together, to draw from. Without noise it is singular to rounding
-# in most cases, and 1e-8 of a variance is 1e-4 of a deviation: no draw shows it.
+# The kernel matrix of training rows and queries together, which samples are drawn from. Without
+# noise it is singular to rounding in most cases, and 1e-8 of a variance is 1e-4 of a standard
+# deviation, which no sample shows.
 JOINT_PRIOR_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8))
 
-# C of a few rows that a variance is conditioned on. Jitter is more noise than there is, so it never
-# makes a variance smaller: more of it may be added than elsewhere.
+# C of the few rows that a variance is conditioned on. Jitter stands for more noise than there is,
+# so it never makes a variance smaller, and more of it may be added than elsewhere.
 FEW_ROWS_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8, 1e-6))
 
-# I + Psi of the collapsed bound has no eigenvalue below 1: if it has no factor, then Psi is wrong,
+# I + Psi of the collapsed bound has no eigenvalue below 1. If it has no factor, then Psi is wrong,
 # which jitter would hide.
 NO_JITTER = JitterPolicy((0.0,))
 
 
-# Three routines of LAPACK's potrf. Their factors differ in rounding and in memory order, which
-# searches and conjugate gradients amplify: each kind of matrix keeps its own.
+# There are three routines that call LAPACK's potrf. Their factors differ in rounding and in memory
+# order, and searches and conjugate gradients amplify such differences, so each kind of matrix is
+# always factorised by the same routine.
 
 
 def factor_in_place(A: np.ndarray) -> np.ndarray:
-    """Return A with L in its lower triangle, C-ordered; what is above the diagonal is undefined.
+    """Return A with L in its lower triangle, C-ordered; entries above the diagonal are undefined.
 
-    (n, n) -> (n, n);  n^3/3 flops and no further memory. If A is not positive definite, A is lost,
-    and LinAlgError is raised. A C-ordered lower triangle is Fortran's upper triangle of A^T.
+    (n, n) -> (n, n);  n^3/3 flops and no further memory. If A is not positive definite, LinAlgError
+    is raised, and A has been overwritten.
     """
+    # The lower triangle of a C-ordered matrix is the upper triangle of its Fortran-ordered
+    # transpose.
     (potrf,) = get_lapack_funcs(("potrf",), (A,))
     _, info = potrf(A.T, lower=0, overwrite_a=1, clean=0)
     if info != 0:
-        raise np.linalg.LinAlgError(f"potrf: {info}")
+        raise np.linalg.LinAlgError(f"The routine potrf of LAPACK returned {info}.")
     return A
 
 
 def factor_fortran_ordered(A: np.ndarray) -> np.ndarray:
     """Return L, Fortran-ordered, with zeros above its diagonal; A is kept;  (n, n) -> (n, n)."""
-    return cholesky(A, lower=True, check_finite=False)
+    L: np.ndarray = cholesky(A, lower=True, check_finite=False)
+    return L
 
 
 def factor_c_ordered(A: np.ndarray) -> np.ndarray:
@@ -116,12 +122,13 @@ def factor_with_jitter(
     routine: Callable[[np.ndarray], np.ndarray] = factor_fortran_ordered,
     fill: Callable[[float], None] | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return the lower Cholesky factor with the least jitter of a policy that helps, and that.
+    """Return the lower Cholesky factor with the least jitter of the policy that helps, and the
+    jitter.
 
     A + jitter diag(A) = L L^T;  (n, n), (n,) -> (n, n);  n^3/3 flops for each jitter that is tried.
     The diagonal of A is replaced by (1 + jitter) times the `diagonal` given here. If the `routine`
-    overwrites A, `fill(jitter)` is called in place of that, and makes all of A anew. If no jitter
-    helps, NotPositiveDefinite says `failure`.
+    overwrites A, give `fill`: `fill(jitter)` is called before each attempt and computes all of A
+    anew. If no jitter helps, NotPositiveDefinite is raised with the message `failure`.
     """
     for jitter in policy.jitters(A.dtype):
         if fill is None:
@@ -138,11 +145,11 @@ def factor_with_jitter(
 
 
 def factor_of_few_rows(C: np.ndarray, more_noise: np.ndarray | float = 0.0) -> np.ndarray:
-    """Return the lower Cholesky factor of C + diag(more_noise) of a few rows;  (r, r) -> (r, r).
+    """Return the lower Cholesky factor of C + diag(more_noise) of a few rows.
 
-    C's diagonal is overwritten. r^3/3 flops.
+    (r, r), (r,) -> (r, r);  r^3/3 flops. The diagonal of C is overwritten.
     """
-    rows = f"the covariance of {len(C)} rows"
-    failure = f"{rows} has no Cholesky factor, even with jitter: raise sigma_y"
+    rows = f"The covariance of {len(C)} rows"
+    failure = f"{rows} has no Cholesky factor, even with jitter. Raise sigma_y."
     diagonal = C.diagonal() + more_noise
     return factor_with_jitter(C, diagonal, FEW_ROWS_JITTER, failure, factor_c_ordered)[0]

@@ -1,11 +1,12 @@
-"""Preconditioned conjugate gradients for many right-hand sides at once, stopped in nats; Lanczos quadrature of the logarithm.
+"""Preconditioned conjugate gradients (CG) for many right-hand sides, and Lanczos quadrature.
 
-For a right-hand side b and an approximate x with the true residual r = b - C x,
+Errors are measured in nats, the unit of the log marginal likelihood. For a right-hand side b and
+an approximate x with the true residual r = b - C x,
 
-    b.x - x.C x / 2  =  b.C^-1 b / 2  -  r.C^-1 r / 2,        0 <= r.C^-1 r <= r.P^-1 r        (P <= C)
+    b.x - x.C x / 2  =  b.C^-1 b / 2  -  r.C^-1 r / 2,        0 <= r.C^-1 r <= r.P^-1 r
 
-so r.P^-1 r / 2 bounds what the quadratic form still misses, and CG has it in every iteration. A P that is not below C has
-another bound to offer: `P.error_bound_nats`.
+if P <= C. So r.P^-1 r / 2 is a bound of the error of the quadratic form, and CG computes it in
+every iteration. A P that is not below C has another bound, which `P.error_bound_nats` returns.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ from ..errors import NotConverged
 from .covariance import Covariance
 from .preconditioner import Preconditioner
 
-ITERATIONS = 1000  # of one solve
-RESTARTS = 12  # from a true residual
-REACH = 1e-7  # of the nats left, what a run on float32 tiles gains before its residual is no longer the true one
+# A solve that has not converged after this many iterations is given up.
+MAX_ITERATIONS = 1000
+# A solve starts at most this often, each time from the true residual of the solution so far.
+MAX_RESTARTS = 12
+# A run of iterations ends when it has reduced the error in nats by this factor, and the next one
+# starts from the true residual. On float32 tiles, the residual of the recurrence differs from the
+# true one if a run goes further.
+FLOAT32_GAIN = 1e-7
 
+# A function that is called with the iteration, the error in nats, and the goal in nats.
 Tell = Callable[[int, float, float], None]
 
 
@@ -38,14 +45,19 @@ def solve(
     precise: Covariance | None = None,
     tell: Tell | None = None,
 ) -> Solution:
-    """C^-1 B, each column to its own nats;  (n, c), (c,) -> Solution.
+    """Return C^-1 B, each column with an error of at most its own `nats`;  (n, c), (c,).
 
-    Iterates with the products of C, and restarts from the residual under `precise` (default: C) until that one is small
-    enough; with the products of `precise` where those of C do not get there. `start` (n, c): columns of zeros start cold.
-    `tell(iteration, nats, goal)` hears of the column furthest behind.
+    NotConverged is raised if an error stays above.
+
+    Iterations use products with C. They restart from the residual with respect to `precise` (C by
+    default) until that residual is small enough, and use products with `precise` if those with C do
+    not get there. `start` (n, c) is a first approximation; a column of zeros is none.
+    `tell(iteration, nats, goal)` is called with the numbers of the column that is furthest from its
+    goal.
     """
     size = np.abs(B).max(axis=0, initial=0.0)
-    # float32 products hold numbers of moderate size only; squares of what is below 1e-140 are 0, and so is its solution
+    # float32 represents numbers of moderate size only, so other columns are rescaled. The squares
+    # of numbers below 1e-140 are 0, and so is their solution.
     unit = np.where((size > 1e10) | ((size < 1e-10) & (size > 1e-140)), size, 1.0)
     if (unit != 1.0).any():
         start = None if start is None else start / unit
@@ -65,22 +77,22 @@ def solve(
     iterations = matvecs = 0
     lanczos: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     before = np.full(B.shape[1], np.inf)
-    for turn in range(RESTARTS):
+    for turn in range(MAX_RESTARTS):
         H = P.solve(R)
         now = P.error_bound_nats(R, H)
-        todo = np.flatnonzero(~(now <= nats))  # NaN too
+        todo = np.flatnonzero(~(now <= nats))  # A NaN is not done either.
         if not todo.size:
-            quadratic = np.einsum("ij,ij->j", B + R, X)  # = 2 b.x - x.C x
+            quadratic = np.einsum("ij,ij->j", B + R, X)  # This is 2 b.x - x.C x.
             return Solution(X, now, _relative(R, B), iterations, matvecs, quadratic, lanczos)
-        if iterations >= ITERATIONS:
+        if iterations >= MAX_ITERATIONS:
             break
         if not (now[todo] < 0.9 * before[todo]).all():
             if C is precise:
                 break
-            C = precise  # float32 has no more to give
-        goal = np.maximum(0.5 * nats, REACH * now)[todo]
+            C = precise  # Products in float32 bring no further progress.
+        goal = np.maximum(0.5 * nats, FLOAT32_GAIN * now)[todo]
         step, rule = np.zeros((len(B), todo.size)), UntilNatsAreReached(P, goal, iterations, tell)
-        most = ITERATIONS - iterations
+        most = MAX_ITERATIONS - iterations
         steps, ratios = iterate(C.matmul, P.solve, step, R[:, todo], H[:, todo], rule, most)
         if turn == 0:
             lanczos = {
@@ -96,24 +108,27 @@ def solve(
     with np.errstate(over="ignore"):
         worst = int(np.argmax(np.where(np.isfinite(now), now / np.maximum(nats, 1e-300), np.inf)))
     raise NotConverged(
-        f"conjugate gradients stopped after {iterations} iterations with {now[worst]:.1e} nats to go, needed "
-        f"{nats[worst]:.1e} (residual {_relative(R, B)[worst]:.1e}): raise preconditioner_rank (now {P.rank}) or sigma_y, "
-        'drop duplicate rows, or use solver="exact"'
+        f"Conjugate gradients stopped after {iterations} iterations with an error of "
+        f"{now[worst]:.1e} nats, above {nats[worst]:.1e} (relative residual "
+        f"{_relative(R, B)[worst]:.1e}). Raise preconditioner_rank (now {P.rank}) or sigma_y, drop "
+        'duplicate rows, or use solver="exact".'
     )
 
 
 def _relative(R: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return |r| / |b| of each column, |r| if b = 0;  (n, c), (n, c) -> (c,)."""
     scale = np.linalg.norm(B, axis=0)
-    return np.linalg.norm(R, axis=0) / np.where(scale > 0, scale, 1.0)
+    relative: np.ndarray = np.linalg.norm(R, axis=0) / np.where(scale > 0, scale, 1.0)
+    return relative
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the columns that still run are, after some iterations of `iterate`.
+    """The state of the columns that still run, after some iterations of `iterate`.
 
-    `running` (c,) are their places among all columns. Of each, the residual r (n, c) by recurrence,
-    P^-1 r (n, c), r.P^-1 r (c,), and whether the last step could be taken: where rounding makes C
-    or P indefinite, there is no step.
+    `running` (c,) are their places among all columns. `residual` (n, c) is r as the recurrence has
+    it, `preconditioned` (n, c) is P^-1 r, and `energy` (c,) is r.P^-1 r. `moved` (c,) says whether
+    the last step could be taken: if rounding makes C or P indefinite, there is no step.
     """
 
     iteration: int
@@ -124,13 +139,15 @@ class Progress:
     moved: np.ndarray
 
 
-# Which of the running columns go on, (c,); it is asked before the first iteration, and after each.
+# A function that returns which of the running columns go on, (c,). It is called before the first
+# iteration and after each iteration.
 StoppingRule = Callable[[Progress], np.ndarray]
 
 
 def column_sums(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return a.b of each pair of columns;  (n, c), (n, c) -> (c,)."""
-    return np.einsum("ij,ij->j", A, B)
+    """Return a.b for each pair of columns;  (n, c), (n, c) -> (c,)."""
+    sums: np.ndarray = np.einsum("ij,ij->j", A, B)
+    return sums
 
 
 def iterate(
@@ -146,11 +163,12 @@ def iterate(
 ) -> tuple[list[list[float]], list[list[float]]]:
     """Improve X by preconditioned conjugate gradients in place, and return CG's coefficients.
 
-    R = B - C X and H = P^-1 R at the start, (n, c) each; `multiply` is V -> C V, `precondition` is
-    V -> P^-1 V, and `sums` the inner product of columns. Columns run side by side, each on its own;
-    those that the stopping rule `goes_on` does not keep leave, so that later products are narrower.
-    The steps and ratios of each column are those of the iterations in which it moved. Directions
-    have this memory `order` (K: that of H), on which the rounding of sums depends.
+    At the start, R = B - C X and H = P^-1 R, (n, c) each. `multiply` maps V to C V, `precondition`
+    maps V to P^-1 V, and `sums` is the inner product of columns. The columns are solved side by
+    side, independently of each other. Those that the stopping rule `goes_on` does not keep are
+    left out, so that later products have fewer columns. Two lists are returned for each column:
+    its steps and its ratios, in the iterations in which it moved. The search directions have the
+    memory `order` ("K" for that of H), on which the rounding of sums depends.
     """
     D, rho = H.copy(order), sums(R, H)
     running, moved = np.arange(R.shape[1]), np.ones(R.shape[1], bool)
@@ -182,10 +200,10 @@ def iterate(
 
 @dataclass(frozen=True)
 class UntilNatsAreReached:
-    """The stopping rule of `solve`: a column leaves at its goal (c,), or where it gets no further.
+    """The stopping rule of `solve`: a column ends at its goal (c,), or if it makes no progress.
 
-    Columns are not looked at before the first iteration, since `solve` knows that none is at its
-    goal. `done` iterations came before these, for `tell`.
+    Columns are not tested before the first iteration, since `solve` knows that none is at its goal.
+    `done` is the number of earlier iterations, which `tell` is told.
     """
 
     P: Preconditioner
@@ -202,11 +220,15 @@ class UntilNatsAreReached:
             with np.errstate(over="ignore"):
                 worst = int(np.argmax(left / np.maximum(goal, 1e-300)))
             self.tell(self.done + at.iteration, float(left[worst]), float(goal[worst]))
-        return at.moved & ~(left <= goal) & np.isfinite(at.energy)
+        going: np.ndarray = at.moved & ~(left <= goal) & np.isfinite(at.energy)
+        return going
 
 
 def _tridiagonal(steps: list[float], ratios: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Diagonal and off-diagonal of Lanczos' T of P^-1/2 C P^-1/2, from the coefficients of CG."""
+    """Return diagonal and off-diagonal of Lanczos' matrix T, from the coefficients of CG.
+
+    T is the tridiagonal matrix of P^-1/2 C P^-1/2;  k steps -> (k,), (k - 1,).
+    """
     a, b = np.array(steps), np.array(ratios[:-1])
     diagonal = 1.0 / a
     diagonal[1:] += b / a[:-1]
@@ -214,15 +236,24 @@ def _tridiagonal(steps: list[float], ratios: list[float]) -> tuple[np.ndarray, n
 
 
 def log_quadrature(diagonal: np.ndarray, off: np.ndarray) -> float:
-    """e_1^T log(T) e_1: Gauss quadrature of u.log(P^-1/2 C P^-1/2) u for the unit vector u that Lanczos started from."""
+    """Return e_1^T log(T) e_1 for a tridiagonal matrix T;  (k,), (k - 1,).
+
+    It is the Gauss quadrature of u.log(P^-1/2 C P^-1/2) u, where u is the unit vector that Lanczos
+    started from.
+    """
     values, vectors = eigh_tridiagonal(diagonal, off)
     return float(vectors[0] ** 2 @ np.log(np.maximum(values, np.finfo(float).tiny)))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """C X = B by iteration, and how well: of each column, the bound in nats on what b.C^-1 b / 2 still misses, and the
-    true relative residual |b - C x| / |b|. `lanczos` has T of each column that started from 0, in the order of the columns."""
+    """An approximate solution X (n, c) of C X = B, and how good it is.
+
+    For each column, `nats` bounds the error of b.C^-1 b / 2, `residuals` are the true relative
+    residuals |b - C x| / |b|, and `quadratic` is 2 b.x - x.C x, which approximates b.C^-1 b;  (c,)
+    each. `iterations` counts the iterations, `matvecs` the products with a single column. `lanczos`
+    has Lanczos' matrix T (diagonal and off-diagonal) for each column that started from 0.
+    """
 
     X: np.ndarray
     nats: np.ndarray

@@ -1,10 +1,10 @@
-"""C = S + diag(D) of rows in memory, as an operator: its products, columns and derivatives.
+"""The covariance C = S + diag(D) of rows in memory, with its products, columns and derivatives.
 
-    TiledCovariance     tiles formed, used for all columns of a product, and thrown away
-    StoredCovariance    the lower tiles kept in float32: n^2/2 numbers, one read of them a product
+    TiledCovariance     forms each tile of C when it is used, for all columns of a product at once
+    StoredCovariance    keeps the lower tiles in float32: n^2/2 numbers, read once per product
 
-S and D are apart, since a Newton step of another likelihood changes D alone. Tiles and the order of every sum do not depend
-on the number of workers, so neither does any result.
+S and D are kept apart, since a Newton step of another likelihood would change D alone. Neither the
+tiles nor the order of any sum depends on the number of workers, so no result does.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, varia
 from ..runtime.parallel import TILE, lower_tiles, slices
 from ..runtime.session import Session
 
-STRIP, WIDE = (
-    512,
-    1024,
-)  # rows and columns of a product's tiles: a float32 tile stays in the second-level cache
-GROUPS = 16  # partial sums of a product, each owned by one worker
-COLUMNS = 64  # of a product at once: what bounds the partial sums
-TILE_ENTRY_NS = 1.2  # of one core: an entry of a lower tile in a product with 16 columns
+# Rows and columns of the tiles of a product. A float32 tile of this size stays in the second-level
+# cache.
+STRIP_ROWS = 512
+TILE_COLUMNS = 1024
+# A product has this many partial sums, each of which is computed by one worker.
+PARTIAL_SUMS = 16
+# A product with more columns is computed in parts of this many, which limits the partial sums.
+PRODUCT_COLUMNS = 64
+# The time of an entry of a lower tile in a product with 16 columns, on one core.
+TILE_ENTRY_NS = 1.2
 
 
 @dataclass(frozen=True)
 class Covariance(abc.ABC):
-    """C = S + diag(D) of training rows at given hyperparameters, (n, n).
+    """The covariance C = S + diag(D) of training rows at given hyperparameters, (n, n).
 
-    Tiles are formed in `dtype`; products are added up in float64.
+    Tiles are formed in `dtype`, and products are summed in float64.
     """
 
     rows: TrainingRows
@@ -52,24 +55,25 @@ class Covariance(abc.ABC):
 
     @cached_property
     def prepared(self) -> PreparedRows:
-        """Return x and Z as tiles take them, in the tiles' dtype."""
+        """Return the rows in the form that tiles are computed from, in the dtype of the tiles."""
         return self.weight_prior.prepare(self.rows, self.dtype)
 
     @cached_property
     def noise(self) -> np.ndarray:
-        """Return D;  (n,)."""
+        """Return the noise variances D;  (n,)."""
         return self.hyperparameters.noise(self.rows.Z)
 
     @cached_property
     def noise_gradient(self) -> np.ndarray:
-        """Return dD by the logarithms of sigma_w and sigma_y;  (n, 2)."""
+        """Return the derivatives of D by log sigma_w and log sigma_y;  (n, 2)."""
         return self.hyperparameters.noise_gradient(self.rows.Z)
 
     @cached_property
     def diagonal(self) -> np.ndarray:
-        """Return C_ii = S_ii + D_i, analytically;  (n,)."""
+        """Return C_ii = S_ii + D_i, analytically and not from products of rows;  (n,)."""
         own = self.weight_prior.kernel.diagonal(self.prepared.points)
-        return variances(own, self.rows.Z) + self.noise
+        diagonal: np.ndarray = variances(own, self.rows.Z) + self.noise
+        return diagonal
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -87,7 +91,7 @@ class Covariance(abc.ABC):
     @property
     @abc.abstractmethod
     def product_cost(self) -> float:
-        """Return about how many nanoseconds a product with 16 columns takes on one core."""
+        """Return the approximate time of a product with 16 columns, in nanoseconds."""
 
     @abc.abstractmethod
     def matmul(self, V: np.ndarray) -> np.ndarray:
@@ -95,7 +99,7 @@ class Covariance(abc.ABC):
 
     @abc.abstractmethod
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Return sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,)."""
+        """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,)."""
 
     @abc.abstractmethod
     def tangents(self, v: np.ndarray) -> np.ndarray:
@@ -104,27 +108,31 @@ class Covariance(abc.ABC):
 
 @dataclass(frozen=True)
 class TiledCovariance(Covariance):
-    """C whose tiles are formed for every use."""
+    """A covariance whose tiles are formed anew for every use."""
 
     @property
     def product_cost(self) -> float:
         return 0.5 * TILE_ENTRY_NS * len(self) ** 2
 
     def _prepare(self) -> None:
-        """What tiles share is computed here, once, not by whichever worker comes first."""
+        """Compute what all tiles share, before several workers would compute it at once."""
         self.prepared, self.diagonal  # noqa: B018
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
-        """S of a block of rows and columns; 0 on the diagonal of C, which is analytic and added by whoever sums."""
+        """Return a block of S, with 0 on the diagonal of C.
+
+        The diagonal is analytic, and the caller adds it.
+        """
         out = self.weight_prior.tile(self.prepared[rows], self.prepared[cols])
         if rows == cols:
             np.fill_diagonal(out, 0.0)
         return out
 
     def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
-        """out's lower triangle <- C + jitter diag(C), float64 or rounded to out's dtype; above the diagonal, undefined.
+        """Write C + jitter diag(C) into the lower triangle of `out`, rounded to its dtype.
 
-        (n, n);  n^2/2 kernel values."""
+        (n, n);  n^2/2 kernel values. Entries above the diagonal are undefined afterwards.
+        """
         self._prepare()
 
         def fill(tile: tuple[slice, slice]) -> None:
@@ -133,24 +141,29 @@ class TiledCovariance(Covariance):
         self.session.executor.map(fill, lower_tiles(len(self), TILE))
         np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
 
-    _tile = _form  # what a product reads
+    # Products read tiles through this name, which a subclass that stores its tiles overrides.
+    _tile = _form
 
     @property
     def _product_dtype(self) -> Any:
+        """Return the dtype in which tiles are multiplied."""
         return self.dtype
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
-        """C V;  (n, c) -> (n, c);  each lower tile serves all columns and both triangles: 2 n^2 c flops."""
+        """Return C V;  (n, c) -> (n, c);  2 n^2 c flops.
+
+        Each lower tile is formed once, for all columns and for both triangles.
+        """
         self._prepare()
-        groups = _dealt(slices(len(self), STRIP), GROUPS)
-        out = self.diagonal[:, None] * V
-        for chunk in slices(V.shape[1], COLUMNS):
+        groups = _even_groups(slices(len(self), STRIP_ROWS), PARTIAL_SUMS)
+        out: np.ndarray = self.diagonal[:, None] * V
+        for chunk in slices(V.shape[1], PRODUCT_COLUMNS):
             right = np.ascontiguousarray(V[:, chunk], self._product_dtype)
 
             def multiply(strips: list[slice], right: np.ndarray = right) -> np.ndarray:
                 total = np.zeros(right.shape)
                 for rows in strips:
-                    for cols in slices(rows.start, WIDE):
+                    for cols in slices(rows.start, TILE_COLUMNS):
                         T = self._tile(rows, cols)
                         total[rows] += T @ right[cols]
                         total[cols] += T.T @ right[rows]
@@ -163,11 +176,14 @@ class TiledCovariance(Covariance):
                 for part in parts:
                     out[rows, chunk] += part[rows]
 
-            self.session.executor.map(add, slices(len(self), 4 * STRIP))
+            self.session.executor.map(add, slices(len(self), 4 * STRIP_ROWS))
         return out
 
     def contract_inverse(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from C^-1's lower triangle;  (n,), (n, n) -> (t,)."""
+        """Return sum_ij (alpha alpha^T - C^-1)_ij dC_ij/dtheta for every parameter.
+
+        (n,), (n, n) -> (t,). Only the lower triangle of the inverse is read.
+        """
 
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             dense_loops.evidence_weights(
@@ -178,20 +194,26 @@ class TiledCovariance(Covariance):
         return np.concatenate([self._contract_tiles(weigh), q @ self.noise_gradient])
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  n^2/2 kernel values."""
+        """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,).
+
+        n^2/2 kernel values.
+        """
         left, right = np.hstack([U, V]).astype(self.dtype), np.hstack([V, U]).astype(self.dtype)
 
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             G *= left[rows] @ right[cols].T
             if rows == cols:
-                G *= G.dtype.type(0.5)  # both triangles of a diagonal tile are there
+                G *= G.dtype.type(0.5)  # A diagonal tile contains both triangles.
 
         return np.concatenate(
             [self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_gradient]
         )
 
     def _contract_tiles(self, weigh: Callable[[slice, slice, np.ndarray], None]) -> np.ndarray:
-        """sum over lower tiles of W_ij dS_ij/dtheta; `weigh` multiplies a block by W in place;  -> (t of the prior,)."""
+        """Return the sum of W_ij dS_ij/dtheta over lower tiles, for each parameter of the kernel.
+
+        `weigh` multiplies the block of some rows and columns by W in place.
+        """
         self._prepare()
 
         def one(tile: tuple[slice, slice]) -> np.ndarray:
@@ -199,9 +221,12 @@ class TiledCovariance(Covariance):
             found = self.weight_prior.contract(
                 self.prepared[rows], self.prepared[cols], lambda G: weigh(rows, cols, G)
             )
-            return found.sum(axis=0, dtype=float)
+            total: np.ndarray = found.sum(axis=0, dtype=float)
+            return total
 
-        return np.sum(self.session.executor.map(one, lower_tiles(len(self), TILE)), axis=0)
+        sums = self.session.executor.map(one, lower_tiles(len(self), TILE))
+        total: np.ndarray = np.sum(sums, axis=0)
+        return total
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  n^2 kernel values."""
@@ -224,19 +249,24 @@ class TiledCovariance(Covariance):
 
 @dataclass(frozen=True)
 class StoredCovariance(TiledCovariance):
-    """C with its lower tiles kept, in float32 whatever they were formed in;  2 n^2 bytes and a strip."""
+    """A covariance whose lower tiles are kept in float32;  2 n^2 bytes and a strip.
+
+    The tiles are formed in `dtype` and then rounded.
+    """
 
     @cached_property
     def strips(self) -> list[np.ndarray]:
+        """Return the lower triangle as strips of rows, which end at the diagonal."""
         super()._prepare()
 
         def form(rows: slice) -> np.ndarray:
             strip = np.empty((rows.stop - rows.start, rows.stop), np.float32)
-            for cols in (*slices(rows.start, STRIP), rows):
+            for cols in (*slices(rows.start, STRIP_ROWS), rows):
                 strip[:, cols] = self._form(rows, cols)
             return strip
 
-        cuts = slices(len(self), STRIP)[::-1]  # the longest first, so that no worker ends with one
+        # The longest strip comes first, so that no worker begins it when the others are done.
+        cuts = slices(len(self), STRIP_ROWS)[::-1]
         return self.session.executor.map(form, cuts)[::-1]
 
     def _prepare(self) -> None:
@@ -244,17 +274,22 @@ class StoredCovariance(TiledCovariance):
         self.strips  # noqa: B018
 
     def _tile(self, rows: slice, cols: slice) -> np.ndarray:
-        return self.strips[rows.start // STRIP][:, cols]
+        strip: np.ndarray = self.strips[rows.start // STRIP_ROWS]
+        return strip[:, cols]
 
     @property
     def _product_dtype(self) -> Any:
         return np.float32
 
 
-def _dealt(cuts: list[slice], hands: int) -> list[list[slice]]:
-    """Strips dealt to and fro, so that every hand has about as much of the triangle."""
-    dealt: list[list[slice]] = [[] for _ in range(min(hands, len(cuts)))]
+def _even_groups(cuts: list[slice], count: int) -> list[list[slice]]:
+    """Return the strips of a lower triangle in groups that have about equally many entries.
+
+    Strips are given to the groups in turn, forwards and backwards, from the longest to the
+    shortest.
+    """
+    groups: list[list[slice]] = [[] for _ in range(min(count, len(cuts)))]
     for k, cut in enumerate(reversed(cuts)):
-        turn, at = divmod(k, len(dealt))
-        dealt[at if turn % 2 == 0 else -1 - at].append(cut)
-    return dealt
+        turn, at = divmod(k, len(groups))
+        groups[at if turn % 2 == 0 else -1 - at].append(cut)
+    return groups

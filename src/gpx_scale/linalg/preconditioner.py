@@ -1,12 +1,16 @@
-"""P = D + F F^T, F F^T = S_nI S_II^-1 S_In on r pivot rows I: close to C where S has large eigenvalues, and never above it.
+"""Preconditioners P = D + F F^T, which make conjugate gradients converge in fewer iterations.
 
-Pivots come from a block randomly pivoted Cholesky of S, once a fit; at other parameters the same pivots make another F, so P
-changes smoothly with the parameters. Cost: n r^2 flops for the pivots, 2 n r^2 for F and its Gram matrix, 4 n r a column
-solved.
+F F^T = S_nI S_II^-1 S_In is the Nystrom approximation of S from r pivot rows I. P is close to C in
+the directions in which S has large eigenvalues, and P <= C.
 
-For a sparse Z, where most of C is its diagonal, D is all that F F^T leaves of it, D_i = C_ii - |F_i|^2: without pivots that is
-Jacobi's preconditioner. Such a P is not below C, so it bounds nothing (the noise alone does), and its derivatives are not
-needed: what they would take off the variance of a trace, probes of signs have not.
+The pivots are chosen once per fit, by a randomly pivoted Cholesky factorisation of S in blocks. At
+other parameters, the same pivots give another F, so P changes smoothly with the parameters. The
+pivots take n r^2 flops, F and its Gram matrix 2 n r^2, and each column that is solved 4 n r.
+
+With a sparse Z, most of C is its diagonal, and D_i = C_ii - |F_i|^2 in place of the noise; without
+pivots, this is Jacobi's preconditioner. Such a P is not below C, so it gives no bound of the error
+(the noise alone does). Its derivatives are not needed: they would reduce the variance of estimated
+traces, but estimates from probes of random signs do not have that part of the variance.
 """
 
 from __future__ import annotations
@@ -24,28 +28,33 @@ from ..runtime.session import Session
 from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
 from .covariance import Covariance
 
-BLOCK = 128  # pivots drawn at once
-ROWS = 2048  # of one partial sum
-ENOUGH = 1e-13  # of S's trace left unexplained: the rest is rounding
+# Pivots are drawn in blocks of this many.
+PIVOT_BLOCK = 128
+# A partial sum is over this many rows.
+SUM_ROWS = 2048
+# Below this share of its trace, what the pivots leave of S is rounding error.
+NEGLIGIBLE_SHARE = 1e-13
 
 
 def choose_pivots(
     covariance: Covariance, rank: int, random: np.random.RandomState, below_noise: float = 0.0
 ) -> np.ndarray:
-    """At most `rank` rows, drawn in blocks with probability in proportion to what is left of S_ii;  (r,);  n r^2 flops.
+    """Return at most `rank` pivot rows, for a low-rank approximation of S;  (r,);  n r^2 flops.
 
-    Ends early where what is left of S_ii is on average `below_noise` times D_i. Rows that others in the block explain
-    (duplicates) are dropped by a pivoted Cholesky.
+    They are drawn in blocks, with probabilities in proportion to the diagonal of S minus that of
+    the approximation so far. The choice ends early if that difference is on average at most
+    `below_noise` times D_i. Within a block, a pivoted Cholesky factorisation drops rows that depend
+    on others, such as duplicates.
     """
     n, session = len(covariance), covariance.session
-    left = covariance.diagonal - covariance.noise
-    enough, dependent = ENOUGH * left.sum(), ENOUGH * left
+    remainder = covariance.diagonal - covariance.noise
+    enough, dependent = NEGLIGIBLE_SHARE * remainder.sum(), NEGLIGIBLE_SHARE * remainder
     F, chosen = np.empty((n, rank)), np.empty(0, int)
-    while chosen.size < rank and left.sum() > enough:
-        if chosen.size and np.mean(left / covariance.noise) <= below_noise:
+    while chosen.size < rank and remainder.sum() > enough:
+        if chosen.size and np.mean(remainder / covariance.noise) <= below_noise:
             break
-        odds = left / left.sum()
-        size = min(BLOCK, rank - chosen.size, int(np.count_nonzero(odds)))
+        odds = remainder / remainder.sum()
+        size = min(PIVOT_BLOCK, rank - chosen.size, int(np.count_nonzero(odds)))
         block = random.choice(n, size, replace=False, p=odds)
         have = chosen.size
         G = covariance.columns(block)
@@ -55,17 +64,17 @@ def choose_pivots(
         good = min(int(good), _leading(L.diagonal() ** 2 > dependent[block][order - 1]))
         keep = order[:good] - 1
         F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], session)
-        left -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
+        remainder -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
         chosen = np.append(chosen, block[keep])
-        left[left < dependent] = 0.0
-        left[block] = 0.0
+        remainder[remainder < dependent] = 0.0
+        remainder[block] = 0.0
     return chosen
 
 
 class Preconditioner(abc.ABC):
-    """P close to C, with which conjugate gradients need fewer iterations.
+    """A matrix P close to C, with which conjugate gradients need fewer iterations.
 
-    If it `bounds_from_below`, P <= C, and r.P^-1 r / 2 bounds what a solve still misses, in nats.
+    If it `bounds_from_below`, P <= C, and r.P^-1 r / 2 bounds the error of a solve in nats.
     """
 
     bounds_from_below: bool
@@ -73,7 +82,7 @@ class Preconditioner(abc.ABC):
     @property
     @abc.abstractmethod
     def rank(self) -> int:
-        """Return how many pivots it has, for messages."""
+        """Return the number of pivots, for messages."""
 
     @abc.abstractmethod
     def solve(self, R: np.ndarray) -> np.ndarray:
@@ -81,7 +90,7 @@ class Preconditioner(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return draws of N(0, P) from standard normals (r, c) and (n, c);  (n, c)."""
+        """Return draws from N(0, P), made of standard normals (r, c) and (n, c);  (n, c)."""
 
     @abc.abstractmethod
     def log_determinant(self) -> float:
@@ -89,15 +98,18 @@ class Preconditioner(abc.ABC):
 
     @abc.abstractmethod
     def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
-        """Return at least r.C^-1 r / 2 of residuals R, PR = P^-1 R;  (n, c), (n, c) -> (c,)."""
+        """Return upper bounds of r.C^-1 r / 2 for residuals R, given PR = P^-1 R.
+
+        (n, c), (n, c) -> (c,).
+        """
 
     @abc.abstractmethod
     def trace_gradient(self) -> np.ndarray:
-        """Return tr(P^-1 dP) by every parameter;  (t,)."""
+        """Return tr(P^-1 dP/dtheta) for every parameter;  (t,)."""
 
     @abc.abstractmethod
     def contract(self, V: np.ndarray) -> np.ndarray:
-        """Return sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
+        """Return sum_c v_c^T (dP/dtheta) v_c for every parameter;  (n, c) -> (t,)."""
 
     @abc.abstractmethod
     def tangents(self, v: np.ndarray) -> np.ndarray:
@@ -106,9 +118,9 @@ class Preconditioner(abc.ABC):
 
 @dataclass(frozen=True)
 class LowRankPreconditioner(Preconditioner):
-    """P = D + F F^T with F = S_nI L^-T, S_II = L L^T;  n r numbers.
+    """The preconditioner P = D + F F^T with F = S_nI L^-T and S_II = L L^T;  n r numbers.
 
-    Unless it `bounds_from_below`, D takes what is left of C's diagonal.
+    If it `bounds_from_below`, D is the noise. If not, D_i = C_ii - |F_i|^2.
     """
 
     covariance: Covariance
@@ -121,12 +133,13 @@ class LowRankPreconditioner(Preconditioner):
     def of(
         cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True
     ) -> LowRankPreconditioner:
+        """Return the preconditioner of these pivot rows;  (r,);  n r kernel values, n r^2 flops."""
         F = covariance.columns(pivots)
         own = F[pivots]
         if not pivots.size:
             return cls(covariance, pivots, own, F, bounds_from_below)
-        rows = f"the covariance of {pivots.size} pivot rows"
-        failure = f"{rows} has no Cholesky factor: is the kernel positive definite?"
+        rows = f"The covariance of {pivots.size} pivot rows"
+        failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
         with safe_threads(len(own)):
             L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
         F = right_solve(L, F, covariance.session)
@@ -134,6 +147,7 @@ class LowRankPreconditioner(Preconditioner):
 
     @property
     def _theta_size(self) -> int:
+        """Return the number of parameters of the kernel."""
         return self.covariance.weight_prior.kernel.theta.size
 
     @property
@@ -142,24 +156,31 @@ class LowRankPreconditioner(Preconditioner):
 
     @cached_property
     def D(self) -> np.ndarray:
+        """Return the diagonal part of P, which is at least the noise;  (n,)."""
         noise = self.covariance.noise
         if self.bounds_from_below:
             return noise
-        return np.maximum(self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F), noise)
+        remainder = self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F)
+        D: np.ndarray = np.maximum(remainder, noise)
+        return D
 
     def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
-        """Return at least r.C^-1 r / 2: by P where P <= C, else by the noise alone;  (n, c), (n, c) -> (c,)."""
-        return 0.5 * np.einsum(
-            "ij,ij->j", R, PR if self.bounds_from_below else R / self.covariance.noise[:, None]
-        )
+        """Return upper bounds of r.C^-1 r / 2, from P if P <= C, else from the noise alone.
+
+        (n, c), (n, c) -> (c,).
+        """
+        scaled = PR if self.bounds_from_below else R / self.covariance.noise[:, None]
+        bound: np.ndarray = 0.5 * np.einsum("ij,ij->j", R, scaled)
+        return bound
 
     @property
     def session(self) -> Session:
+        """Return the session of the covariance."""
         return self.covariance.session
 
     @cached_property
     def M(self) -> np.ndarray:
-        """Lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
+        """Return the lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
         inner = np.eye(self.rank)
         if not self.rank:
             return inner
@@ -167,17 +188,21 @@ class LowRankPreconditioner(Preconditioner):
 
         def gram(rows: slice) -> np.ndarray:
             scaled = self.F[rows] / root[rows, None]
-            return scaled.T @ scaled
+            product: np.ndarray = scaled.T @ scaled
+            return product
 
-        inner += self.session.executor.sum_over(
-            gram, slices(len(self.D), ROWS)
-        )  # r^2 numbers a partial sum: few at a time
+        # A partial sum has r^2 numbers, so `sum_over` keeps only a few of them at a time.
+        inner += self.session.executor.sum_over(gram, slices(len(self.D), SUM_ROWS))
         with safe_threads(len(inner)):
-            return cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+            M: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        return M
 
     def solve(self, R: np.ndarray) -> np.ndarray:
-        """P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R;  (n, c) -> (n, c);  4 n r c flops."""
-        scaled = R / self.D[:, None]
+        """Return P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R.
+
+        (n, c) -> (n, c);  4 n r c flops.
+        """
+        scaled: np.ndarray = R / self.D[:, None]
         if not self.rank:
             return scaled
         inside = cho_solve((self.M, True), self._down(scaled), check_finite=False)
@@ -185,37 +210,43 @@ class LowRankPreconditioner(Preconditioner):
         return scaled
 
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """F e1 + D^1/2 e2 ~ N(0, P) from standard normals e1 (r, c) and e2 (n, c)."""
-        return self._up(first) + np.sqrt(self.D)[:, None] * second
+        """Return F e1 + D^1/2 e2 ~ N(0, P) for standard normals e1 (r, c) and e2 (n, c)."""
+        draws: np.ndarray = self._up(first) + np.sqrt(self.D)[:, None] * second
+        return draws
 
     def log_determinant(self) -> float:
         return float(np.log(self.D).sum() + 2.0 * np.log(self.M.diagonal()).sum())
 
-    # With few columns, BLAS is 1.6 times faster when they are the rows of the product.
+    # `_down` and `_up` multiply transposed matrices: with few columns, BLAS is 1.6 times faster if
+    # these are the rows of the product.
     def _down(self, V: np.ndarray) -> np.ndarray:
-        """F^T V, added up in the order of the rows;  (n, c) -> (r, c)."""
+        """Return F^T V, summed in the order of the rows;  (n, c) -> (r, c)."""
         parts = self.session.executor.map(
-            lambda rows: V[rows].T @ self.F[rows], slices(len(V), ROWS)
+            lambda rows: V[rows].T @ self.F[rows], slices(len(V), SUM_ROWS)
         )
-        return np.sum(parts, axis=0).T
+        total: np.ndarray = np.sum(parts, axis=0)
+        return total.T
 
     def _up(self, W: np.ndarray) -> np.ndarray:
-        """F W;  (r, c) -> (n, c)."""
+        """Return F W;  (r, c) -> (n, c)."""
         out, left = np.empty((len(self.F), W.shape[1])), np.ascontiguousarray(W.T)
 
         def one(rows: slice) -> None:
             out[rows] = (left @ self.F[rows].T).T
 
-        self.session.executor.map(one, slices(len(out), ROWS // 4))
+        self.session.executor.map(one, slices(len(out), SUM_ROWS // 4))
         return out
 
-    # Derivatives, at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, Q = S_nI S_II^-1 = F L^-1.
+    # The derivatives are at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, where
+    # Q = S_nI S_II^-1 = F L^-1.
 
     def trace_gradient(self) -> np.ndarray:
-        """tr(P^-1 dP) by every parameter;  (t,);  2 n r^2 flops and n r kernel values.
+        """Return tr(P^-1 dP/dtheta) for every parameter;  (t,);  2 n r^2 flops, n r kernel values.
 
-        P^-1 Q = D^-1 F M^-1 L^-1 =: H, so this is 2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD, where
-        H^T Q = L^-T M^-1 (M - I) L^-1, as F^T D^-1 F = M - I, and D diag(P^-1) = 1 - rowsum(H o S_nI), as F L^T = S_nI.
+        With M = I + F^T D^-1 F (not its factor) and H = P^-1 Q = D^-1 F M^-1 L^-1, this is
+        2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD. Here
+        H^T Q = L^-T M^-1 (M - I) L^-1, since F^T D^-1 F = M - I, and
+        D diag(P^-1) = 1 - rowsum(H o S_nI), since F L^T = S_nI.
         """
         if not self.rank:
             return self._along_noise(1.0 / self.D)
@@ -225,42 +256,38 @@ class LowRankPreconditioner(Preconditioner):
         H /= self.D[:, None]
         inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
         along_S, explained = self._contract(H)
-        return (
-            2.0 * along_S
-            - self._contract_pivots(inner)
-            + self._along_noise((1.0 - explained) / self.D)
-        )
+        gradient: np.ndarray = 2.0 * along_S - self._contract_pivots(inner)
+        gradient += self._along_noise((1.0 - explained) / self.D)
+        return gradient
 
     def contract(self, V: np.ndarray) -> np.ndarray:
-        """sum_c v_c^T dP v_c by every parameter;  (n, c) -> (t,)."""
+        """Return sum_c v_c^T (dP/dtheta) v_c for every parameter;  (n, c) -> (t,)."""
         if not self.rank:
             return self._along_noise(np.einsum("ij,ij->i", V, V))
-        U = solve_triangular(
-            self.L, self._down(V), lower=True, trans="T", check_finite=False
-        )  # Q^T v
-        return (
-            2.0 * self._contract(V, U)[0]
-            - self._contract_pivots(U @ U.T)
-            + self._along_noise(np.einsum("ij,ij->i", V, V))
-        )
+        QtV = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)
+        gradient: np.ndarray = 2.0 * self._contract(V, QtV)[0] - self._contract_pivots(QtV @ QtV.T)
+        gradient += self._along_noise(np.einsum("ij,ij->i", V, V))
+        return gradient
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
+        """Return sum_i diagonal_i dD_i/dtheta for every parameter;  (n,) -> (t,)."""
         tangents = diagonal @ self.covariance.noise_gradient
         return np.concatenate([np.zeros(self._theta_size), tangents])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        """(dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
+        """Return (dP/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 n r kernel values."""
         if not self.rank:
             return np.hstack(
                 [np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_gradient]
             )
         prior, rows = self.covariance.weight_prior, self._rows
         pivots = rows[self.pivots]
-        q = solve_triangular(
-            self.L, self._down(v[:, None]), lower=True, trans="T", check_finite=False
-        )[:, 0]  # Q^T v
+        down = self._down(v[:, None])
+        Qtv = solve_triangular(self.L, down, lower=True, trans="T", check_finite=False)[:, 0]
 
         def products(a: PreparedRows, b: PreparedRows, right: np.ndarray) -> np.ndarray:
+            """Return (dS_ab/dtheta_t) right for every parameter;  (b,) -> (a, t)."""
+
             def weigh(G: np.ndarray) -> None:
                 G *= right
 
@@ -269,28 +296,33 @@ class LowRankPreconditioner(Preconditioner):
                 self.session.executor.map(lambda i: prior.contract(a[i], b, weigh), cuts)
             )
 
-        there = products(rows, pivots, q)
-        back = products(pivots, rows, v) - products(pivots, pivots, q)
-        there += self._up(solve_triangular(self.L, back, lower=True, check_finite=False))
-        return np.hstack([there, v[:, None] * self.covariance.noise_gradient])
+        tangents = products(rows, pivots, Qtv)
+        inner = products(pivots, rows, v) - products(pivots, pivots, Qtv)
+        tangents += self._up(solve_triangular(self.L, inner, lower=True, check_finite=False))
+        return np.hstack([tangents, v[:, None] * self.covariance.noise_gradient])
 
     @cached_property
     def _rows(self) -> PreparedRows:
+        """Return all rows in the form that blocks of S are computed from, in float64."""
         return self.covariance.weight_prior.prepare(self.covariance.rows)
 
     def _contract(
         self, left: np.ndarray, right: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """sum_ij W_ij dS_nI (t,), and the row sums of W o S_nI (n,), W = left, or left right^T;  (n, r) or (n, c), (r, c)."""
+        """Return sum_ij W_ij dS_nI/dtheta (t,), and the row sums of W o S_nI (n,).
+
+        W is `left` (n, r), or left right^T with (n, c) and (r, c).
+        """
         return self._contract_with(self._rows, left, right)
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
-        """sum_ij W_ij dS_II;  (r, r) -> (t,)."""
+        """Return sum_ij W_ij dS_II/dtheta;  (r, r) -> (t,)."""
         return self._contract_with(self._rows[self.pivots], W, None)[0]
 
     def _contract_with(
         self, rows: PreparedRows, left: np.ndarray, right: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of `_contract` for these rows and the pivots."""
         prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
 
         def one(i: slice) -> tuple[np.ndarray, np.ndarray]:
@@ -303,18 +335,23 @@ class LowRankPreconditioner(Preconditioner):
             return along, sums
 
         found = self.session.executor.map(one, slices(len(left), 512))
-        return np.concatenate([np.sum([a for a, _ in found], axis=0), np.zeros(2)]), np.concatenate(
-            [b for _, b in found]
-        )
+        gradient = np.sum([along for along, _ in found], axis=0)
+        # S does not depend on the last two parameters, sigma_w and sigma_y.
+        with_noise = np.concatenate([gradient, np.zeros(2)])
+        return with_noise, np.concatenate([sums for _, sums in found])
 
 
 def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
-    """A L^-1;  (r, r), (r, r) -> (r, r)."""
-    return solve_triangular(L, A.T, lower=True, trans="T", check_finite=False).T
+    """Return A L^-1;  (r, r), (r, r) -> (r, r)."""
+    solved: np.ndarray = solve_triangular(L, A.T, lower=True, trans="T", check_finite=False)
+    return solved.T
 
 
 def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
-    """B L^-T in place;  (r, r), (n, r) -> (n, r);  n r^2 flops, nearly all of them in products, by blocks of rows."""
+    """Return B L^-T, computed in place;  (r, r), (n, r) -> (n, r);  n r^2 flops.
+
+    Nearly all of the flops are in matrix products, over blocks of rows in parallel.
+    """
     cuts = slices(len(L), 128)
     inverses = [
         solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T
@@ -329,12 +366,11 @@ def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    session.executor.map(
-        one, slices(len(B), max(16, min(1024, -(-len(B) // session.executor.n_jobs))))
-    )
+    rows_per_worker = -(-len(B) // session.executor.n_jobs)
+    session.executor.map(one, slices(len(B), max(16, min(1024, rows_per_worker))))
     return B
 
 
 def _leading(flags: np.ndarray) -> int:
-    """How many are true before the first that is not."""
+    """Return how many flags are true before the first one that is not."""
     return flags.size if flags.all() else int(np.argmin(flags))

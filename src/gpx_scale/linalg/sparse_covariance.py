@@ -1,11 +1,14 @@
-"""C of a sparse Z: pairs of rows that share a feature, listed once for a whole fit, and the covariance on them.
+"""The covariance C of a sparse Z, on the pairs of rows that share a feature.
 
-C_ij = k(x_i, x_j) <z_i, z_j> is exactly 0 where two rows share no feature, so C has the pattern of ZZ^T. Of every pair in its
-lower half we keep <z_i, z_j> and |x_i - x_j|^2; new parameters cost one exponential a pair, a product two additions a column.
+C_ij = k(x_i, x_j) <z_i, z_j> is exactly 0 if two rows share no feature, so C has the pattern of
+ZZ^T. The pairs of its lower triangle are listed once per fit, with <z_i, z_j> and |x_i - x_j|^2.
+Other parameters then take one exponential per pair, and a product takes two additions per pair
+and column.
 
-Rows are cut into blocks; a tile holds the pairs of two blocks. In a product a tile adds to the rows of both its blocks, so
-tiles run in rounds of a tournament, every block playing once a round: no two workers write to the same row, there are no
-partial sums, and the order of every sum is that of the rounds, whatever the number of workers.
+The rows are cut into blocks, and a tile contains the pairs of two blocks. In a product, a tile adds
+to the rows of both of its blocks. So tiles are worked on in rounds, like the matches of a
+tournament in which every block plays once per round: no two workers write to the same row, there
+are no partial sums, and the order of every sum does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -29,23 +32,34 @@ from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .covariance import Covariance, StoredCovariance, TiledCovariance
 
-BLOCKS = 16  # half of them can be worked on at once
-FEWEST_PAIRS = 200_000  # of a tile, in the mean: less is not worth a round
-LARGEST_BLOCK = 32_768  # rows: the pairs of a tile are counted in 32 bits
-STRIPS = (
-    (0.1, 128),
-    (0.0, 512),
-)  # rows of a strip, from a density on: few stay near the core, many save loops over no pairs
-CHUNK = 2**15  # pairs that go through the kernel at once, and stay in the second-level cache
-PAIR_NS = 1.1  # of two cores: a pair in a product with 16 columns
-PAIR_BYTES = (
-    2 + 8 + 8 + 4
-)  # column, inner product (4 where float32 has it exactly), squared distance, value
+# The rows are cut into this many blocks, half of which can be worked on at the same time.
+USUAL_BLOCKS = 16
+# There are fewer blocks if a tile would have fewer pairs than this on average, which is too little
+# work for a round.
+MIN_TILE_PAIRS = 200_000
+# There are more blocks if one would have more rows than this, since the pairs of a tile are counted
+# in 32 bits.
+MAX_BLOCK_ROWS = 32_768
+# The rows of a strip, from a density of pairs on. The vectors of a short strip stay in the cache,
+# and long strips save loops over rows that have no pairs.
+STRIP_ROWS_BY_DENSITY = ((0.1, 128), (0.0, 512))
+# The kernel is computed for this many pairs at once, which stay in the second-level cache.
+CHUNK_PAIRS = 2**15
+# The time of a pair in a product with 16 columns, on two cores.
+PAIR_NS = 1.1
+# The memory of a pair: column, inner product (4 bytes if float32 represents it exactly), squared
+# distance, and kernel value.
+PAIR_BYTES = 2 + 8 + 8 + 4
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The pairs of two blocks of rows, listed as in `jit_sparse`; on the diagonal each pair once, the later row first."""
+    """The pairs of two blocks of rows, in the order that `compiled.sparse` describes.
+
+    `at` (strips, rows + 1) points into the other arrays, which have an entry per pair: the column,
+    counted from the first row of its strip, the inner product <z_i, z_j>, and the squared distance
+    |x_i - x_j|^2. A tile on the diagonal contains each pair once, with the later row first.
+    """
 
     rows: slice
     cols: slice
@@ -57,17 +71,21 @@ class Tile:
 
     @property
     def listed(self) -> tuple[int, np.ndarray, np.ndarray]:
-        """What every kernel takes first."""
+        """Return the first three arguments of all compiled loops over pairs."""
         return self.strip, self.at, self.columns
 
     @property
     def size(self) -> int:
+        """Return the number of pairs."""
         return self.columns.size
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs of distinct rows that share a feature, whatever the parameters: `rounds` of tiles that share no block."""
+    """All pairs of distinct rows that share a feature; they do not depend on the parameters.
+
+    Each of the `rounds` is a list of tiles no two of which share a block.
+    """
 
     rounds: list[list[Tile]]
 
@@ -79,11 +97,15 @@ class Pairs:
         session: Session,
         allow: Callable[[int], None] = lambda count: None,
     ) -> Pairs:
-        """Count, then `allow` the count or raise, then list;  an addition for every feature that two rows share, twice, and
-        3 p flops a pair."""
+        """Return the pairs of training rows.
+
+        The pairs are counted first. Then `allow(count)` may raise an error, for example if memory
+        is short, before they are listed. Both passes take an addition for every feature that two
+        rows share; distances take 3 p flops per pair.
+        """
         assert isinstance(data.Z, SparseFeatures)
         density, x = data.Z.pair_density, kernel.vectors(data.x)
-        strip = next(size for least, size in STRIPS if density >= least)
+        strip = next(size for least, size in STRIP_ROWS_BY_DENSITY if density >= least)
         blocks = _blocks(len(data), strip, density)
         parts = [data.Z[block] for block in blocks]
         for part in parts:
@@ -111,6 +133,7 @@ class Pairs:
 
     @property
     def tiles(self) -> list[Tile]:
+        """Return the tiles of all rounds."""
         return [tile for one in self.rounds for tile in one]
 
     def __len__(self) -> int:
@@ -118,8 +141,13 @@ class Pairs:
 
 
 def _blocks(n: int, strip: int, density: float) -> list[slice]:
-    """An even number of blocks, their edges at multiples of `strip` but the last; few where there are few pairs."""
-    count = max(2, min(BLOCKS, int(n * np.sqrt(density / FEWEST_PAIRS))), -(-n // LARGEST_BLOCK))
+    """Return an even number of blocks, which begin at multiples of `strip`.
+
+    There are fewer blocks if there are few pairs.
+    """
+    count = max(
+        2, min(USUAL_BLOCKS, int(n * np.sqrt(density / MIN_TILE_PAIRS))), -(-n // MAX_BLOCK_ROWS)
+    )
     count += count % 2
     strips = -(-n // strip)
     edges = [min(n, strip * ((strips * k) // count)) for k in range(count)] + [n]
@@ -127,7 +155,11 @@ def _blocks(n: int, strip: int, density: float) -> list[slice]:
 
 
 def _tournament(count: int) -> list[list[tuple[int, int]]]:
-    """Every block with itself, then every two blocks (the later first) once: rounds in which no block is twice."""
+    """Return rounds of pairs of blocks, such that no block is twice in a round.
+
+    The first round has every block with itself. In the others, every two blocks meet once, and the
+    later block of a pair comes first. This is the circle method of round-robin tournaments.
+    """
     rounds = [[(k, k) for k in range(count)]]
     circle = list(range(1, count))
     for _ in circle:
@@ -140,7 +172,7 @@ def _tournament(count: int) -> list[list[tuple[int, int]]]:
 
 
 def _count(parts: list[SparseFeatures], i: int, j: int, strip: int) -> np.ndarray:
-    """Pointers of the pairs of two blocks, `at` of `jit_sparse`;  (strips, a + 1)."""
+    """Return the pointers `Tile.at` to the pairs of two blocks;  (strips, a + 1)."""
     rows, block = parts[i], parts[j]
     counts = np.zeros((max(1, -(-len(block) // strip)), len(rows)), np.int64)
     starts, docs, _ = block.by_feature
@@ -155,13 +187,16 @@ def _count(parts: list[SparseFeatures], i: int, j: int, strip: int) -> np.ndarra
 def _fill(
     parts: list[SparseFeatures], i: int, j: int, strip: int, pointers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and inner products; the latter in float32 where that is exact, as for words and counts."""
+    """Return the columns and the inner products of the pairs of two blocks;  (pairs,), (pairs,).
+
+    Inner products are float32 if that is exact, as it is for counts.
+    """
     rows, block = parts[i], parts[j]
     columns, inner = np.empty(pointers[-1, -1], np.uint16), np.empty(pointers[-1, -1])
     args = rows.pointers, rows.indices, rows.values, *block.by_feature
     sparse_loops.fill_pairs(strip, *args, len(block), i == j, pointers, columns, inner)
-    single = inner.astype(np.float32)
-    return columns, single if (single == inner).all() else inner
+    rounded = inner.astype(np.float32)
+    return columns, rounded if (rounded == inner).all() else inner
 
 
 def _distances(
@@ -173,48 +208,40 @@ def _distances(
     columns: np.ndarray,
     out: np.ndarray,
 ) -> None:
+    """Write |x_i - x_j|^2 of the pairs of two blocks into `out`;  (pairs,);  3 p flops each."""
     if isinstance(x, SparseFeatures):
         a, b = x[rows], x[cols]
-        sparse_loops.sparse_pair_distances(
-            strip,
-            at,
-            columns,
-            a.pointers,
-            a.indices,
-            a.values,
-            b.pointers,
-            b.indices,
-            b.values,
-            out,
-        )
+        left, right = (a.pointers, a.indices, a.values), (b.pointers, b.indices, b.values)
+        sparse_loops.sparse_pair_distances(strip, at, columns, *left, *right, out)
     else:
         sparse_loops.pair_distances(strip, at, columns, x[rows], x[cols], out)
 
 
 @dataclass(frozen=True)
 class PairCovariance(Covariance):
-    """C on the pairs alone. float32: values of the pairs are kept; float64: computed for each product, in chunks."""
+    """The covariance C on the pairs of rows that share a feature.
+
+    In float32, the values of the pairs are kept. In float64, they are computed for each product.
+    """
 
     pairs: Pairs = None  # type: ignore[assignment]
 
     def _values(self, tile: Tile) -> np.ndarray:
-        """S of the tile's pairs;  one exponential each."""
+        """Return S of the pairs of a tile;  (pairs,);  one exponential per pair."""
         out = tile.inner.astype(self.dtype)
-        for chunk in slices(tile.size, CHUNK):
+        for chunk in slices(tile.size, CHUNK_PAIRS):
             self.weight_prior.kernel.multiply_at(tile.squared[chunk], out[chunk])
         return out
 
     @cached_property
     def _kept(self) -> dict[int, np.ndarray]:
+        """Return the values of all tiles, by the id of the tile."""
         tiles = self.pairs.tiles
-        return {
-            id(tile): values
-            for tile, values in zip(
-                tiles, self.session.executor.map(self._values, tiles), strict=True
-            )
-        }
+        values = self.session.executor.map(self._values, tiles)
+        return {id(tile): found for tile, found in zip(tiles, values, strict=True)}
 
     def _prepare(self) -> None:
+        """Compute what all tiles share, before several workers would compute it at once."""
         self.prepared, self.diagonal  # noqa: B018
         if self.dtype == np.float32:
             self._kept  # noqa: B018
@@ -224,9 +251,12 @@ class PairCovariance(Covariance):
         return PAIR_NS * len(self.pairs)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
-        """C V;  (n, c) -> (n, c);  each pair serves PANEL columns and both triangles."""
+        """Return C V;  (n, c) -> (n, c).
+
+        Each pair is read once for PANEL columns and both triangles.
+        """
         self._prepare()
-        out = self.diagonal[:, None] * V
+        out: np.ndarray = self.diagonal[:, None] * V
         for chunk in slices(V.shape[1], PANEL):
             width = chunk.stop - chunk.start
             right, total = (aligned((len(V), PANEL), self.dtype) for _ in range(2))
@@ -243,7 +273,10 @@ class PairCovariance(Covariance):
         return out
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  two exponentials and 4 c flops a pair."""
+        """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,).
+
+        Two exponentials and 4 c flops per pair.
+        """
         self._prepare()
         kernel = self.weight_prior.kernel
         left, right = aligned(U.shape, self.dtype), aligned(V.shape, self.dtype)
@@ -254,32 +287,31 @@ class PairCovariance(Covariance):
             blocks = left[tile.rows], right[tile.rows], left[tile.cols], right[tile.cols]
             sparse_loops.pair_weights(*tile.listed, *blocks, G)
             total = np.zeros(kernel.theta.size)
-            for chunk in slices(tile.size, CHUNK):
+            for chunk in slices(tile.size, CHUNK_PAIRS):
                 total += kernel.gradient_at(tile.squared[chunk], G[chunk]).sum(axis=1, dtype=float)
             return total
 
         both = np.einsum("ij,ij->i", U, V)
-        along = np.sum(
-            self.session.executor.map(one, self.pairs.tiles), axis=0
-        ) + self._own_slopes * (both @ self.rows.Z.squared_norms())
+        along = np.sum(self.session.executor.map(one, self.pairs.tiles), axis=0)
+        along = along + self._diagonal_gradient * (both @ self.rows.Z.squared_norms())
         return np.concatenate([along, both @ self.noise_gradient])
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        """(dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  two exponentials a pair."""
+        """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  2 exponentials per pair."""
         self._prepare()
         kernel = self.weight_prior.kernel
-        out = (v * self.rows.Z.squared_norms())[:, None] * self._own_slopes
+        out = (v * self.rows.Z.squared_norms())[:, None] * self._diagonal_gradient
 
         def one(tile: Tile) -> None:
-            slopes = np.empty((kernel.theta.size, tile.size), self.dtype)
+            gradient = np.empty((kernel.theta.size, tile.size), self.dtype)
             G = tile.inner.astype(self.dtype)
-            for chunk in slices(tile.size, CHUNK):
-                slopes[:, chunk] = kernel.gradient_at(tile.squared[chunk], G[chunk])
+            for chunk in slices(tile.size, CHUNK_PAIRS):
+                gradient[:, chunk] = kernel.gradient_at(tile.squared[chunk], G[chunk])
             out_rows, out_cols = (
-                np.zeros((s.stop - s.start, len(slopes))) for s in (tile.rows, tile.cols)
+                np.zeros((s.stop - s.start, len(gradient))) for s in (tile.rows, tile.cols)
             )
             sparse_loops.pair_tangents(
-                *tile.listed, slopes, v[tile.rows], v[tile.cols], out_rows, out_cols
+                *tile.listed, gradient, v[tile.rows], v[tile.cols], out_rows, out_cols
             )
             out[tile.rows] += out_rows
             out[tile.cols] += out_cols
@@ -289,9 +321,10 @@ class PairCovariance(Covariance):
         return np.hstack([out, v[:, None] * self.noise_gradient])
 
     @property
-    def _own_slopes(self) -> np.ndarray:
-        """dk(x, x)/dtheta;  (t,)."""
-        return self.weight_prior.kernel.gradient_at(np.zeros(1), np.ones(1))[:, 0]
+    def _diagonal_gradient(self) -> np.ndarray:
+        """Return dk(x, x)/dtheta, which is the same for all x;  (t,)."""
+        gradient: np.ndarray = self.weight_prior.kernel.gradient_at(np.zeros(1), np.ones(1))
+        return gradient[:, 0]
 
 
 def covariances(
@@ -302,36 +335,36 @@ def covariances(
     dtype: Any,
     pairs: Pairs | None,
 ) -> tuple[Covariance, Covariance]:
-    """C for many products, in float32 where that will do, in its form; and in float64."""
+    """Return C for many products, in float32 if that is precise enough, and C in float64.
+
+    `form` is "pairs", "stored" or "recomputed", and `dtype` that of the first one if it need not be
+    float64.
+    """
     exact = TiledCovariance(data, hyperparameters, session)
-    fine = single_will_do(exact)
+    can_round = float32_is_enough(exact)
     if form == "pairs":
         assert pairs is not None
         precise = PairCovariance(data, hyperparameters, session, np.float64, pairs)
-        return PairCovariance(
-            data, hyperparameters, session, dtype, pairs
-        ) if fine else precise, precise
-    if not fine:
+        if not can_round:
+            return precise, precise
+        return PairCovariance(data, hyperparameters, session, dtype, pairs), precise
+    if not can_round:
         return exact, exact
     tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
-    return tiles(
-        data,
-        hyperparameters,
-        session,
-        dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64,
-    ), exact
+    tile_dtype = dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64
+    return tiles(data, hyperparameters, session, tile_dtype), exact
 
 
-def single_will_do(exact: Covariance) -> bool:
-    """Whether float32 keeps the digits and the range of C.
+def float32_is_enough(exact: Covariance) -> bool:
+    """Return whether float32 can represent C well enough.
 
-    Rounding n^2 numbers to float32 moves the eigenvalues of C by about eps sqrt(n) of its diagonal: where the noise is not far
-    above that, the rounded matrix need not be positive.
+    C has to be in the range of float32. Rounding n^2 numbers moves the eigenvalues of C by about
+    eps sqrt(n) times its diagonal, so the noise has to be well above that, or the rounded matrix
+    may not be positive definite.
     """
     z_squared, largest = exact.rows.Z.squared_norms().max(), exact.diagonal.max()
     in_range = 1e-25 < largest < 1e25
     if z_squared:
         in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared
-    return in_range and (exact.noise / exact.diagonal).min() >= 4.0 * np.finfo(
-        np.float32
-    ).eps * np.sqrt(len(exact))
+    least_noise = 4.0 * np.finfo(np.float32).eps * np.sqrt(len(exact))
+    return bool(in_range and (exact.noise / exact.diagonal).min() >= least_noise)

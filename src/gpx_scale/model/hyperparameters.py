@@ -1,4 +1,4 @@
-"""Hyperparameters: frozen, packed as logarithms, with priors and bounds."""
+"""Hyperparameters: immutable, packed as logarithms, with priors and bounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from ..runtime.arguments import LARGEST_SQUARE, moderate, real_array
 from ..runtime.state import must, stored
 from .weight_prior import WeightPrior, variances
 
-LOGARITHMS = math.log(LARGEST_SQUARE)
-# Weak Gaussian priors on the logs: they keep L-BFGS off the flat directions. Bounds: the start times or over exp(half).
+# The largest logarithm of a hyperparameter: its square has to be a number of float64.
+LARGEST_LOGARITHM = math.log(LARGEST_SQUARE)
+# The standard deviations of the Gaussian priors on the logarithms, for each kind of parameter. The
+# priors are weak; they keep a search away from directions in which the likelihood is flat.
 PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
+# A search may multiply or divide the value that it starts from by at most exp of this number.
 HALF_WIDTH = {
     "theta1": math.log(1e6),
     "theta2": math.log(1e5),
@@ -31,35 +34,42 @@ HALF_WIDTH = {
 @stored
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The prior of the weights and the likelihood. `theta` packs their logarithms: kernel, sigma_w, sigma_y."""
+    """The prior of the weights and the likelihood, with all of their parameters.
+
+    `theta` packs the logarithms of the parameters: those of the kernel, sigma_w, sigma_y.
+    """
 
     weight_prior: WeightPrior
     likelihood: Likelihood
 
     @classmethod
     def of(cls, kernel: Kernel, sigma_w: float, sigma_y: float) -> Hyperparameters:
-        """Return those of the paper's model: one kernel for all weights, and Gaussian noise."""
+        """Return hyperparameters of the paper's model: a kernel for all weights, Gaussian noise."""
         return cls(WeightPrior.of(kernel, sigma_w), GaussianLikelihood(sigma_y))
 
     @property
     def kernel(self) -> Kernel:
+        """Return the kernel that all weights share."""
         return self.weight_prior.kernel
 
     @property
     def sigma_w(self) -> float:
+        """Return the standard deviation of the noise of the weights."""
         return self.weight_prior.sigma_w
 
     @property
     def sigma_y(self) -> float:
-        """Return the deviation of Gaussian noise."""
-        return self.likelihood.as_dict()["sigma_y"]
+        """Return the standard deviation of the Gaussian noise of the target."""
+        return float(self.likelihood.as_dict()["sigma_y"])
 
     @property
     def theta(self) -> np.ndarray:
+        """Return the logarithms of all parameters;  (t,)."""
         return np.concatenate([self.weight_prior.theta, self.likelihood.theta])
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
+        """Return the kind of each entry of `theta`."""
         return self.weight_prior.parameter_kinds + self.likelihood.parameter_kinds
 
     @property
@@ -68,14 +78,14 @@ class Hyperparameters:
         return np.array([kind == "theta2" for kind in self.parameter_kinds])
 
     def with_theta(self, theta: np.ndarray) -> Hyperparameters:
+        """Return these hyperparameters with other values, given as logarithms;  (t,)."""
         theta = real_array(theta)
-        if (
-            theta.shape != self.theta.shape
-            or not (np.abs(theta[theta != -np.inf]) <= LOGARITHMS).all()
-        ):
+        sizes = np.abs(theta[theta != -np.inf])
+        if theta.shape != self.theta.shape or not (sizes <= LARGEST_LOGARITHM).all():
             raise InputError(
-                f"theta must hold {self.theta.size} logarithms ({', '.join(self.names)}), none beyond {LOGARITHMS:.0f}, got "
-                f"{theta!r}"
+                f"theta={theta!r} does not fit the model. Give {self.theta.size} logarithms "
+                f"({', '.join(self.names)}) between -{LARGEST_LOGARITHM:.0f} and "
+                f"{LARGEST_LOGARITHM:.0f}."
             )
         cut = self.weight_prior.theta.size
         return Hyperparameters(
@@ -83,12 +93,12 @@ class Hyperparameters:
         )
 
     def with_sigma_y(self, sigma_y: float) -> Hyperparameters:
-        """Return the same with other Gaussian noise."""
+        """Return these hyperparameters with other Gaussian noise."""
         return replace(self, likelihood=GaussianLikelihood(sigma_y))
 
     @property
     def names(self) -> list[str]:
-        """One name an entry of `theta`; entries of a vector are numbered."""
+        """Return a name for each entry of `theta`; the entries of a vector are numbered."""
         return [
             f"{name}[{k}]" if np.ndim(value) else name
             for name, value in self.as_dict().items()
@@ -96,6 +106,7 @@ class Hyperparameters:
         ]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the parameters by name."""
         return {**self.weight_prior.as_dict(), **self.likelihood.as_dict()}
 
     def noise(self, Z: Features) -> np.ndarray:
@@ -103,12 +114,12 @@ class Hyperparameters:
         return self.sigma_y**2 + variances(self.sigma_w**2, Z)
 
     def noise_gradient(self, Z: Features) -> np.ndarray:
-        """Return dD by the logarithms of sigma_w and sigma_y;  (n, d) -> (n, 2)."""
+        """Return the derivatives of D by log sigma_w and log sigma_y;  (n, d) -> (n, 2)."""
         along_w = 2.0 * self.sigma_w**2 * Z.squared_norms()
         return np.column_stack([along_w, np.full(len(Z), 2.0 * self.sigma_y**2)])
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless they are finite, and the kernel takes these inputs."""
+        """Raise a ValueError unless all values are finite and the kernel takes these inputs."""
         kernel = self.kernel
         alike = kernel.input_kind == preprocessor.transforms.input_kind
         must(alike, "its kernel takes another input than the model")
@@ -116,12 +127,16 @@ class Hyperparameters:
         self.likelihood.must_be_moderate()
         must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
         if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
-            kernel.prepare(np.zeros((1, preprocessor.n_x)))  # It refuses scales of other columns.
+            # This raises an error if theta2 has another number of entries than x has columns.
+            kernel.prepare(np.zeros((1, preprocessor.n_x)))
 
 
 @dataclass(frozen=True)
 class HyperparameterPrior:
-    """Independent Gaussians on the free logarithms, centred where the fit starts, and the bounds around them."""
+    """The prior of the hyperparameters: independent Gaussians on their logarithms, with bounds.
+
+    The `centre` is where the fit starts. All four arrays are (t,).
+    """
 
     centre: np.ndarray
     sd: np.ndarray
@@ -130,6 +145,7 @@ class HyperparameterPrior:
 
     @classmethod
     def around(cls, hyperparameters: Hyperparameters) -> HyperparameterPrior:
+        """Return the prior that is centred at given hyperparameters."""
         half_width = np.array([HALF_WIDTH[kind] for kind in hyperparameters.parameter_kinds])
         sd = np.array([PRIOR_SD[kind] for kind in hyperparameters.parameter_kinds])
         return cls(
@@ -140,15 +156,17 @@ class HyperparameterPrior:
         )
 
     def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
-        """Return the same prior where these bounds hold too;  (t,), (t,)."""
+        """Return this prior with the tighter of its own and these bounds;  (t,), (t,)."""
         return replace(self, low=np.maximum(self.low, low), high=np.minimum(self.high, high))
 
     @property
     def free(self) -> np.ndarray:
-        """Which entries are estimated: a logarithm of -inf (sigma_w = 0) is held."""
-        return np.isfinite(self.centre)
+        """Return which entries are estimated;  (t,). A logarithm of -inf (sigma_w = 0) is not."""
+        free: np.ndarray = np.isfinite(self.centre)
+        return free
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the largest logarithms;  (t,), (t,)."""
         return self.low, self.high
 
     def value_and_gradient(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

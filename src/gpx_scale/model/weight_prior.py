@@ -1,9 +1,11 @@
 """The prior of the weights, the one place where the readable features Z and the kernel meet.
 
     w_l(x) = sum_t g_tl(x) + e_l,    g_tl ~ GP(0, variance_tl k_t),    e_l ~ N(0, sigma_w^2)
-    f(x) = w(x).z,    S_ij = Cov[f_i, f_j] = sum_t k_t(x_i, x_j) <z_i, Lambda_t z_j>       (without e)
+    f(x)   = w(x).z
+    S_ij   = Cov[f_i, f_j] without e = sum_t k_t(x_i, x_j) <z_i, Lambda_t z_j>
 
-Today there is one term, and its variances are 1: the paper's model.
+where Lambda_t is the diagonal matrix of the variances of term t. Only one term whose variances are
+1 is implemented, which is the paper's model.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import numpy as np
 from ..data.features import Features
 from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
-from ..kernels.kernel import Kernel
+from ..kernels.kernel import Kernel, Prepared
 from ..runtime.arguments import LARGEST_SQUARE
 from ..runtime.parallel import TILE, slices
 from ..runtime.session import Session
@@ -27,9 +29,9 @@ from ..runtime.state import stored
 @stored
 @dataclass(frozen=True)
 class Term:
-    """One Gaussian process per weight with a common kernel: g_l ~ GP(0, weight_variances_l k).
+    """A Gaussian process for each weight, with a common kernel: g_l ~ GP(0, weight_variances_l k).
 
-    `weight_variances` are (d,), or None where all of them are 1.
+    `weight_variances` are (d,), or None if all of them are 1.
     """
 
     kernel: Kernel
@@ -37,9 +39,10 @@ class Term:
 
 
 def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
-    """Return weight_variance_i |z_i|^2, or raise an error if it leaves float64;  (n,), (n, d) -> (n,).
+    """Return weight_variance_i |z_i|^2, or raise an error if float64 cannot represent it.
 
-    A search takes the error for a point without a Cholesky factor, and goes elsewhere.
+    (n,), (n, d) -> (n,). A search treats the error like a missing Cholesky factor: it tries another
+    point.
     """
     with np.errstate(over="ignore"):
         found: np.ndarray = weight_variance * Z.squared_norms()
@@ -53,9 +56,9 @@ def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """What tiles need of rows at given parameters: x as the kernel prepares it, and Z. Slices by rows."""
+    """Rows at given parameters: x as the kernel prepares it, and Z. It can be sliced by rows."""
 
-    points: Any
+    points: Prepared
     Z: Features
 
     def __len__(self) -> int:
@@ -68,7 +71,7 @@ class PreparedRows:
 @stored
 @dataclass(frozen=True)
 class WeightPrior:
-    """The terms of the weights' prior, and the deviation sigma_w of each row's own weights."""
+    """The prior of the weights: its terms, and the standard deviation sigma_w of their noise."""
 
     terms: tuple[Term, ...]
     sigma_w: float
@@ -87,12 +90,9 @@ class WeightPrior:
     @property
     def theta(self) -> np.ndarray:
         """Return the logarithms of the kernels' parameters and of sigma_w;  (t + 1,)."""
-        with np.errstate(
-            divide="ignore"
-        ):  # sigma_w = 0 is allowed: its logarithm is -inf, and stays so
-            return np.concatenate(
-                [*(term.kernel.theta for term in self.terms), np.log([self.sigma_w])]
-            )
+        with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed. Its logarithm is -inf.
+            log_sigma_w = np.log([self.sigma_w])
+        return np.concatenate([*(term.kernel.theta for term in self.terms), log_sigma_w])
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class WeightPrior:
         return (*(kind for term in self.terms for kind in term.kernel.parameter_kinds), "sigma")
 
     def with_theta(self, theta: np.ndarray) -> WeightPrior:
-        """Return this prior at other parameters;  (t + 1,)."""
+        """Return this prior with other parameters;  (t + 1,)."""
         terms, at = [], 0
         for term in self.terms:
             size = term.kernel.theta.size
@@ -112,16 +112,14 @@ class WeightPrior:
         """Return the parameters by name."""
         return {**self.kernel.as_dict(), "sigma_w": self.sigma_w}
 
-    # blocks of S
-
     def prepare(self, rows: InputRows, dtype: Any = np.float64) -> PreparedRows:
-        """Return what tiles need of rows, in the tiles' dtype;  O(n p)."""
+        """Return rows in the form that `tile` and `contract` take, in this dtype;  O(n p)."""
         return PreparedRows(self.kernel.prepare(rows.x, dtype), rows.Z.astype(dtype))
 
     def tile(self, a: PreparedRows, b: PreparedRows, inner: np.ndarray | None = None) -> np.ndarray:
-        """Return S between rows a and b;  (a, b);  2 d flops and one kernel value an entry.
+        """Return S between rows a and b;  (a, b);  2 d flops and one kernel value per entry.
 
-        `inner` are <z_i, z_j>, for callers that need them too.
+        `inner` has the products <z_i, z_j> if the caller knows them already.
         """
         out = a.Z.inner_products(b.Z) if inner is None else inner.copy()
         self.kernel.multiply(a.points, b.points, out)
@@ -130,9 +128,10 @@ class WeightPrior:
     def contract(
         self, a: PreparedRows, b: PreparedRows, weigh: Callable[[np.ndarray], None]
     ) -> np.ndarray:
-        """Return sum_j W_ij dS_ij/dtheta for each row i of a;  (a, t);  `weigh` multiplies a block by W in place.
+        """Return sum_j W_ij dS_ij/dtheta for each row i of a;  (a, t).
 
-        W is a function and not a matrix so that it can be fused with what forms it.
+        `weigh` multiplies a block (a, b) by W in place. It is a function and not the matrix W so
+        that W can be computed and multiplied in one pass.
         """
         G = a.Z.inner_products(b.Z)
         weigh(G)
@@ -141,7 +140,10 @@ class WeightPrior:
     def contract_and_sum(
         self, a: PreparedRows, b: PreparedRows, W: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what `contract` does with a matrix W, and the row sums of W o S;  (a, b) -> (a, t), (a,)."""
+        """Return the result of `contract` for a matrix W, and the row sums of W o S.
+
+        (a, b) -> (a, t), (a,).
+        """
         sums = np.empty(len(a))
 
         def weigh(G: np.ndarray) -> None:
@@ -155,9 +157,9 @@ class WeightPrior:
     def contract_inputs(
         self, a: PreparedRows, b: PreparedRows, W: np.ndarray, weighed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return sum_j W_ij dS_ij by x_i and, where Z is dense, by z_i;  (a, b) -> (a, p), (a, d).
+        """Return sum_j W_ij dS_ij by x_i and, if Z is dense, by z_i;  (a, b) -> (a, p), (a, d).
 
-        `weighed` is W_ij <z_i, z_j>, which callers have at hand, and is overwritten.
+        `weighed` is W_ij <z_i, z_j>, which callers have already; it is overwritten.
         """
         by_z = None
         if not b.Z.is_sparse:
@@ -167,19 +169,19 @@ class WeightPrior:
         return self.kernel.contract_input_gradient(a.points, b.points, weighed), by_z
 
     def diagonal(self, a: PreparedRows) -> np.ndarray:
-        """Return S_ii = k(x_i, x_i) |z_i|^2, analytically;  (n,)."""
+        """Return S_ii = k(x_i, x_i) |z_i|^2, analytically and not from products of rows;  (n,)."""
         return variances(self.kernel.diagonal(a.points), a.Z)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
-        """Return dk(x_i, x_i)/dtheta, to be multiplied by |z_i|^2;  (n, t)."""
+        """Return dk(x_i, x_i)/dtheta, (n, t). The derivative of S_ii is |z_i|^2 times that."""
         return self.kernel.diagonal_gradient(a.points)
 
     def variance(self, x: Any) -> np.ndarray:
-        """Return the prior variance of each weight of the surface g at x, k(x, x);  (m,)."""
+        """Return k(x, x), the prior variance of each weight without its noise, at x;  (m,)."""
         return self.kernel.diagonal(self.kernel.prepare(x))
 
     def joint(self, x: Any, A: Features, session: Session) -> np.ndarray:
-        """Return the prior covariance of a_i . g(x_i) between all queries;  (m, d) -> (m, m)."""
+        """Return the prior covariance of a_i . g(x_i) between all queries i;  (m, d) -> (m, m)."""
         points = self.kernel.prepare(x)
         joint = kernel_matrix(self.kernel, points, points, session, (A, A))
         joint[np.diag_indices(len(joint))] = self.kernel.diagonal(points) * A.squared_norms()
@@ -188,9 +190,10 @@ class WeightPrior:
     def cross(
         self, x: Any, rows: InputRows, session: Session, own: slice | None = None
     ) -> CrossCovariance:
-        """Return Cov[g_l(x*_i), f_j] of queries with rows;  m n kernel values.
+        """Return Cov[g_l(x*_i), f_j] between queries and rows;  m n kernel values.
 
-        `own` are the rows that the queries are, if they are training rows that ask for their own w_i = g(x_i) + e_i.
+        If the queries are training rows whose own weights w_i = g(x_i) + e_i are asked for, `own`
+        says which rows they are, and the covariance of e_i is added.
         """
         K = kernel_matrix(self.kernel, self.kernel.prepare(x), self.kernel.prepare(rows.x), session)
         if own is not None:
@@ -200,7 +203,11 @@ class WeightPrior:
 
 @dataclass(frozen=True)
 class CrossCovariance:
-    """Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl, as k(x*, X) (m, n) and Z (n, d). Slices by queries."""
+    """The covariance of weights at queries with f at the training rows.
+
+    Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl is kept as K = k(x*, X) (m, n) and Z (n, d). It can be
+    sliced by queries.
+    """
 
     K: np.ndarray
     Z: Features
@@ -212,22 +219,33 @@ class CrossCovariance:
         return CrossCovariance(self.K[queries], self.Z)
 
     def weights(self, alpha: np.ndarray, session: Session) -> np.ndarray:
-        """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = (K diag(alpha) Z)_il;  (n,) -> (m, d);  2 m n d flops."""
+        """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = (K diag(alpha) Z)_il.
+
+        (n,) -> (m, d);  2 m n d flops.
+        """
         return self.Z.scale_rows(alpha).left_multiply(self.K, session)
 
     def along(self, A: Features) -> np.ndarray:
         """Return Cov[a_i . w(x*_i), f_j];  (m, d) -> (m, n);  2 m n d flops."""
-        return self.K * A.inner_products(self.Z)
+        covariance: np.ndarray = self.K * A.inner_products(self.Z)
+        return covariance
 
     def of_all_weights(self) -> np.ndarray:
-        """Return Cov[w_l(x*_i), f_j] itself;  (m, d, n)."""
+        """Return Cov[w_l(x*_i), f_j] for all i, l and j;  (m, d, n)."""
         return self.Z.columns_times(self.K)
 
 
 def kernel_matrix(
-    kernel: Kernel, a: Any, b: Any, session: Session, Z: tuple[Features, Features] | None = None
+    kernel: Kernel,
+    a: Prepared,
+    b: Prepared,
+    session: Session,
+    Z: tuple[Features, Features] | None = None,
 ) -> np.ndarray:
-    """Return k(a_i, b_j) of prepared inputs, times <z_i, z_j> where Z of both is given;  (m, n), in parallel tiles."""
+    """Return k(a_i, b_j) of prepared rows, times <z_i, z_j> if Z of both is given;  (m, n).
+
+    Tiles are computed in parallel.
+    """
     out = np.empty((len(a), len(b)))
 
     def fill(tile: tuple[slice, slice]) -> None:

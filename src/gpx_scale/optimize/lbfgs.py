@@ -1,4 +1,4 @@
-"""L-BFGS-B of an objective within its bounds."""
+"""Minimisation of an objective within its bounds by L-BFGS-B of SciPy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from scipy.optimize import minimize
 
 from .objective import Objective
 
-# The largest slope that counts as 0, in nats per row and unit of a logarithm.
-GRADIENT_TOLERANCE = 1e-6
-# SciPy's own limit: the number of iterations is what limits a search of hyperparameters.
+# A gradient counts as 0 if no entry is larger, in nats per row and unit of a logarithm.
+GRADIENT_TOLERANCE_NATS_PER_ROW = 1e-6
+# This is SciPy's default. Searches for hyperparameters are limited by their iterations instead.
 MAX_EVALUATIONS = 15_000
-# Corrections that approximate the Hessian, SciPy's own number: there are few hyperparameters.
-MEMORY = 10
-# What L-BFGS-B says in the end, and what we say.
-ENDS = {
-    "relative reduction of f": "the evidence changes by less than tol",
+# The Hessian is approximated from this many corrections, which is SciPy's default. There are few
+# hyperparameters, so more of them would not help.
+MAX_CORRECTIONS = 10
+# Parts of SciPy's messages, and the messages of the fit report that replace them.
+MESSAGES = {
+    "relative reduction of f": "the log marginal likelihood changes by less than tol",
     "norm of projected gradient": "the gradient is 0",
 }
 
@@ -25,14 +26,15 @@ def lbfgs(
     max_iter: int,
     tol: float,
     *,
-    gradient_tol: float = GRADIENT_TOLERANCE,
+    gradient_tol: float = GRADIENT_TOLERANCE_NATS_PER_ROW,
     max_evaluations: int = MAX_EVALUATIONS,
-    memory: int = MEMORY,
+    memory: int = MAX_CORRECTIONS,
 ) -> tuple[bool, str]:
-    """Minimise an objective from its start, and return whether that converged, and how it ended.
+    """Minimise an objective from its start; return whether the search converged and a message.
 
-    The best point is `objective.best`. `tol` is a relative change of the loss, `gradient_tol` the
-    largest slope.
+    The best point is `objective.best`. The search has converged if the loss changes by less than
+    `tol`, relative to its size, or if no entry of the gradient is above `gradient_tol`. `memory` is
+    the number of corrections that approximate the Hessian.
     """
 
     def loss_and_slope(where: np.ndarray) -> tuple[float, np.ndarray]:
@@ -48,6 +50,6 @@ def lbfgs(
         bounds=np.column_stack(objective.bounds()),
         options=options | {"maxfun": max_evaluations, "maxcor": memory},
     )
-    said = str(result.message).strip().lower()
-    message = next((words for known, words in ENDS.items() if known in said), said)
+    original = str(result.message).strip().lower()
+    message = next((ours for known, ours in MESSAGES.items() if known in original), original)
     return bool(result.success), message

@@ -1,9 +1,11 @@
-"""Damped Newton steps within bounds, from a metric that is known at the start.
+"""Damped Newton steps within bounds, from an approximation of the Hessian at the start.
 
     H = information + diag(power o max(slope, 0))        step = -H^-1 slope in the free coordinates
 
-C is linear in theta1, sigma_w^2 and sigma_y^2, so along their logarithms the loss bends as exp: a
-step up is taken in the variance itself (log1p), a step down is held back by the slope.
+where `slope` is the gradient of the loss, and the metric H approximates its Hessian. C is linear in
+theta1, sigma_w^2 and sigma_y^2, so along the logarithms of these the loss curves like an
+exponential. A step up is therefore taken in the variance itself (log1p), and a step down is
+shortened by the term with the slope.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
 from .objective import Point
 
-# C is linear in this power of each kind of parameter; in no power of the other kinds.
+# C is linear in this power of a parameter of each kind, and in no power of the other kinds.
 LINEAR_IN_POWER = {"theta1": 1.0, "sigma": 2.0}
-# The longest step of a logarithm. Beyond a factor of exp(2), no quadratic model is believed.
-LONGEST = 2.0
-# The share of the gain that the slope promises which a step must have, as Armijo asks for.
+# The longest step of a logarithm. A quadratic model is not trusted beyond a factor of exp(2).
+MAX_LOG_STEP = 2.0
+# A step must lower the loss by this share of what the slope predicts (Armijo's condition).
 SUFFICIENT_DECREASE = 1e-4
 
 
@@ -33,22 +35,24 @@ def linear_power(hyperparameters: Hyperparameters) -> np.ndarray:
 
 
 def value_falls(here: Point, there: Point) -> bool:
-    """Return whether a step lowers the loss by enough of what the slope promises (Armijo)."""
-    promised = float(here.slope @ (there.where - here.where))
-    return there.loss <= here.loss + SUFFICIENT_DECREASE * min(0.0, promised)
+    """Return whether a step lowers the loss by enough of what the slope predicts (Armijo)."""
+    predicted = float(here.slope @ (there.where - here.where))
+    return there.loss <= here.loss + SUFFICIENT_DECREASE * min(0.0, predicted)
 
 
 def slopes_gain(here: Point, there: Point) -> bool:
-    """Return whether the mean of the slopes at the ends of a step says that it lowers the loss."""
+    """Return whether a step lowers the loss, judged by the mean of the slopes at its two ends."""
     gain = -0.5 * float((here.slope + there.slope) @ (there.where - here.where))
     return gain > 0
 
 
 @dataclass(frozen=True)
 class StepRule:
-    """How a step is accepted, how often and by which factor it is cut if it is not.
+    """The rule by which a step is accepted or shortened.
 
-    If it `renews_metric`, the information is asked for at every point, else at the first one alone.
+    `accepts(here, there)` decides. A step is tried `tries` times, each time multiplied by
+    `shorter`. If it `renews_metric`, the information is computed at every point, else at the
+    first one only.
     """
 
     accepts: Callable[[Point, Point], bool]
@@ -57,16 +61,17 @@ class StepRule:
     renews_metric: bool
 
 
-# If values are known to rounding, a direction of descent is followed down to 1e-10 of a step. The
-# metric of inducing points is known at the start alone; BFGS learns what it lacks.
+# This rule is for values that are known to rounding: a step is shortened down to 1e-10 of its
+# length. The metric of inducing points is known at the start only, and BFGS corrects it.
 BY_VALUE = StepRule(value_falls, tries=20, shorter=0.3, renews_metric=False)
-# If only gradients are known well, evaluations are expensive: the fifth try is 3% of a step. Fresh
-# information saves 2 evaluations of 5 at n = 20,000 (docs/scaling.md).
+# This rule is for values that are known less well than gradients. Evaluations are expensive then,
+# so a step is tried five times, down to 3% of its length. New information at every point saves 2
+# of 5 evaluations at n = 20,000 (docs/scaling.md).
 BY_SLOPES = StepRule(slopes_gain, tries=5, shorter=0.4, renews_metric=True)
 
 
 class End(enum.Enum):
-    """How `damped_newton` ended."""
+    """The ways in which `damped_newton` may end."""
 
     CONVERGED = "half the Newton decrement is small enough"
     NO_STEP = "no step was accepted"
@@ -86,14 +91,14 @@ def damped_newton(
     accepted: Callable[[Point], None] = lambda point: None,
     rejected: Callable[[], None] = lambda: None,
 ) -> tuple[End, Point, np.ndarray]:
-    """Minimise within bounds by Newton's method, and return how and where it ended, and a step.
+    """Minimise within bounds by Newton's method; return how it ended, where, and the last step.
 
-    `at(where, information)` evaluates a point; if it raises NotConverged or NotPositiveDefinite,
-    the step is cut, but at the start the error is raised. `power` (f,) says of each coordinate in
-    which power of the parameter C is linear, 0 for none. The search ends where half the Newton
-    decrement is at most `enough`, in the units of the loss; the last step (f,) is returned, and
-    not taken. `accepted` is told of every point that the search goes to, `rejected` of every step
-    that it cuts.
+    `at(where, information)` evaluates a point. If it raises NotConverged or NotPositiveDefinite,
+    the step is shortened; at the start, the error is not caught. `power` (f,) is the power of each
+    parameter in which C is linear, 0 if there is none. The search converges when half the Newton
+    decrement is at most `enough`, in the units of the loss. The last step (f,) is returned and has
+    not been taken. `accepted` is called with every point that the search moves to, `rejected` for
+    every step that is shortened.
     """
     low, high = bounds
 
@@ -136,9 +141,10 @@ def newton_step(
     high: np.ndarray,
     power: np.ndarray,
 ) -> tuple[np.ndarray, float]:
-    """Return a step down inside the box, at most LONGEST in any coordinate, and half the decrement.
+    """Return a step that goes down within the bounds, and half the Newton decrement.
 
-    (f, f), (f,), (f,), (f,), (f,), (f,) -> (f,), float.
+    (f, f), (f,), (f,), (f,), (f,), (f,) -> (f,), float. No coordinate moves by more than
+    MAX_LOG_STEP.
     """
     step = projected_step(H, slope, theta <= low, theta >= high)
     decrement = -0.5 * float(slope @ step)
@@ -146,13 +152,14 @@ def newton_step(
     shorter = step.copy()
     shorter[up] = np.log1p(power[up] * step[up]) / power[up]
     step = shorter if float(slope @ shorter) < 0 else step
-    # One by one: a vanishing sigma_w asks for steps without end, and must not hold the others back.
-    clipped = np.clip(step, -LONGEST, LONGEST)
+    # Coordinates are clipped one by one: the step of a sigma_w that goes to 0 is unbounded, and
+    # must not shorten those of the others.
+    clipped = np.clip(step, -MAX_LOG_STEP, MAX_LOG_STEP)
     if not step.any():
         return step, decrement
     if float(slope @ clipped) < 0:
         return clipped, decrement
-    return step * (LONGEST / np.abs(step).max()), decrement
+    return step * (MAX_LOG_STEP / np.abs(step).max()), decrement
 
 
 def projected_step(
@@ -163,7 +170,7 @@ def projected_step(
 ) -> np.ndarray:
     """Return -H^-1 slope in the coordinates that may move;  (f, f), (f,), (f,), (f,) -> (f,).
 
-    A coordinate at its bound stays there if slope or step would push it out.
+    A coordinate at its bound stays there if the slope or the step would move it outside.
     """
     inside = ~((at_low & (slope > 0)) | (at_high & (slope < 0)))
     step = np.zeros_like(slope)
@@ -178,13 +185,13 @@ def projected_step(
 
 
 def damped_update(H: np.ndarray, s: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """Return BFGS's update of H by a step s and the change of the slope along it;  (f, f).
+    """Return the BFGS update of H, given a step s and the change of the slope along it.
 
-    By Powell's damping, H stays positive definite whatever the slopes did.
+    (f, f), (f,), (f,) -> (f, f). With Powell's damping, H stays positive definite for any change.
     """
     Hs = H @ s
-    bend, seen = float(s @ Hs), float(s @ change)
-    if seen < 0.2 * bend:
-        share = 0.8 * bend / (bend - seen)
+    expected, seen = float(s @ Hs), float(s @ change)
+    if seen < 0.2 * expected:
+        share = 0.8 * expected / (expected - seen)
         change = share * change + (1 - share) * Hs
-    return H - np.outer(Hs, Hs) / bend + np.outer(change, change) / float(s @ change)
+    return H - np.outer(Hs, Hs) / expected + np.outer(change, change) / float(s @ change)

@@ -1,4 +1,4 @@
-"""What a search maximises, and what it ends with."""
+"""The objective of a search for hyperparameters, and the optimum that it returns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,39 @@ from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.journal import HOPELESS, Journal, Stopped
 from .evidence import Evidence
 
+# A function that saves the best hyperparameters so far.
 SaveBest = Callable[[Hyperparameters], None]
+# A function that is called with a loss in nats per row and its hyperparameters.
 Told = Callable[[float, Hyperparameters], None]
+
+
+class EvidenceLike(Protocol):
+    """The log marginal likelihood at a point, as solvers return it (`solvers.contract.Evidence`).
+
+    `gradient` (t,) and `information` (t, t) are by the logarithms `theta`. The information
+    approximates minus the second derivatives.
+    """
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def gradient(self) -> np.ndarray | None: ...
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def information(self) -> np.ndarray | None: ...
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Where a search ended.
+    """The result of a search.
 
-    `evidence` is of the last point, if it is known there; `converged` is None where nothing was searched; `at_bound` names the
-    parameters that a bound holds.
+    `evidence` is the solver's `Evidence` at these hyperparameters, None if it is not known there.
+    `converged` is None if there was no search. `at_bound` has the names of the parameters that are
+    at a bound.
     """
 
     hyperparameters: Hyperparameters
@@ -33,11 +56,14 @@ class Optimum:
 
 
 def forget(hyperparameters: Hyperparameters) -> None:
-    """What is done with the best point so far where nobody saves it."""
+    """Do nothing with the best point so far: it is not to be saved."""
 
 
 def best_of(save: SaveBest) -> Told:
-    """Return a function that is told of every start's best points, and saves those that are the best of all."""
+    """Return a function to be called with the best points of each start.
+
+    It saves those that are better than all points before, from any start.
+    """
     least = np.inf
 
     def told(loss: float, hyperparameters: Hyperparameters) -> None:
@@ -50,25 +76,26 @@ def best_of(save: SaveBest) -> Told:
 
 
 class ExtraNumbers(Protocol):
-    """Numbers that are searched together with the logarithms: those of inducing points.
+    """Numbers that are searched together with the hyperparameters: those of inducing points.
 
-    They have neither prior nor bounds. `start` (q,) is where a search begins.
+    They have neither a prior nor bounds. `start` (q,) is where a search begins.
     """
 
     start: np.ndarray
 
     def place(self, numbers: np.ndarray) -> None:
-        """Put the numbers where the next evaluation finds them;  (q,)."""
+        """Set the numbers that the next evaluation uses;  (q,)."""
 
     def gradient(self, evidence: Any) -> np.ndarray:
-        """Return the derivatives of an evaluation by the numbers;  (q,)."""
+        """Return the derivatives of the log marginal likelihood by the numbers;  (q,)."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """-(evidence + log prior) at a point, its slope (f,), and information (f, f) if asked for.
+    """The objective at a point: the loss -(log marginal likelihood + log prior), in nats.
 
-    The information approximates the second derivatives. The units are nats.
+    `where` (f,) is the point, `slope` (f,) the gradient of the loss, and `information` (f, f), if
+    it was asked for, approximates its second derivatives.
     """
 
     where: np.ndarray
@@ -76,25 +103,28 @@ class Point:
     slope: np.ndarray
     information: np.ndarray | None
     hyperparameters: Hyperparameters
-    evidence: Any = None
+    evidence: EvidenceLike | None = None
 
     def per_row(self) -> Point:
-        """Return the point in nats per row."""
+        """Return this point with loss, slope and information in nats per row."""
+        assert self.evidence is not None
         n = self.evidence.n_rows
         information = None if self.information is None else self.information / n
         return replace(self, loss=self.loss / n, slope=self.slope / n, information=information)
 
 
 class Objective:
-    """-(evidence + log prior) of the free logarithms, and of extra numbers if there are any.
+    """The loss -(log marginal likelihood + log prior) as a function of a vector.
 
-    A point is a vector of the free logarithms and the extra numbers after them. Minimisers see nats
-    per row, and a large number where there is no Cholesky factor; the best point is kept.
+    The vector contains the free logarithms, followed by the extra numbers if there are any. The
+    method `at` returns the loss in nats. The method `visit`, for minimisers, returns it in nats per
+    row, returns a large number where C has no Cholesky factor, and keeps the best point in `best`,
+    which is None until a point has a Cholesky factor.
     """
 
     def __init__(
         self,
-        evaluate: Callable[..., Any],
+        evaluate: Callable[..., EvidenceLike],
         start: Hyperparameters,
         prior: HyperparameterPrior,
         journal: Journal,
@@ -106,7 +136,7 @@ class Objective:
         self._evaluate, self._prior, self._journal, self._phase = evaluate, prior, journal, phase
         self._start, self._keep, self._numbers = start, keep, numbers
         self.free = prior.free if free is None else free
-        self.best: Point | None = None  # None while no point has had a Cholesky factor
+        self.best: Point | None = None
 
     @property
     def start(self) -> Hyperparameters:
@@ -119,35 +149,40 @@ class Objective:
         self._start = self.best.hyperparameters
 
     def first(self) -> np.ndarray:
-        """Return the point that a search starts from, within bounds."""
+        """Return the point that a search starts from, moved within the bounds;  (f,)."""
         low, high = (bound[self.free] for bound in self._prior.bounds())
         logs = np.clip(self._start.theta[self.free], low, high)
         return logs if self._numbers is None else np.concatenate([logs, self._numbers.start])
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the largest value of every coordinate of a point."""
+        """Return the least and the largest value of every coordinate of a point;  (f,), (f,)."""
         low, high = (bound[self.free] for bound in self._prior.bounds())
         unbounded = np.full(0 if self._numbers is None else self._numbers.start.size, np.inf)
         return np.append(low, -unbounded), np.append(high, unbounded)
 
     def hyperparameters(self, where: np.ndarray) -> Hyperparameters:
-        """Return the hyperparameters at a point."""
+        """Return the hyperparameters at a point;  (f,)."""
         return self._start.with_theta(self._theta(where))
 
     def _theta(self, where: np.ndarray) -> np.ndarray:
+        """Return the logarithms of all hyperparameters at a point;  (f,) -> (t,)."""
         theta = self._start.theta
         theta[self.free] = where[: int(self.free.sum())]
         return theta
 
     def at(self, where: np.ndarray, information: bool = False) -> Point:
-        """Return the objective at a point, in nats; where there is none, errors are raised."""
+        """Return the objective at a point, in nats;  (f,).
+
+        NotPositiveDefinite and NotConverged are raised where the objective cannot be computed.
+        """
         theta = self._theta(where)
         hyperparameters = self._start.with_theta(theta)
         if self._numbers is not None:
             self._numbers.place(where[int(self.free.sum()) :])
         evidence = self._evaluate(hyperparameters, information=information)
-        log_prior, along = self._prior.value_and_gradient(theta)
-        slope = (evidence.gradient + along)[self.free]
+        log_prior, prior_gradient = self._prior.value_and_gradient(theta)
+        assert evidence.gradient is not None
+        slope = (evidence.gradient + prior_gradient)[self.free]
         if self._numbers is not None:
             slope = np.concatenate([slope, self._numbers.gradient(evidence)])
         metric = None
@@ -159,14 +194,15 @@ class Objective:
         )
 
     def tell(self, point: Point) -> None:
-        """Tell the journal, and through it the callbacks, of an evaluation."""
+        """Report an evaluation to the journal, which calls the callbacks."""
+        assert point.evidence is not None
         self._journal.evaluated(self._phase, point.evidence.value, point.hyperparameters.as_dict())
 
     def visit(self, where: np.ndarray, information: bool = False) -> Point:
-        """Return the objective in nats per row, keep it if it is the best, and tell of it.
+        """Return the objective in nats per row, keep it if it is the best, and report it.
 
-        Where there is no Cholesky factor, it is HOPELESS and flat. Stopped is raised once a
-        callback asks for that.
+        Where C has no Cholesky factor, the loss is HOPELESS and its slope 0. Stopped is raised as
+        soon as a callback asks for the search to stop.
         """
         try:
             point = self.at(where, information).per_row()
@@ -184,7 +220,7 @@ class Objective:
 
 
 def at_bound(hyperparameters: Hyperparameters, prior: HyperparameterPrior) -> list[str]:
-    """Names of the free parameters that a bound holds."""
+    """Return the names of the free parameters that are at a bound."""
     theta = hyperparameters.theta
     inside = ((theta > prior.low + 1e-6) & (theta < prior.high - 1e-6))[prior.free]
     names = [name for name, free in zip(hyperparameters.names, prior.free, strict=True) if free]

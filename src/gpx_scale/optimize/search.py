@@ -1,8 +1,9 @@
-"""The search for hyperparameters: L-BFGS on a subset, then quasi-Newton on all rows, with restarts, bounds and weak priors.
+"""The search for hyperparameters, with restarts, bounds and weak priors.
 
-There are two methods of `Search`. `maximise` serves solvers that know the log marginal likelihood to rounding.
-`gradient_newton` serves those that know only its gradient well: the value that `cg` computes has a standard error of
-many nats, but its gradient loses a fraction of one.
+`Search` has two methods. `maximise` is for solvers that compute the log marginal likelihood to
+rounding: L-BFGS on a subset of the rows is followed by a quasi-Newton search on all of them.
+`gradient_newton` is for solvers that compute only its gradient well: the value that `cg` computes
+has a standard error of many nats, but a search with its gradients loses only a fraction of a nat.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -22,32 +22,43 @@ from ..runtime.journal import Journal, Stopped
 from ..runtime.session import Session
 from .lbfgs import lbfgs
 from .newton import BY_SLOPES, BY_VALUE, End, damped_newton, linear_power
-from .objective import Objective, Optimum, Point, SaveBest, at_bound, best_of, forget
+from .objective import (
+    EvidenceLike,
+    Objective,
+    Optimum,
+    Point,
+    SaveBest,
+    at_bound,
+    best_of,
+    forget,
+)
 
-# What both Newton searches say when they have converged.
-CONVERGED_MESSAGE = "newton decrement below tol"
-# The sigma_y of the second start: noise has half of the variance of y, which is 1.
+# The message of both Newton searches when they have converged.
+CONVERGED_MESSAGE = "the Newton decrement is below tol"
+# The sigma_y of the second start, at which noise is half of the variance of y (which is 1).
 NOISY_SIGMA_Y = 0.5**0.5
-# With fewer rows, a search on a quarter of them saves nothing; nor does one on half of them.
+# With fewer rows than this, a search on a quarter of them first saves no time.
 QUARTER_FROM_ROWS = 600
+# With fewer rows than this, a search on half of them in between saves no time.
 HALF_FROM_ROWS = 3000
-# A quarter of the rows is at most this many, so that the first stage takes seconds.
+# The first stage has at most this many rows, so that it takes seconds.
 QUARTER_MAX_ROWS = 4000
-# A search on gradients ends where half the Newton decrement is below the smaller of these. The last step
-# is taken unseen, and leaves a few per cent of what it gains.
+# A search on gradients ends when half the Newton decrement is below the smaller of these two. The
+# last step is taken without an evaluation, and misses a few per cent of the gain that remained.
 CLOSE_NATS = 2.0
 CLOSE_NATS_PER_ROW = 5e-5
 
-# What a solver gives to a search: `evaluate(rows, hyperparameters, information=...)`, which returns an `Evidence`.
-Evaluate = Callable[..., Any]
+# The function of a solver that is maximised: `evaluate(rows, hyperparameters, information=...)`.
+Evaluate = Callable[..., EvidenceLike]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a solver searches on, from where, and how far.
+    """A search for hyperparameters: its rows, its start, its prior and its limits.
 
-    If it is `warm`, the start is an optimum already, and only the last stage is run; `carried` are inducing points that are
-    known with it. `save_best` is told of the best point of all rows as it gets better.
+    If the search is `warm`, the start is an optimum already, that of an earlier fit or a
+    checkpoint, and only the last stage is run; `carried` has the inducing points that belong to
+    it. `save_best` is called with every point that is the best so far on all rows.
     """
 
     rows: RowSource
@@ -62,15 +73,15 @@ class Search:
     carried: InputRows | None = None
 
     def starting_at(self, start: Hyperparameters) -> Search:
-        """Return the same search from another point."""
+        """Return this search with another start."""
         return replace(self, start=start)
 
     def on(self, rows: RowSource) -> Search:
-        """Return the same search on other rows, of whose best points nobody is told."""
+        """Return this search on other rows; its best points are not saved."""
         return replace(self, rows=rows, save_best=forget)
 
     def without_restarts(self) -> Search:
-        """Return the same search from its one start."""
+        """Return this search without random restarts."""
         return replace(self, n_restarts=0)
 
     def maximise(
@@ -81,14 +92,16 @@ class Search:
         phase: str = "all rows",
         tol: float = 0.0,
     ) -> Optimum:
-        """Return the optimum of an evidence whose values are known to rounding.
+        """Return the optimum of a log marginal likelihood whose values are known to rounding.
 
-        The search starts at `start`, at the same point with more noise, and at `n_restarts` draws around
-        the centre of the prior. With enough rows, L-BFGS runs from every start on a quarter of them (4,000
-        at most); from the best optimum, a quasi-Newton search that knows the curvature goes on with more
-        rows: on Digits it takes 15 evaluations of all rows. If it is `warm`, the start is an optimum already,
-        and only the last stage is run. `tol`, if it is larger than that of the search, is the change of the
-        evidence in nats per row that is not worth a step. Ctrl-C ends the search with the best point found.
+        The search starts at `start`, at the same point with more noise, and at `n_restarts` draws
+        around the centre of the prior. With enough rows, L-BFGS runs from every start on a quarter
+        of them (4,000 at most). From the best optimum, a quasi-Newton search, whose first metric is
+        the average information, goes on with more rows; on Digits, it takes 15 evaluations of all
+        rows. If `warm`, the start is an optimum already, and only the last stage is run. `tol`,
+        if it is larger than the field of that name, is the change of the log marginal likelihood,
+        in nats per row, that is not worth a further step. Ctrl-C ends the search with the best
+        point found.
         """
         session, tol = self.session, max(tol, self.tol)
         draws = [_draw(self.start, self.prior, session.random) for _ in range(self.n_restarts)]
@@ -116,12 +129,13 @@ class Search:
         phase: str = "all rows",
         tol: float = 0.0,
     ) -> Optimum:
-        """Return the optimum by Newton's method on gradients alone, from a good start.
+        """Return the optimum by Newton's method from gradients alone, starting near it.
 
-        The metric is the average information, anew at every point. The gain of a step is the mean of
-        the slopes at its ends times the step: a step that gains nothing is cut. The search ends where
-        half the decrement is below CLOSE_NATS (or `tol` nats per row, if that is more); that last step
-        is taken unseen.
+        The metric is the average information, computed at every point. The gain of a step is
+        estimated as the mean of the slopes at its two ends times the step, and a step without gain
+        is shortened. The search has converged when half the Newton decrement is below CLOSE_NATS
+        and CLOSE_NATS_PER_ROW, or below `tol` nats per row if that is more. The last step is then
+        taken without an evaluation.
         """
         journal, n, tol = self.session.journal, len(self.rows), max(tol, self.tol)
         objective = Objective(partial(evaluate, self.rows), self.start, self.prior, journal, phase)
@@ -144,8 +158,8 @@ class Search:
 
         ends = {
             End.CONVERGED: (True, CONVERGED_MESSAGE),
-            End.NO_STEP: (False, "no step gains evidence"),
-            End.ITERATIONS: (False, f"{self.max_iter} iterations"),
+            End.NO_STEP: (False, "no step increases the log marginal likelihood"),
+            End.ITERATIONS: (False, f"all {self.max_iter} iterations were used"),
         }
         with journal.phase(f"hyperparameters, {phase}"):
             try:
@@ -179,7 +193,7 @@ def _best_end(
     journal: Journal,
     stage: str,
 ) -> tuple[Point, tuple[bool, str]]:
-    """Minimise from every start; return the best point of all, and how the search that found it ended."""
+    """Minimise from every start; return the best point, and how the search that found it ended."""
     with journal.phase(f"hyperparameters, {stage}"):
         try:
             outcomes = [minimise(objective, max_iter, tol) for objective in tried]
@@ -203,25 +217,26 @@ def _best_end(
 def _stages(
     data: RowSource, random: np.random.RandomState, whole: str
 ) -> Iterator[tuple[str, RowSource]]:
-    """A quarter of the rows, half of them where that is many, all of them: each starts where the one before ended."""
+    """Yield the stages of a search: a quarter of the rows, half of them if they are many, and all.
+
+    Each stage starts at the optimum of the one before.
+    """
     n = len(data)
     if n >= QUARTER_FROM_ROWS:
         order = random.permutation(n)
         rows = data.load()
-        yield (
-            "a quarter of the rows",
-            MemoryRows(rows[np.sort(order[: min(QUARTER_MAX_ROWS, n // 4)])]),
-        )
+        quarter = order[: min(QUARTER_MAX_ROWS, n // 4)]
+        yield "a quarter of the rows", MemoryRows(rows[np.sort(quarter)])
         if n >= HALF_FROM_ROWS:
             yield "half of the rows", MemoryRows(rows[np.sort(order[: n // 2])])
     yield whole, data
 
 
 def _quasi_newton(objective: Objective, max_iter: int, tol: float) -> tuple[bool, str]:
-    """Minimise by BFGS from the average information at the start, until half the decrement is tol.
+    """Minimise by BFGS, beginning with the average information; return converged and a message.
 
-    Without information, and where no step descends along a direction that should, L-BFGS goes on
-    from the best point. Return whether the search converged, and how it ended.
+    The search has converged when half the Newton decrement is at most `tol`. If there is no
+    information, or if no step lowers the loss, L-BFGS goes on from the best point.
     """
     end, _, _ = damped_newton(
         objective.visit,
@@ -235,21 +250,25 @@ def _quasi_newton(objective: Objective, max_iter: int, tol: float) -> tuple[bool
     if end is End.CONVERGED:
         return True, CONVERGED_MESSAGE
     if end is End.ITERATIONS:
-        return False, f"{max_iter} iterations"
-    if end is End.NO_STEP:  # The metric is off.
+        return False, f"all {max_iter} iterations were used"
+    if end is End.NO_STEP:  # The metric is a poor approximation here.
         objective.start_from_the_best()
     return lbfgs(objective, max_iter, tol)
 
 
 def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
-    """`start` with noise of half a variance of 1: from little noise alone, a search may end where short length scales explain
-    the noise (70-80 nats low on each split of Diabetes with z = 1)."""
+    """Return the start with noise that is half of the variance of y, if it has less noise.
+
+    From a start with little noise alone, a search may end where short length scales explain the
+    noise: 70 to 80 nats too low on each split of Diabetes with z = 1.
+    """
     return [start.with_sigma_y(NOISY_SIGMA_Y)] if start.sigma_y < NOISY_SIGMA_Y else []
 
 
 def _draw(
     start: Hyperparameters, prior: HyperparameterPrior, random: np.random.RandomState
 ) -> Hyperparameters:
+    """Return a random start: a draw around the centre of the prior, with half its std."""
     theta, free = prior.centre.copy(), prior.free
     low, high = prior.bounds()
     moved = theta[free] + 0.5 * prior.sd[free] * random.standard_normal(int(free.sum()))

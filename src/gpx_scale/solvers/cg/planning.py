@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.inputs import Preprocessor
-from ...linalg.covariance import COLUMNS, GROUPS, STRIP, WIDE
+from ...linalg.covariance import PARTIAL_SUMS, PRODUCT_COLUMNS, STRIP_ROWS, TILE_COLUMNS
 from ...linalg.sparse_covariance import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
@@ -89,12 +89,14 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
     """
     n, n_jobs = problem.n, problem.n_jobs
     tiles = {
-        "stored": 2 * n * n + 4 * STRIP * n,
+        "stored": 2 * n * n + 4 * STRIP_ROWS * n,
         "pairs": pair_bytes(n, problem.pair_density or 1.0, n_jobs),
         "recomputed": 0,
     }[form]
-    vectors = 8 * n * (8 * COLUMNS + (0 if form == "pairs" else GROUPS * COLUMNS))
-    working = n_jobs * 4 * 8 * min(n, STRIP) * min(n, WIDE) + 8 * n * (
+    vectors = (
+        8 * n * (8 * PRODUCT_COLUMNS + (0 if form == "pairs" else PARTIAL_SUMS * PRODUCT_COLUMNS))
+    )
+    working = n_jobs * 4 * 8 * min(n, STRIP_ROWS) * min(n, TILE_COLUMNS) + 8 * n * (
         4 * (problem.p + 2) + 3 * problem.d + 10
     )
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working

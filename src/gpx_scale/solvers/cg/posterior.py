@@ -16,7 +16,7 @@ from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
 from ...kernels.kernel import Kernel
 from ...linalg.conjugate_gradients import solve
-from ...linalg.covariance import COLUMNS, Covariance, TiledCovariance
+from ...linalg.covariance import PRODUCT_COLUMNS, Covariance, TiledCovariance
 from ...linalg.preconditioner import LowRankPreconditioner
 from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.weight_prior import CrossCovariance
@@ -204,7 +204,7 @@ class CGPosterior(KernelPosterior):
         C, precise = self._covariances(session)
         P = LowRankPreconditioner.of(C, self.pivots, bounds_from_below=self.form != "pairs")
         X = np.empty_like(B)
-        for j in slices(B.shape[1], COLUMNS):
+        for j in slices(B.shape[1], PRODUCT_COLUMNS):
             X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
         return X, precise.matmul(X)
 

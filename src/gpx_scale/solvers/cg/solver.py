@@ -27,8 +27,8 @@ import numpy as np
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotConverged
-from ...linalg.conjugate_gradients import ITERATIONS, Solution, log_quadrature, solve
-from ...linalg.covariance import COLUMNS, Covariance
+from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
+from ...linalg.covariance import PRODUCT_COLUMNS, Covariance
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
 from ...model.hyperparameters import Hyperparameters
@@ -226,13 +226,13 @@ class CGSolver(Solver):
         The time of a solve for y is the number of iterations times the predicted time of one. A
         clock is not used, so that a fit is the same every time.
         """
-        none, without = np.empty(0, int), ITERATIONS
+        none, without = np.empty(0, int), MAX_ITERATIONS
         if self._try_jacobi:
             without = iterations_for(C, precise, none, y)
             if without < JACOBI_ENOUGH_ITERATIONS:
                 return none
         # All pivots are taken if Jacobi's preconditioner was not tried, or did not converge.
-        converged = without != ITERATIONS
+        converged = without != MAX_ITERATIONS
         rank = self.settings.rank
         rank = -(-rank // TRIAL_RANK_DIVISOR) if converged else rank
         pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
@@ -343,7 +343,10 @@ class CGSolver(Solver):
         energy = 0.5 * np.einsum("ij,ij->j", right, P.solve(right))
         nats, tell = INFORMATION_ENERGY_SHARE * energy, self._session.journal.iterated
         X = np.hstack(
-            [solve(C, P, right[:, j], nats[j], tell=tell).X for j in slices(moving.size, COLUMNS)]
+            [
+                solve(C, P, right[:, j], nats[j], tell=tell).X
+                for j in slices(moving.size, PRODUCT_COLUMNS)
+            ]
         )
         metric = np.zeros((U.shape[1], U.shape[1]))
         metric[np.ix_(moving, moving)] = 0.5 * symmetric_part(right.T @ X)
@@ -412,13 +415,13 @@ class CGSolver(Solver):
 
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:
-    """Return the iterations of a solve for y, ITERATIONS if it does not converge."""
+    """Return the iterations of a solve for y, MAX_ITERATIONS if it does not converge."""
     P = LowRankPreconditioner.of(C, pivots, bounds_from_below=False)
     nats = np.array([TRIAL_TOLERANCE_NATS_PER_ROW * len(y)])
     try:
         return solve(C, P, y[:, None], nats, precise=precise).iterations
     except NotConverged:
-        return ITERATIONS
+        return MAX_ITERATIONS
 
 
 def _control_coefficient(

@@ -14,7 +14,7 @@ import numpy as np
 from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.covariance import TiledCovariance
-from ...linalg.covariance_factor import INVERTIBLE, CholeskyFactor
+from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices, worthwhile_threads
 from ...runtime.session import Session
@@ -147,7 +147,7 @@ class ExactPosterior(KernelPosterior):
         covariance = self.factor(session).covariance
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
         fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
-        if fits and 3 * entries > 2 * n and rounding < INVERTIBLE:
+        if fits and 3 * entries > 2 * n and rounding < INVERSE_MAX_ROUNDING:
             with worthwhile_threads(n, self.buffer.itemsize):
                 inverse = replace(
                     self.factor(session), buffer=self.buffer.copy()

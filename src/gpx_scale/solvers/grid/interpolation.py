@@ -22,7 +22,7 @@ from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...kernels.kernel import Kernel
 from ...linalg.covariance import Covariance
-from ...linalg.sparse_covariance import single_will_do
+from ...linalg.sparse_covariance import float32_is_enough
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
@@ -486,4 +486,4 @@ def grid_covariances(
 ) -> tuple[Covariance, Covariance]:
     """Return C for many products, in float32 if that is accurate enough, and C in float64."""
     precise = GridCovariance(data, hyperparameters, session, np.float64, on)
-    return replace(precise, dtype=np.float32) if single_will_do(precise) else precise, precise
+    return replace(precise, dtype=np.float32) if float32_is_enough(precise) else precise, precise
