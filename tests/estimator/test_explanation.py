@@ -234,7 +234,7 @@ def test_samples_are_numbered(diabetes):
     for wrong in ([0, 1], slice(2)):
         with pytest.raises(TypeError):
             explanation.top(wrong)
-    with pytest.raises(IndexError, match="sample 20 of 20"):
+    with pytest.raises(IndexError, match="no sample 20: there are 20"):
         explanation[20]
     with pytest.raises(InputError, match="k="):
         explanation.top(0, -1)
