@@ -306,7 +306,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
         (lambda m: m.training_explanation(std="certified"), "new rows"),
         (lambda m: m.training_explanation(std="nonsense"), "std="),
         (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
-        (lambda m: m.predict(X, return_std=True, return_cov=True), "exclude"),
+        (lambda m: m.predict(X, return_std=True, return_cov=True), "both asked for"),
         (lambda m: m.log_marginal_likelihood([0.0, 1.0]), "theta must hold 4"),
         (lambda m: m.log_marginal_likelihood([0.0, np.nan, 0.0, 0.0]), "theta must hold"),
         (lambda m: m.predict(X[:, :2]), "features"),

@@ -208,7 +208,7 @@ def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
     contributions = model.explain(X, X, std=False).contributions
     before = faithfulness(predict, X, X, contributions=contributions), stability(model, X, X).score
     assert sizes == [40, 200]
-    monkeypatch.setattr(metrics, "CHUNK", 60)
+    monkeypatch.setattr(metrics, "CHUNK_NUMBERS", 60)
     assert faithfulness(predict, X, X, contributions=contributions) == pytest.approx(
         before[0], rel=1e-12
     )
@@ -242,23 +242,23 @@ def test_each_row_is_moved_in_each_feature(m, d, chunk):
         (lambda X: mean_squared_error([1.0], [1.0, 2.0]), "as many predictions"),
         (lambda X: mean_squared_error([], []), "at least one"),
         (lambda X: faithfulness(product, X), "does not explain"),
-        (lambda X: faithfulness(3, X, contributions=X), "predicts is needed"),
+        (lambda X: faithfulness(3, X, contributions=X), "int does not predict"),
         (lambda X: faithfulness(product, X, contributions=X[:, :2]), "same columns"),
         (lambda X: faithfulness(product, X[:0], contributions=X[:0]), "same rows"),
         (lambda X: faithfulness(product, X, contributions=X * np.nan), "finite"),
         (lambda X: faithfulness(product, X, X + 1.0, contributions=X), 'remove="z"'),
         (lambda X: faithfulness(product, X, contributions=X, remove="y"), "remove='y'"),
         (lambda X: faithfulness(product, X, contributions=X, baseline=[1.0, 2.0]), "baseline"),
-        (lambda X: stability(None, X, weights=X[1:]), "as many rows"),
+        (lambda X: stability(None, X, weights=X[1:]), "as many of each"),
         (lambda X: stability(None, X, weights=X, scale_x="log"), "scale_x='log'"),
         (lambda X: stability(None, X, weights=X, epsilon=0.0), "epsilon"),
-        (lambda X: stability(None, X), "give weights"),
+        (lambda X: stability(None, X), "Give weights"),
         (lambda X: sufficiency(product, X, ks=(1.5,), contributions=X), "k=1.5"),
         (lambda X: faithfulness(product, X, contributions=X, baseline=np.nan), "finite number"),
-        (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "a row each"),
+        (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "per row"),
         (
             lambda X: faithfulness(lambda X: X[:, 0] * np.nan, X, contributions=X),
-            "finite predictions",
+            "not finite",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def must_be_near(base: np.ndarray, features: Features) -> None:
     largest = np.abs(features.arrays[-1]).max(initial=1.0)
     if (far := float(np.abs(base).max(initial=0.0))) > LARGEST_BASELINE_RATIO * largest:
         raise InputError(
-            f"The baseline is {far / largest:.0e} times as large as the data, so that contributions "
+            f"The baseline is {far / largest:.0e} times as large as the data, so contributions "
             "would lose their digits. Give a baseline in the range of the data."
         )
 
