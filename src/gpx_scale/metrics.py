@@ -511,8 +511,8 @@ def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
         found = np.asarray(function(given) if Z is None else function(given, Z), dtype=float)
         if found.size != len(rows) or not np.isfinite(found).all():
             raise InputError(
-                f"The model gave predictions of shape {found.shape} for {len(rows)} rows, or values "
-                "that are not finite. It must give one finite number per row."
+                f"The model predicted an array of shape {found.shape} for {len(rows)} rows, or "
+                "values that are not finite. It must give one finite number per row."
             )
         return found.ravel()
 

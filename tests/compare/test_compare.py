@@ -169,7 +169,7 @@ def test_queries_in_chunks_are_the_same(halves, monkeypatch):
     X, y = halves
     model = compare.NetworkLasso().fit(X, y)
     before = model.weights(X)
-    monkeypatch.setattr(graph, "CHUNK", 50)
+    monkeypatch.setattr(graph, "CHUNK_NUMBERS", 50)
     assert np.allclose(model.weights(X), before, atol=1e-5)
     assert model.weights(X[:0]).shape == (0, 4)
 
@@ -185,7 +185,7 @@ def test_one_row_and_duplicates_are_fitted():
 
 
 def test_a_fit_that_does_not_settle_is_an_error(halves):
-    with pytest.raises(NotConverged, match="raise max_iter"):
+    with pytest.raises(NotConverged, match="Raise max_iter"):
         compare.NetworkLasso(max_iter=2).fit(*halves)
 
 
