@@ -6,6 +6,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -628,7 +629,7 @@ class Explanation:
             **bounds,
         )
 
-    def to_html(self, path: Any, y: Any = None, title: str | None = None, **options: Any) -> Any:
+    def to_html(self, path: Any, y: Any = None, title: str | None = None, **options: Any) -> Path:
         """Write a report into one HTML file that needs no network (extra [report]).
 
         The report shows the model, the importance of the features, and the reasons of each sample.

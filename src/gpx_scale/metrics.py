@@ -173,7 +173,7 @@ def faithfulness(
     signed: bool | None = None,
     ranks: bool = False,
     per_sample: bool = False,
-) -> Any:
+) -> float | np.ndarray:
     """Return how well contributions tell what predictions lose when features are removed.
 
     Each feature is removed in turn, and the difference between the prediction before and after is
@@ -507,6 +507,7 @@ def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
     columns = getattr(X, "columns", None)
 
     def predict(rows: np.ndarray, Z: Any) -> np.ndarray:
+        """Return the predictions for rows (m, p), and Z (m, d) or None;  (m,)."""
         given = rows if columns is None else type(X)(rows, columns=columns)
         found = np.asarray(function(given) if Z is None else function(given, Z), dtype=float)
         if found.size != len(rows) or not np.isfinite(found).all():

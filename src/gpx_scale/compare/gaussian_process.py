@@ -242,7 +242,9 @@ class GPR(Method):
         self.n_features_in_ = self.n_readable_ = model.n_features_in_
         return self
 
-    def predict(self, X: Any, Z: Any = None, return_std: bool = False) -> Any:
+    def predict(
+        self, X: Any, Z: Any = None, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict y for new rows.
 
         Parameters
@@ -273,7 +275,9 @@ class GPR(Method):
         ((5,), (5,))
         """
         check_is_fitted(self, "model_")
-        return self.model_.predict(X, _ones(X), return_std=return_std)
+        found: np.ndarray | tuple[np.ndarray, np.ndarray]
+        found = self.model_.predict(X, _ones(X), return_std=return_std)
+        return found
 
 
 class ARD(GPR):

@@ -147,12 +147,14 @@ class LIME(_Agnostic):
         self.random_state = random_state
 
     def _learn(self, X: np.ndarray) -> None:
+        """Check the options, and keep the rows whose quartiles lime needs."""
         whole(self.num_samples, "num_samples", least=2)
         if self.kernel_width is not None:
             positive(self.kernel_width, "kernel_width")
         self._X = X
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
+        """Return the weights that `LimeTabularExplainer` finds;  (m, p) -> (m, p)."""
         lime, found = import_optional("lime.lime_tabular", "bench"), np.zeros(rows.shape)
         settings = {
             "discretize_continuous": self.quartiles,
@@ -170,6 +172,7 @@ class LIME(_Agnostic):
         return found if self.quartiles else found / explainer.scaler.scale_
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
+        """Return the weights that `LimeTextExplainer` finds;  (m, d) -> (m, d)."""
         lime, found = import_optional("lime.lime_text", "bench"), np.zeros(rows.shape)
         explainer = lime.LimeTextExplainer(random_state=self._seed)
         for row, out in zip(rows, found, strict=True):
@@ -258,6 +261,7 @@ class SHAP(_Agnostic):
         self.random_state = random_state
 
     def _learn(self, X: np.ndarray) -> None:
+        """Keep the background: the given rows, or centres of the training rows."""
         if np.ndim(self.background):
             self._background = dense(self.background)
             if self._background.shape[1:] != X.shape[1:]:
@@ -273,9 +277,11 @@ class SHAP(_Agnostic):
             )
 
     def _of_columns(self, rows: np.ndarray) -> np.ndarray:
+        """Return the Shapley values of the columns of X;  (m, p) -> (m, p)."""
         return self._values(self.model_.predict, self._background, rows)
 
     def _of_words(self, rows: np.ndarray) -> np.ndarray:
+        """Return the Shapley values of words, relative to a document without words."""
         return self._values(
             lambda Z: self.model_.predict(self.encode(sp.csr_array(Z))),
             np.zeros((1, rows.shape[1])),

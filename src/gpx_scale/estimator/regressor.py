@@ -53,10 +53,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     deviations. By default z = x, that is, a prediction is explained by the columns of X. With
     z = 1, the model is ordinary Gaussian process regression.
 
-    `fit` searches the hyperparameters that maximise the log marginal likelihood, the logarithm of
-    the probability density of y given X, Z and the hyperparameters, together with weak Gaussian
-    priors on the logarithms of the hyperparameters. Hyperparameters are in standardised units
-    (see `standardize`). Predictions, weights and contributions are in the units of the data.
+    `fit` searches for the hyperparameters that maximise the log marginal likelihood, together with
+    weak Gaussian priors on their logarithms. (The log marginal likelihood is the logarithm of the
+    probability density of y, given X, Z and the hyperparameters.) Hyperparameters are in
+    standardised units, see `standardize`. Predictions, weights and contributions are in the units
+    of the data.
 
     Parameters
     ----------
@@ -81,11 +82,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           feature.
         - "inducing" (or "nystrom") approximates the model by inducing points. "auto" takes it for
           more rows, for streams, and where "cg" needs too much memory.
-        - "basis" approximates the kernel by functions on a box. It needs a dense X with 1 to 3
-          columns. "auto" prefers it for such an X, also in a stream, above 5,000 rows (10,000
+        - "basis" approximates the kernel by functions on a box. It needs dense X and Z, and X has 1
+          to 3 columns. "auto" prefers it for such an X, also in a stream, above 5,000 rows (10,000
           rows with a Matern kernel).
-        - "grid" interpolates the kernel on a grid. It needs a dense X with 1 to 3 columns. "auto"
-          takes it above 10,000 rows if length scales are too short for "basis".
+        - "grid" interpolates the kernel on a grid. It needs dense X and Z, and X has 1 to 3
+          columns. "auto" takes it above 10,000 rows if length scales are too short for "basis".
     theta1 : float, default=1.0
         The start value of the variance of the kernel, ``k(x, x') = theta1 exp(-|x - x'|^2 /
         theta2)`` for "rbf". With `optimizer=None`, this and the next three are the values that
@@ -159,8 +160,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         the random vectors and rows that "cg" draws, and the sample from which inducing points are
         chosen. With None, that sample is always the same.
     verbose : int, default=0
-        If not 0, a fit writes its progress to stderr, with a bar while "cg" solves and while rows
-        of a stream are read.
+        If not 0, a fit writes its progress to stderr, with a bar while "cg" solves and while
+        "inducing" reads the rows.
 
     Attributes
     ----------
@@ -209,7 +210,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     >>> mean.shape, std.shape
     ((142,), (142,))
 
-    The two features that change the first prediction most:
+    These two features have the largest contributions to the first prediction:
 
     >>> explanation = model.explain(X[300:])
     >>> explanation
