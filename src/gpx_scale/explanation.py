@@ -1,4 +1,4 @@
-"""What a person looks at: for each sample the weights, their contributions to the prediction, and how sure they are."""
+"""Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,28 @@ from .runtime.journal import FitReport
 
 
 class Reason(NamedTuple):
-    """One feature's part in one prediction."""
+    """The contribution of one feature to one prediction.
+
+    Attributes
+    ----------
+    feature : str
+        The name of the feature.
+    value : float
+        Its value z_l, in the units of the data.
+    weight : float
+        Its weight w_l(x), in units of y per unit of the feature.
+    contribution : float
+        The weight times the difference between the value and the baseline, in units of y.
+    contribution_std : float or None
+        The standard deviation of the contribution. None without uncertainty.
+
+    Examples
+    --------
+    >>> from gpx_scale.explanation import Reason
+    >>> reason = Reason("bmi", 32.0, 5.0, 28.0, 4.0)
+    >>> print(f"{reason.feature}: {reason.contribution:+.0f} ± {reason.contribution_std:.0f}")
+    bmi: +28 ± 4
+    """
 
     feature: str
     value: float
@@ -29,21 +51,73 @@ class Reason(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where a quantity is with some probability; the arrays have its shape."""
+    """A central interval, in which each of some quantities lies with a given probability.
+
+    Attributes
+    ----------
+    lower, upper : ndarray or csr_array
+        The lower and upper bounds, with the shape of the quantities.
+
+    Examples
+    --------
+    >>> from gpx_scale.explanation import Interval
+    >>> lower, upper = Interval(lower=[1.0, 2.0], upper=[3.0, 5.0])
+    >>> upper[1] - lower[1]
+    3.0
+    """
 
     lower: Any
     upper: Any
 
 
+# Fields of an explanation that have no entry for each sample.
+FIELDS_OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
+
+
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Explanations of m samples by d features, in the user's units; `base_values + contributions.sum(1) == prediction`.
+    """Explanations of m predictions by d features, in the units of the data.
 
-    weights (m, d) are per unit of z; contributions are weight times (z - baseline); base_values (m,) are the predictions
-    at the baseline. Every `*_std` is a posterior standard deviation (None where not asked for): of weights with sigma_w,
-    of predictions with sigma_y too. data (m, d) is z in the user's units. Of a sparse Z, all that is (m, d) is a `csr_array`
-    with the entries of Z.
+    `GPXRegressor.explain` returns one. Contributions and base values add up to the predictions:
+    ``base_values + contributions.sum(axis=1) == prediction``, up to rounding. An explanation has a
+    length, iterates over its samples, and can be sliced by them.
 
+    Standard deviations are those of the posterior distribution: of weights and contributions with
+    the noise of the weights (sigma_w), of predictions also with the noise of y (sigma_y). They are
+    None if the explanation was made with `std=False`. For a sparse Z, every array of shape (m, d)
+    is a `csr_array` with the entries of Z, unless all features were asked for.
+
+    Attributes
+    ----------
+    weights : ndarray or csr_array of shape (m, d)
+        The posterior means of the weights, in units of y per unit of each feature.
+    weights_std : ndarray or csr_array of shape (m, d), or None
+        The standard deviations of the weights.
+    contributions : ndarray or csr_array of shape (m, d)
+        The weights times (z - baseline), in units of y.
+    contributions_std : ndarray or csr_array of shape (m, d), or None
+        The standard deviations of the contributions.
+    base_values : ndarray of shape (m,)
+        The predictions at the baseline.
+    base_values_std : ndarray of shape (m,), or None
+        The standard deviations of the base values.
+    prediction : ndarray of shape (m,)
+        The predictions.
+    prediction_std : ndarray of shape (m,), or None
+        The standard deviations of new y, noise included.
+    data : ndarray or csr_array of shape (m, d)
+        The readable features z.
+    feature_names : list of str
+        The names of the d features.
+    weights_cov : ndarray of shape (m, d, d), or None
+        The covariance matrices of the weights of each sample, if they were asked for.
+    target_name : str or None
+        The name of y, if it is known.
+    fit_report : FitReport or None
+        The report of the fit of the model.
+
+    Examples
+    --------
     >>> from gpx_scale import GPXRegressor, datasets
     >>> data = datasets.load_diabetes()
     >>> model = GPXRegressor(random_state=0).fit(data.X[:300], data.y[:300])
@@ -54,8 +128,11 @@ class Explanation:
     >>> lower, upper = explanation.interval(0.9)
     >>> lower.shape, bool((lower <= explanation.contributions).all())
     ((142, 10), True)
-    >>> bool(explanation.probability_positive()[0, explanation.feature_names.index("bmi")] > 0.99)
+    >>> bmi = explanation.feature_names.index("bmi")
+    >>> bool(explanation.probability_positive()[0, bmi] > 0.99)
     True
+    >>> explanation[:5]
+    Explanation(5 samples, 10 features, with uncertainty)
     """
 
     weights: Any
@@ -76,24 +153,32 @@ class Explanation:
         return len(self.prediction)
 
     def __getitem__(self, rows: Any) -> Explanation:
-        """The explanations of some samples: an index (kept as a sample of its own), a slice, or an array of either."""
+        """Return the explanations of some samples: those of a slice, of indices, or of a mask.
+
+        A single index gives an explanation of one sample.
+        """
         if not isinstance(rows, slice):
             rows = [self._row(rows)] if np.ndim(rows) == 0 else np.arange(len(self))[rows]
             if np.ndim(rows) != 1:
-                raise IndexError("samples are counted along one dimension")
+                raise IndexError(
+                    "Samples have one dimension. Give an index, a slice or a flat array."
+                )
         arrays = (
             (field.name, getattr(self, field.name))
             for field in fields(self)
-            if field.name not in OF_THE_MODEL
+            if field.name not in FIELDS_OF_THE_MODEL
         )
         return replace(self, **{name: value[rows] for name, value in arrays if value is not None})
 
     def _row(self, i: Any) -> int:
+        """Return the index of a sample as an int, or raise an error."""
         if isinstance(i, bool | np.bool_):
-            raise TypeError(f"{i!r} is not the number of a sample")
+            raise TypeError(f"{i!r} is not the index of a sample. Give an integer.")
         row = operator.index(i)
         if not -len(self) <= row < len(self):
-            raise IndexError(f"sample {row} of {len(self)}")
+            raise IndexError(
+                f"There is no sample {row}: there are {len(self)}. Samples are counted from 0."
+            )
         return row
 
     def __iter__(self) -> Iterator[Explanation]:
@@ -106,69 +191,249 @@ class Explanation:
         )
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
-        """The k features with the largest absolute contributions to sample i, largest first; of a sparse Z, those it has."""
+        """Return the features with the largest absolute contributions to a prediction.
+
+        Parameters
+        ----------
+        i : int
+            The index of the sample.
+        k : int, default=5
+            The largest number of features.
+
+        Returns
+        -------
+        reasons : list of Reason
+            The features, the one with the largest absolute contribution first. With a sparse Z,
+            only features that are stored for this sample.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> reasons = explanation.top(0, k=3)
+        >>> len(reasons), abs(reasons[0].contribution) >= abs(reasons[1].contribution)
+        (3, True)
+        """
         entries = self[self._row(i)].entries()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[
             : whole(k, "k", least=0)
         ]
-        deviations = entries.get("contribution_std")
+        stds = entries.get("contribution_std")
         return [
             Reason(
                 self.feature_names[entries["feature"][e]],
                 float(entries["value"][e]),
                 float(entries["weight"][e]),
                 float(entries["contribution"][e]),
-                None if deviations is None else float(deviations[e]),
+                None if stds is None else float(stds[e]),
             )
             for e in order
         ]
 
-    # uncertainty
-
     def interval(self, level: float = 0.95) -> Interval:
-        """Where each contribution is with probability `level`;  (m, d) each."""
+        """Return the intervals in which the contributions lie with a given probability.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability.
+
+        Returns
+        -------
+        interval : Interval
+            The lower and upper bounds, of shape (m, d) each.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> lower, upper = explanation.interval(0.9)
+        >>> lower.shape, bool((lower <= upper).all())
+        ((342, 10), True)
+        """
         return between(self.contributions, self._known(self.contributions_std), level)
 
     def weights_interval(self, level: float = 0.95) -> Interval:
-        """Where each weight is with probability `level`;  (m, d) each."""
+        """Return the intervals in which the weights lie with a given probability.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability.
+
+        Returns
+        -------
+        interval : Interval
+            The lower and upper bounds, of shape (m, d) each.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> explanation.weights_interval(0.9).lower.shape
+        (342, 10)
+        """
         return between(self.weights, self._known(self.weights_std), level)
 
     def prediction_interval(self, level: float = 0.95) -> Interval:
-        """Where a new y is with probability `level`, noise included;  (m,) each."""
+        """Return the intervals in which new y lie with a given probability, noise included.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability.
+
+        Returns
+        -------
+        interval : Interval
+            The lower and upper bounds, of shape (m,) each.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> explanation.prediction_interval(0.9).upper.shape
+        (342,)
+        """
         return between(self.prediction, self._known(self.prediction_std), level)
 
     def probability_positive(self) -> Any:
-        """P(contribution > 0): near 1 it adds to the prediction, near 0 it does not;  (m, d), 0 where the feature is at its
-        baseline."""
+        """Return the probability that each contribution is positive.
+
+        Near 1, a feature surely adds to the prediction; near 0, it surely does not. The probability
+        is 0 for a feature at its baseline, whose contribution is exactly 0.
+
+        Returns
+        -------
+        probability : ndarray or csr_array of shape (m, d)
+            The probabilities.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> probability = explanation.probability_positive()
+        >>> bool(((probability >= 0) & (probability <= 1)).all())
+        True
+        """
         return _entrywise(
             _probability_positive, self.contributions, self._known(self.contributions_std)
         )
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
-        """Share of the true y within the intervals of their predictions; `level` of a model that knows what it knows."""
+        """Return the share of true values that lie in the intervals of their predictions.
+
+        If the uncertainty of the model is right, the share is about `level`.
+
+        Parameters
+        ----------
+        y : array-like of shape (m,)
+            The true values.
+        level : float, default=0.95
+            The probability of the intervals.
+
+        Returns
+        -------
+        share : float
+            The share of the values that lie in their intervals.
+
+        Raises
+        ------
+        InputError
+            If y does not have one finite number for each prediction.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> 0.8 < explanation.coverage(y[100:]) <= 1.0
+        True
+        """
         lower, upper = self.prediction_interval(level)
         y = real_array(y)
         if y.shape != lower.shape or not np.isfinite(y).all():
             raise InputError(
-                f"y: give {len(self)} finite numbers, one for each prediction, got shape {y.shape}"
+                f"y has shape {y.shape}, or values that are not finite. Give {len(self)} finite "
+                "numbers, one for each prediction."
             )
         return float(np.mean((lower <= y) & (y <= upper)))
 
     def importance(self) -> np.ndarray:
-        """Mean absolute contribution of each feature;  (d,)."""
+        """Return the mean absolute contribution of each feature.
+
+        Returns
+        -------
+        importance : ndarray of shape (d,)
+            The means over all samples, in units of y.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> explanation.importance().shape
+        (10,)
+        """
         return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / max(
             len(self), 1
         )
 
-    def _known(self, deviations: Any) -> Any:
-        if deviations is None:
-            raise InputError("these explanations have no deviations: explain(..., std=True)")
-        return deviations
-
-    # other forms
+    def _known(self, std: Any) -> Any:
+        """Return standard deviations, or raise an error if they were not computed."""
+        if std is None:
+            raise InputError(
+                "This explanation has no standard deviations. Call explain(..., std=True)."
+            )
+        return std
 
     def entries(self, level: float | None = None) -> dict[str, np.ndarray]:
-        """Columns of a table with a row for every sample and feature, or every entry of a sparse Z; features as numbers."""
+        """Return a table with one row for every sample and feature, as a dict of columns.
+
+        For a sparse Z, the table has one row for every stored entry.
+
+        Parameters
+        ----------
+        level : float or None, default=None
+            With a probability, there are also the columns "lower" and "upper" (the interval of
+            the contribution) and "probability_positive".
+
+        Returns
+        -------
+        columns : dict of str to ndarray
+            "sample" and "feature" (indices), "value", "weight", "contribution" and, with
+            uncertainty, "weight_std" and "contribution_std".
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> columns = explanation.entries()
+        >>> columns["feature"][:4].tolist(), columns["weight"].shape
+        ([0, 1, 2, 3], (3420,))
+        """
         parts = {
             "value": self.data,
             "weight": self.weights,
@@ -191,14 +456,41 @@ class Explanation:
         return columns | {name: part.ravel() for name, part in parts.items() if part is not None}
 
     def to_frame(self, wide: bool = False, level: float | None = None) -> Any:
-        """A pandas DataFrame: one row a sample and feature (of a sparse Z, an entry), or with `wide` one row a sample and its
-        contributions (of a sparse Z, in sparse columns).
+        """Return a pandas DataFrame (extra [files]).
 
-        level : bounds of that probability too: of every contribution, with the probability that it is positive; `wide`, of
-        the predictions.
+        Parameters
+        ----------
+        wide : bool, default=False
+            By default, the frame has one row for every sample and feature, or for every stored
+            entry of a sparse Z. With `wide`, it has one row per sample, with the prediction and
+            one column per feature that has its contributions (sparse columns for a sparse Z).
+        level : float or None, default=None
+            With a probability, the frame has the bounds "lower" and "upper" too: of every
+            contribution, together with the probability that it is positive; with `wide`, of the
+            predictions.
 
-        Names of features are those of the data, and `to_csv` of the frame writes them as they are. A spreadsheet runs a name
-        that begins with =, +, - or @ as a formula: check names that others have chosen before you pass such a file on.
+        Returns
+        -------
+        frame : pandas.DataFrame
+            The table.
+
+        Notes
+        -----
+        Names of features are those of the data, and `frame.to_csv` writes them unchanged. A
+        spreadsheet runs a name that begins with =, +, - or @ as a formula, so check names that
+        others have chosen before you share such a file.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> explanation.to_frame()["feature"].tolist()[:3]
+        ['age', 'sex', 'bmi']
+        >>> explanation.to_frame(wide=True).shape
+        (342, 13)
         """
         pd = import_optional("pandas", "files")
         if wide:
@@ -208,9 +500,8 @@ class Explanation:
                 else pd.DataFrame
             )
             frame = make(self.contributions, columns=self.feature_names)
-            frame.insert(
-                0, "base_value", self.base_values, allow_duplicates=True
-            )  # a word may have such a name
+            # A feature may have the name of one of these columns.
+            frame.insert(0, "base_value", self.base_values, allow_duplicates=True)
             frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
             if self.prediction_std is not None:
                 frame.insert(2, "prediction_std", self.prediction_std, allow_duplicates=True)
@@ -225,9 +516,34 @@ class Explanation:
         return pd.DataFrame(columns)
 
     def to_json(self, path: Any = None, level: float | None = 0.95) -> str:
-        """All samples as JSON text, every number with all its digits; written to `path` where one is given.
+        """Return the explanations of all samples as JSON text, every number with all its digits.
 
-        level : of the bounds; None leaves them out, as it must be where there are no deviations.
+        Parameters
+        ----------
+        path : str, path-like or None, default=None
+            A file to which the text is written too.
+        level : float or None, default=0.95
+            The probability of the bounds. None leaves them out. Without standard deviations there
+            are no bounds.
+
+        Returns
+        -------
+        text : str
+            The JSON document.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> import json
+        >>> document = json.loads(explanation[:2].to_json())
+        >>> document["target"], len(document["samples"])
+        ('target', 2)
+        >>> sorted(document["samples"][0]["reasons"][0])[:3]
+        ['contribution', 'contribution_std', 'feature']
         """
         level = (
             None if level is None or self.contributions_std is None else probability(level, "level")
@@ -266,10 +582,31 @@ class Explanation:
         return text
 
     def to_shap(self, level: float = 0.95, words: bool = False) -> Any:
-        """The same as a `shap.Explanation`, for the plots of the package shap (extra [bench]): values are the contributions,
-        with lower and upper bounds (its waterfall draws them as error bars). A sparse Z is made dense: slice it first.
+        """Return a `shap.Explanation`, for the plots of the package shap (extra [bench]).
 
-        words : `data` are the words of each sample instead of numbers, as `shap.plots.text` takes them.
+        Its values are the contributions. Its lower and upper bounds are their intervals, which
+        shap's waterfall plot draws as error bars. A sparse Z becomes dense, so slice a large
+        explanation first.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            The probability of the intervals.
+        words : bool, default=False
+            Whether the data are the names of the features that a sample has, instead of numbers,
+            as `shap.plots.text` needs them.
+
+        Returns
+        -------
+        explanation : shap.Explanation
+            The explanation.
+
+        Examples
+        --------
+        The plots of shap take the result:
+
+        >>> import shap  # doctest: +SKIP
+        >>> shap.plots.waterfall(explanation.to_shap()[0])  # doctest: +SKIP
         """
         shap = import_optional("shap", "bench")
         bounds = {}
@@ -292,11 +629,40 @@ class Explanation:
             **bounds,
         )
 
-    def to_html(self, path: Any, y: Any = None, title: str | None = None, **options: Any) -> Any:
-        """A report in one HTML file that needs no network: the model, what matters overall, every sample's reasons.
+    def to_html(self, path: Any, y: Any = None, title: str | None = None, **options: Any) -> Path:
+        """Write a report into one HTML file that needs no network (extra [report]).
 
-        y : the true values (m,), for the error and the coverage of the intervals. Options are those of
-        `gpx_scale.report.Section`. Needs the extra [report]; returns the path.
+        The report shows the model, the importance of the features, and the reasons of each sample.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. An existing one is replaced.
+        y : array-like of shape (m,), default=None
+            The true values, for the error and for the coverage of the intervals.
+        title : str or None, default=None
+            The title. None takes one with the name of the target.
+        **options : Any
+            The other options of `gpx_scale.report.Section`.
+
+        Returns
+        -------
+        path : Path
+            The path of the file.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = explanation[:5].to_html(Path(folder) / "report.html", y=y[100:105])
+        ...     page.exists()
+        True
         """
         from .report.page import Section, write_report
 
@@ -307,32 +673,92 @@ class Explanation:
         )
         return write_report(path, [Section(title, self, y=y, **options)], title=title)
 
-    # pictures: [plot]
-
     def plot(self, i: int = 0, ax: Any = None, k: int = 20, level: float | None = None) -> Any:
-        """Bars of sample i's contributions with error bars (one deviation, or bounds of a level); returns the axes."""
+        """Draw the contributions to one prediction as bars with error bars (extra [plot]).
+
+        Parameters
+        ----------
+        i : int, default=0
+            The index of the sample.
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw. None makes a new figure.
+        k : int, default=20
+            The largest number of features that are shown.
+        level : float or None, default=None
+            The probability of the intervals that the error bars show. None shows one standard
+            deviation.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The axes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> from matplotlib.figure import Figure
+        >>> ax = explanation.plot(0, ax=Figure().subplots(), k=5)
+        >>> type(ax).__name__
+        'Axes'
+        """
         from .plots import plot_contributions
 
         return plot_contributions(self, i, ax=ax, k=k, level=level)
 
     def plot_summary(self, k: int = 12, ax: Any = None) -> Any:
-        """The contributions of all samples by feature, the most important first; returns the axes."""
+        """Draw the contributions of all samples, the most important feature first (extra [plot]).
+
+        Parameters
+        ----------
+        k : int, default=12
+            The largest number of features that are shown.
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw. None makes a new figure.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The axes.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> from matplotlib.figure import Figure
+        >>> ax = explanation.plot_summary(k=5, ax=Figure().subplots())
+        >>> type(ax).__name__
+        'Axes'
+        """
         from .plots import plot_summary
 
         return plot_summary(self, k=k, ax=ax)
 
 
 def joined(parts: Sequence[Explanation]) -> Explanation:
-    """Explanations by the same features, one after the other; what is known of the model is that of the last."""
+    """Return one explanation of the samples of several ones, which have the same features.
+
+    An array that some of them do not have is None. Names and report are those of the last one.
+    """
     if not parts:
-        raise InputError("there are no explanations to join")
+        raise InputError("There are no explanations to join. Give at least one.")
     first, *others = parts
     if any(part.feature_names != first.feature_names for part in others):
-        raise InputError("explanations by different features cannot be joined")
+        raise InputError(
+            "Explanations by different features cannot be joined. Give some by the same features."
+        )
     arrays: dict[str, Any] = {}
-    for name in (field.name for field in fields(Explanation) if field.name not in OF_THE_MODEL):
+    for name in (
+        field.name for field in fields(Explanation) if field.name not in FIELDS_OF_THE_MODEL
+    ):
         values = [getattr(part, name) for part in parts]
-        if any(value is None for value in values):  # what some do not have, all together do not
+        if any(value is None for value in values):
             arrays[name] = None
         else:
             arrays[name] = (
@@ -343,31 +769,29 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
     return replace(parts[-1], **arrays)
 
 
-OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
-
-
 def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) -> Any:
-    """Of arrays of one shape, or of csr_arrays at the entries of their one pattern."""
+    """Apply a function to arrays of one shape, or to the entries of csr_arrays of one pattern."""
     if not sp.issparse(first):
         return function(first, *others)
     values = function(first.data, *(other.data for other in others))
     return sp.csr_array((values, first.indices, first.indptr), shape=first.shape)
 
 
-def between(mean: Any, deviation: Any, level: float) -> Interval:
-    reach = -float(
-        ndtri(0.5 * (1.0 - probability(level, "level")))
-    )  # finite for every level below 1
-    lower = _entrywise(lambda centre, deviations: centre - reach * deviations, mean, deviation)
-    upper = _entrywise(lambda centre, deviations: centre + reach * deviations, mean, deviation)
+def between(mean: Any, std: Any, level: float) -> Interval:
+    """Return the central interval of normal distributions, with the probability `level`."""
+    # The quantile of the lower tail is finite for every level below 1.
+    reach = -float(ndtri(0.5 * (1.0 - probability(level, "level"))))
+    lower = _entrywise(lambda centre, scale: centre - reach * scale, mean, std)
+    upper = _entrywise(lambda centre, scale: centre + reach * scale, mean, std)
     return Interval(lower, upper)
 
 
-def _probability_positive(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+def _probability_positive(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Return P(v > 0) of normal variables. If std is 0, it is 1 or 0 by the sign of the mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(deviation > 0, ndtr(mean / deviation), (mean > 0).astype(float))
+        return np.where(std > 0, ndtr(mean / std), (mean > 0).astype(float))
 
 
 def dense(A: Any) -> np.ndarray:
-    """Of an array or a csr_array."""
+    """Return a dense array with the numbers of an array or of a csr_array."""
     return A.toarray() if sp.issparse(A) else np.asarray(A)

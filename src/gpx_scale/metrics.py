@@ -1,4 +1,7 @@
-"""How good predictions and explanations are: the paper's four measures, of any model that predicts and gives contributions."""
+"""Measures of predictions and explanations, for any model that predicts and gives contributions.
+
+The paper has four: mean squared error, faithfulness, sufficiency and stability.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,35 @@ __all__ = [
     "sufficiency",
 ]
 
-CHUNK = 2**22  # numbers of one chunk of changed rows
-ROUNDING = 1e-8  # weights apart by less, relative to their size, are the same
-FLAT = 1e-13  # numbers that differ by less, relative to their size, do not vary
+# Changed rows, and distances between rows, are made in chunks of about this many numbers (32 MiB).
+CHUNK_NUMBERS = 2**22
+# Weights whose distance is smaller than this share of their size count as equal.
+EQUAL_WEIGHTS_SHARE = 1e-8
+# Numbers that differ by less than this share of their size are the same up to rounding.
+ROUNDING_SHARE = 1e-13
+# A column whose range or standard deviation is smaller than this share of its size is constant.
+CONSTANT_COLUMN_SHARE = 1e-12
 
 
 class Accuracy(NamedTuple):
-    """Of predictions: their RMSE, R^2 (NaN where y does not vary), and the share of true values within their intervals."""
+    """The accuracy of predictions, and of their intervals.
+
+    Attributes
+    ----------
+    rmse : float
+        The root of the mean squared error.
+    r2 : float
+        The coefficient of determination R^2. NaN if y does not vary.
+    within : float
+        The share of true values that lie in the intervals of their predictions. NaN without
+        standard deviations.
+
+    Examples
+    --------
+    >>> from gpx_scale.metrics import Accuracy
+    >>> Accuracy(rmse=2.0, r2=0.75, within=0.9).r2
+    0.75
+    """
 
     rmse: float
     r2: float
@@ -39,10 +64,35 @@ class Accuracy(NamedTuple):
     def of(
         cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray | None, level: float = 0.95
     ) -> Accuracy:
-        """`within` is NaN without deviations."""
-        scale = max(
-            float(np.abs(y).max()), float(np.abs(mean).max()), float(np.finfo(float).tiny)
-        )  # squares stay finite
+        """Return the accuracy of predictions.
+
+        Parameters
+        ----------
+        y : ndarray of shape (m,)
+            The true values.
+        mean : ndarray of shape (m,)
+            The predictions.
+        std : ndarray of shape (m,) or None
+            The standard deviations of the predictions.
+        level : float, default=0.95
+            The probability of the intervals.
+
+        Returns
+        -------
+        accuracy : Accuracy
+            The measures.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpx_scale.metrics import Accuracy
+        >>> y, mean, std = np.array([1.0, 3.0]), np.array([1.0, 2.0]), np.array([0.1, 0.1])
+        >>> found = Accuracy.of(y, mean, std)
+        >>> round(found.rmse, 3), found.r2, found.within
+        (0.707, 0.5, 0.5)
+        """
+        # Numbers are divided by the largest one, so that their squares stay finite.
+        scale = max(float(np.abs(y).max()), float(np.abs(mean).max()), float(np.finfo(float).tiny))
         squared, spread = np.mean(((y - mean) / scale) ** 2), np.var(y / scale)
         r2 = 1.0 - squared / spread if np.ptp(y) > 0 else np.nan
         within = np.nan
@@ -53,7 +103,24 @@ class Accuracy(NamedTuple):
 
 
 class Stability(NamedTuple):
-    """The mean of `samples` (m,), which is NaN for those without a neighbour; `with_neighbour` counts the others."""
+    """The stability of explanations, as `stability` returns it.
+
+    Attributes
+    ----------
+    score : float
+        The mean of `samples` over the rows that have a neighbour.
+    with_neighbour : int
+        The number of rows that have a neighbour.
+    samples : ndarray of shape (m,)
+        The score of each row. NaN for a row without a neighbour.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.metrics import Stability
+    >>> Stability(score=2.0, with_neighbour=1, samples=np.array([2.0, np.nan])).with_neighbour
+    1
+    """
 
     score: float
     with_neighbour: int
@@ -61,15 +128,36 @@ class Stability(NamedTuple):
 
 
 def mean_squared_error(y: Any, predicted: Any) -> float:
-    """mean (y - predicted)^2.
+    """Return the mean squared error of predictions, mean (y - predicted)^2.
 
+    Parameters
+    ----------
+    y : array-like of shape (m,)
+        The true values.
+    predicted : array-like of shape (m,)
+        The predictions.
+
+    Returns
+    -------
+    error : float
+        The mean squared error.
+
+    Raises
+    ------
+    InputError
+        If the arguments are not finite, are empty, or have different lengths.
+
+    Examples
+    --------
+    >>> from gpx_scale.metrics import mean_squared_error
     >>> mean_squared_error([1.0, 2.0], [1.0, 4.0])
     2.0
     """
     y, predicted = _vector(y, "y"), _vector(predicted, "predicted")
     if y.shape != predicted.shape or not y.size:
         raise InputError(
-            f"give as many predictions as values, at least one: got {predicted.size} and {y.size}"
+            f"There are {predicted.size} predictions for {y.size} true values. Give as many "
+            "predictions as values, and at least one."
         )
     return float(np.mean((y - predicted) ** 2))
 
@@ -85,18 +173,50 @@ def faithfulness(
     signed: bool | None = None,
     ranks: bool = False,
     per_sample: bool = False,
-) -> Any:
-    """Correlation between contributions and what predictions lose as features are removed one by one; the mean over rows.
+) -> float | np.ndarray:
+    """Return how well contributions tell what predictions lose when features are removed.
 
-    model : predicts (`predict`, or a function of X, or of X and Z) and, unless `contributions` (m, d) are given, explains: a
-    `GPXRegressor`, or any method of `gpx_scale.compare`.
-    remove : a feature is set to its `baseline` in x and z ("both", which need the same columns) or in "z" alone.
-    baseline : number or (d,); None is the model's own (a `GPXRegressor`'s training means), else 0, for standardised features.
-    signed : False for relevances, which have no sign: they are compared with absolute differences. None: as the model says.
-    ranks : of the ranks within a row (Spearman's) in place of the numbers (Pearson's).
-    per_sample : (m,) instead of their mean, NaN where contributions or differences do not vary; the mean leaves those out.
+    Each feature is removed in turn, and the difference between the prediction before and after is
+    computed. The faithfulness of a row is the correlation of these d differences with the d
+    contributions. It is 1 at best.
 
+    Parameters
+    ----------
+    model : object or callable
+        A model with a method `predict`, or a function that predicts from X, or from X and Z. Unless
+        `contributions` are given, it also explains: a `GPXRegressor`, or a method of
+        `gpx_scale.compare`.
+    X : array-like of shape (m, p)
+        The rows. With transformers in the model, give what they make of the data.
+    Z : array-like or sparse matrix of shape (m, d), default=None
+        The readable features, if the model has a separate Z.
+    contributions : array-like of shape (m, d), default=None
+        The contributions. None asks the model for them.
+    remove : {"both", "z"}, default="both"
+        Whether a feature is set to its baseline in x and z, which must then have the same columns,
+        or in z alone.
+    baseline : float or array-like of shape (d,), default=None
+        The values of removed features. None takes the `baseline_` of the model, which for a
+        `GPXRegressor` is the mean of the training rows, or 0 for a model without a baseline.
+    signed : bool or None, default=None
+        Whether contributions have a sign. Relevances have none, and are compared with absolute
+        differences. None takes the attribute `signed` of the model, or True.
+    ranks : bool, default=False
+        Whether ranks within a row are correlated (Spearman) instead of numbers (Pearson).
+    per_sample : bool, default=False
+        Whether the correlations of all rows are returned instead of their mean.
+
+    Returns
+    -------
+    faithfulness : float or ndarray of shape (m,)
+        The mean of the correlations or, with `per_sample`, all of them. A correlation is NaN if
+        the contributions or the differences of a row do not vary; the mean leaves it out.
+
+    Examples
+    --------
+    >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
+    >>> from gpx_scale.metrics import faithfulness
     >>> X = np.random.RandomState(0).normal(size=(50, 3))
     >>> model = LinearRegression(fit_intercept=False).fit(X, X @ [1.0, -2.0, 0.5])
     >>> round(faithfulness(model, X, contributions=X * model.coef_), 12)
@@ -110,9 +230,8 @@ def faithfulness(
         lost[rows] = before[rows, None] - after.reshape(-1, d)
     if signed is None:
         signed = getattr(model, "signed", True)
-    lost[np.abs(lost) <= FLAT * np.abs(before)[:, None]] = (
-        0.0  # differences of predictions have their rounding
-    )
+    # Differences of predictions have the rounding errors of the predictions.
+    lost[np.abs(lost) <= ROUNDING_SHARE * np.abs(before)[:, None]] = 0.0
     both = lost if signed else np.abs(lost), case.contributions
     scores = _correlation(*(rankdata(part, axis=1) for part in both) if ranks else both)
     return scores if per_sample else _mean(scores)
@@ -130,12 +249,42 @@ def sufficiency(
     squared: bool = False,
     per_sample: bool = False,
 ) -> np.ndarray:
-    """How far predictions move where only the k features of the largest absolute contributions are kept, the others at their
-    baseline: mean absolute (or squared) difference for each k of `ks`, (len(ks),), or (m, len(ks)) `per_sample`.
+    """Return how far predictions move when only the most important features are kept.
 
-    Arguments as in `faithfulness`. A k above d keeps all features.
+    For each k of `ks`, the k features of a row with the largest absolute contributions keep their
+    values, and the others are set to their baseline.
 
+    Parameters
+    ----------
+    model : object or callable
+        A model that predicts and explains, as in `faithfulness`.
+    X : array-like of shape (m, p)
+        The rows. With transformers in the model, give what they make of the data.
+    Z : array-like or sparse matrix of shape (m, d), default=None
+        The readable features, if the model has a separate Z.
+    ks : iterable of int, default=range(1, 11)
+        The numbers of features that are kept. A k above d keeps all of them.
+    contributions : array-like of shape (m, d), default=None
+        The contributions. None asks the model for them.
+    remove : {"both", "z"}, default="both"
+        Whether a feature is set to its baseline in x and z, or in z alone.
+    baseline : float or array-like of shape (d,), default=None
+        The values of removed features, as in `faithfulness`.
+    squared : bool, default=False
+        Whether differences of predictions are squared, instead of absolute.
+    per_sample : bool, default=False
+        Whether the differences of all rows are returned instead of their means.
+
+    Returns
+    -------
+    sufficiency : ndarray of shape (len(ks),) or (m, len(ks))
+        The mean differences for each k or, with `per_sample`, those of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
     >>> from sklearn.linear_model import LinearRegression
+    >>> from gpx_scale.metrics import sufficiency
     >>> X = np.array([[1.0, 1.0], [-1.0, 2.0], [0.5, -3.0]])
     >>> model = LinearRegression(fit_intercept=False).fit(X, X @ [3.0, 1.0])
     >>> sufficiency(model, X[:1], ks=(1, 2), contributions=X[:1] * model.coef_).round(12)
@@ -167,14 +316,52 @@ def stability(
     scale_weights: str | None = "standard",
     scale_z: str | None = "standard",
 ) -> Stability:
-    """``max |w' - w|/|z' - z|`` over a row's neighbours, the rows with ``|x' - x|/p < epsilon``; the mean over rows.
+    """Return how much explanations differ between neighbouring rows.
 
-    weights : (m, d), or asked of the model (which may then be None). The paper leaves scales open: each is "unit" (columns to
-    [0, 1]), "standard" (mean 0, deviation 1) or None, over the rows given. Rows with the same z and other weights have no
-    bound: infinity. A row without a neighbour has no score.
+    Neighbours of a row are the rows with ``|x' - x| / p < epsilon``. The score of a row is the
+    largest ``|w' - w| / |z' - z|`` over its neighbours; small scores are better. The paper leaves
+    the scales of x, w and z open.
 
-    >>> X = np.array([[0.0], [0.02], [1.0]])
-    >>> stability(None, X, weights=[[1.0], [2.0], [9.0]], scale_x=None, scale_weights=None, scale_z=None)[:2]
+    Parameters
+    ----------
+    model : object or None
+        A model that explains: a `GPXRegressor`, or a method of `gpx_scale.compare`. It may be None
+        if `weights` are given.
+    X : array-like of shape (m, p)
+        The rows.
+    Z : array-like or sparse matrix of shape (m, d), default=None
+        The readable features. None takes X.
+    weights : array-like of shape (m, d), default=None
+        The weights. None asks the model for them.
+    epsilon : float, default=0.05
+        The largest distance of neighbours, per column of X.
+    scale_x : {"unit", "standard", None}, default="unit"
+        How the columns of X are scaled: to the range from 0 to 1, to mean 0 and standard deviation
+        1, or not at all.
+    scale_weights : {"unit", "standard", None}, default="standard"
+        How the columns of the weights are scaled.
+    scale_z : {"unit", "standard", None}, default="standard"
+        How the columns of Z are scaled.
+
+    Returns
+    -------
+    stability : Stability
+        The mean score of the rows that have a neighbour, their number, and the scores of all rows.
+        A score is infinite if a neighbour has the same z and other weights.
+
+    Raises
+    ------
+    InputError
+        If X, Z or the weights cannot be used, or do not have the same number of rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.metrics import stability
+    >>> X, weights = np.array([[0.0], [0.02], [1.0]]), [[1.0], [2.0], [9.0]]
+    >>> unscaled = {"scale_x": None, "scale_weights": None, "scale_z": None}
+    >>> found = stability(None, X, weights=weights, **unscaled)
+    >>> found.score, found.with_neighbour
     (50.0, 2)
     """
     epsilon = positive(epsilon, "epsilon")
@@ -187,16 +374,16 @@ def stability(
     z = _scaled(_matrix(X if Z is None else Z, "Z"), scale_z, "scale_z")
     if not len(x) == len(z) == len(W):
         raise InputError(
-            f"X, Z and weights need as many rows each, got {len(x)}, {len(z)}, {len(W)}"
+            f"X, Z and weights have {len(x)}, {len(z)} and {len(W)} rows. Give as many of each."
         )
     samples, size = np.full(len(x), np.nan), np.sqrt(np.einsum("md,md->m", W, W))
-    step = max(1, CHUNK // max(len(x), 1))
+    step = max(1, CHUNK_NUMBERS // max(len(x), 1))
     for start in range(0, len(x), step):
         rows = slice(start, start + step)
         near = cdist(x[rows], x) < epsilon * x.shape[1]
         near[np.arange(len(near)), np.arange(start, start + len(near))] = False
         moved, apart = cdist(W[rows], W), cdist(z[rows], z)
-        moved[moved <= ROUNDING * (size[rows, None] + size)] = 0.0
+        moved[moved <= EQUAL_WEIGHTS_SHARE * (size[rows, None] + size)] = 0.0
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(moved == 0.0, 0.0, moved / apart)
         some = near.any(axis=1)
@@ -209,10 +396,14 @@ def stability(
 def each_moved(
     X: np.ndarray, move: Callable[[np.ndarray], np.ndarray], chunk: int | None = None
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Some rows at a time: which, each repeated d times, and the same with feature l of the l-th repetition moved;
-    slice, (c d, d), (c d, d)."""
+    """Yield chunks of rows in which each feature is moved in turn;  slice, (c d, d), (c d, d).
+
+    A chunk has a slice of c rows, these rows repeated d times each, and the repeated rows with
+    feature l of repetition l replaced by that of `move(X)`. `chunk` is the number of numbers that
+    the repeated rows of a chunk may have.
+    """
     m, d = X.shape
-    step = max(1, (CHUNK if chunk is None else chunk) // max(d * d, 1))
+    step = max(1, (CHUNK_NUMBERS if chunk is None else chunk) // max(d * d, 1))
     new = move(X)
     own = np.arange(d)
     for start in range(0, m, step):
@@ -224,7 +415,11 @@ def each_moved(
 
 
 class _Case(NamedTuple):
-    """What both removing measures need, checked: predictions of dense X and Z, contributions and baselines."""
+    """Checked inputs of the measures that remove features.
+
+    `readable` (m, d) are the features that are removed, Z or X. `moves_x` says whether they are
+    removed from X too.
+    """
 
     predict: Callable[[Any, Any], np.ndarray]
     X: np.ndarray
@@ -236,21 +431,23 @@ class _Case(NamedTuple):
 
     @property
     def sees_z(self) -> bool:
+        """Whether the model gets a separate Z."""
         return self.Z is not None
 
     @classmethod
     def of(
         cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any
     ) -> _Case:
+        """Check the arguments of a measure, or raise an InputError."""
         if remove not in ("both", "z"):
-            raise InputError(f'remove={remove!r}: give "both" or "z"')
+            raise InputError(f'remove={remove!r} cannot be used. Give "both" or "z".')
         rows, moves_x = _matrix(X, "X"), remove == "both"
         if Z is None and not moves_x:
             Z = X
         readable = rows if Z is None else _matrix(Z, "Z")
         if moves_x and Z is not None and not np.array_equal(rows, readable):
             raise InputError(
-                'X and Z differ, so a feature of Z cannot be removed from X: give remove="z"'
+                'X and Z differ, so a feature of Z cannot be removed from X. Give remove="z".'
             )
         origin = _baseline(
             getattr(model, "baseline_", 0.0) if baseline is None else baseline, readable.shape[1]
@@ -261,8 +458,9 @@ class _Case(NamedTuple):
         )
         if readable.shape != C.shape or len(readable) != len(rows) or not readable.size:
             raise InputError(
-                f"X, Z and contributions need the same rows, Z and contributions the same columns, got {rows.shape}, "
-                f"{readable.shape}, {C.shape}; of a model with transformers, give what they make of the data"
+                f"X, Z and contributions have the shapes {rows.shape}, {readable.shape} and "
+                f"{C.shape}. They need the same rows, at least one, and Z and contributions the "
+                "same columns. If the model has transformers, give what these make of the data."
             )
         return cls(
             _predictor(model, X),
@@ -275,41 +473,47 @@ class _Case(NamedTuple):
         )
 
     def each_removed(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield slices of rows, X of these rows d times each, and Z with one feature removed."""
         d = self.readable.shape[1]
         wide = max(1, self.X.shape[1] // d)
         for rows, repeated, moved in each_moved(
-            self.readable, lambda A: np.broadcast_to(self.baseline, A.shape), CHUNK // wide
+            self.readable, lambda A: np.broadcast_to(self.baseline, A.shape), CHUNK_NUMBERS // wide
         ):
             yield rows, repeated if self.moves_x else np.repeat(self.X[rows], d, axis=0), moved
 
 
 def _baseline(baseline: Any, d: int) -> np.ndarray:
+    """Return a baseline as an array (d,), or raise an InputError."""
     try:
         origin = np.broadcast_to(np.asarray(baseline, dtype=float), d)
     except (TypeError, ValueError):
         origin = np.full(d, np.nan)
     if not np.isfinite(origin).all():
         raise InputError(
-            f"baseline={baseline!r}: give a finite number, or one for each of the {d} features"
+            f"baseline={baseline!r} cannot be used. Give a finite number, or one for each of the "
+            f"{d} features."
         )
     return origin
 
 
 def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
-    """Predictions of arrays, which are frames again where X was one."""
+    """Return a function that predicts from arrays; if X is a frame, the model gets frames."""
     function = getattr(model, "predict", model)
     if not callable(function):
         raise InputError(
-            f"a model that predicts is needed, or a function that does: got {type(model).__name__}"
+            f"{type(model).__name__} does not predict. Give a model with a method predict, or a "
+            "function."
         )
     columns = getattr(X, "columns", None)
 
     def predict(rows: np.ndarray, Z: Any) -> np.ndarray:
+        """Return the predictions for rows (m, p), and Z (m, d) or None;  (m,)."""
         given = rows if columns is None else type(X)(rows, columns=columns)
         found = np.asarray(function(given) if Z is None else function(given, Z), dtype=float)
         if found.size != len(rows) or not np.isfinite(found).all():
             raise InputError(
-                f"{len(rows)} finite predictions are needed, a row each: got an array of shape {found.shape}"
+                f"The model predicted an array of shape {found.shape} for {len(rows)} rows, or "
+                "values that are not finite. It must give one finite number per row."
             )
         return found.ravel()
 
@@ -317,70 +521,86 @@ def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
 
 
 def _weights(model: Any, X: Any, Z: Any) -> Any:
+    """Return the weights (m, d) that a model gives."""
     if hasattr(model, "weights"):
         return model.weights(X, Z)
     if hasattr(model, "explain"):
-        return model.explain(X, Z, std=False, **_all(Z)).weights
-    raise InputError(f"{type(model).__name__} does not explain: give weights, (m, d)")
+        return model.explain(X, Z, std=False, **_all_features(Z)).weights
+    raise InputError(f"{type(model).__name__} does not explain. Give weights of shape (m, d).")
 
 
 def _contributions(model: Any, X: Any, Z: Any, baseline: Any) -> Any:
+    """Return the contributions (m, d) that a model gives."""
     if hasattr(model, "contributions"):
         return model.contributions(X, Z, baseline)
     if hasattr(model, "explain"):
-        return model.explain(X, Z, std=False, baseline=baseline, **_all(Z)).contributions
-    raise InputError(f"{type(model).__name__} does not explain: give contributions, (m, d)")
+        return model.explain(X, Z, std=False, baseline=baseline, **_all_features(Z)).contributions
+    raise InputError(
+        f"{type(model).__name__} does not explain. Give contributions of shape (m, d)."
+    )
 
 
-def _all(Z: Any) -> dict[str, bool]:
-    """A sparse Z is explained by all of its features."""
+def _all_features(Z: Any) -> dict[str, bool]:
+    """Return the argument of `explain` by which a sparse Z is explained by all of its features."""
     return {"dense": True} if sp.issparse(Z) else {}
 
 
 def _matrix(A: Any, name: str) -> np.ndarray:
-    A = real_array(A.toarray() if sp.issparse(A) else A)
-    if A.ndim != 2 or not np.isfinite(A).all():
-        raise InputError(f"{name} needs to be a table of finite numbers, got shape {A.shape}")
-    return A
+    """Return a table as a dense array of floats, or raise an InputError."""
+    found = real_array(A.toarray() if sp.issparse(A) else A)
+    if found.ndim != 2 or not np.isfinite(found).all():
+        raise InputError(
+            f"{name} has shape {found.shape}, or values that are not finite. Give a table of "
+            "finite numbers."
+        )
+    return found
 
 
 def _vector(a: Any, name: str) -> np.ndarray:
-    a = real_array(a)
-    if a.ndim != 1 or not np.isfinite(a).all():
-        raise InputError(f"{name} needs to be a list of finite numbers, got shape {a.shape}")
-    return a
+    """Return a list of numbers as an array of floats, or raise an InputError."""
+    found = real_array(a)
+    if found.ndim != 1 or not np.isfinite(found).all():
+        raise InputError(
+            f"{name} has shape {found.shape}, or values that are not finite. Give a list of finite "
+            "numbers."
+        )
+    return found
 
 
 def _scaled(A: np.ndarray, how: str | None, name: str) -> np.ndarray:
+    """Return columns scaled to [0, 1] ("unit"), to mean 0 and std 1 ("standard"), or unchanged."""
     if how is None or not len(A):
         return A
     if how not in ("unit", "standard"):
-        raise InputError(f'{name}={how!r}: give "unit", "standard" or None')
+        raise InputError(f'{name}={how!r} cannot be used. Give "unit", "standard" or None.')
     size = np.abs(A).max(axis=0)
-    A = A / np.where(size > 0, size, 1.0)  # squares of very large or small numbers stay numbers
+    # Dividing by the largest entry keeps squares of very large or small numbers within float64.
+    A = A / np.where(size > 0, size, 1.0)
     shift, scale = (
         (A.min(axis=0), np.ptp(A, axis=0)) if how == "unit" else (A.mean(axis=0), A.std(axis=0))
     )
-    flat = scale <= 1e-12
+    flat = scale <= CONSTANT_COLUMN_SHARE
     return np.where(flat, 0.0, (A - shift) / np.where(flat, 1.0, scale))
 
 
 def _correlation(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Of each row of A with that of B; NaN where either does not vary."""
+    """Return the correlation of each row of A with that of B; NaN where either does not vary."""
     A, B = _centred(A), _centred(B)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (A * B).sum(axis=1) / np.sqrt((A**2).sum(axis=1) * (B**2).sum(axis=1))
-    return np.clip(found, -1.0, 1.0)
+    clipped: np.ndarray = np.clip(found, -1.0, 1.0)
+    return clipped
 
 
 def _centred(A: np.ndarray) -> np.ndarray:
-    """Rows less their means, relative to their sizes; 0 where they do not vary."""
+    """Return rows, divided by their largest entry, minus their means; 0 where they do not vary."""
     A = A / np.maximum(np.abs(A).max(axis=1, keepdims=True), np.finfo(float).tiny)
     return np.where(
-        np.ptp(A, axis=1, keepdims=True) <= FLAT, 0.0, A - A.mean(axis=1, keepdims=True)
+        np.ptp(A, axis=1, keepdims=True) <= ROUNDING_SHARE, 0.0, A - A.mean(axis=1, keepdims=True)
     )
 
 
 def _mean(scores: np.ndarray) -> float:
+    """Return the mean of the scores that are not NaN; NaN if there is none."""
     known = scores[~np.isnan(scores)]
     return float(known.mean()) if known.size else np.nan

@@ -1,9 +1,7 @@
-"""Words shaded where they stand: vermilion adds to the prediction, blue takes away, underlined where it is sure.
+"""Documents as HTML in which words are shaded by their contributions.
 
->>> from gpx_scale.explanation import Reason
->>> print(highlight("A warm & honest film.", [Reason("warm", 1.0, 0.8, 0.8, 0.2), Reason("film", 1.0, -0.1, -0.1, 0.3)]))
-A <mark class="gpx" style="background:rgba(213,94,0,0.75);border-bottom:2px solid currentColor" title="+0.8 ± 0.2">warm</mark>
-&amp; honest <mark class="gpx" style="background:rgba(0,114,178,0.09);border-bottom:none" title="-0.1 ± 0.3">film</mark>.
+Words that add to the prediction are vermilion, words that take away are blue. A word is underlined
+if its contribution is more than two standard deviations from 0.
 """
 
 from __future__ import annotations
@@ -19,12 +17,18 @@ from .palette import BLUE, VERMILION, rgb
 
 __all__ = ["highlight", "highlighted_page"]
 
-SURE = 2.0  # deviations from 0
-STRONGEST = 0.75  # opacity
+# A contribution is sure if it is more than this many standard deviations from 0. A normal variable
+# lies within two of them with a probability of 95%.
+SURE_STDS = 2.0
+# The deepest shade has this opacity. Text on it can still be read.
+DEEPEST_OPACITY = 0.75
 
 
 class Piece(NamedTuple):
-    """A word and its reasons, with its share of their contributions; or, without reasons, what stands between such words."""
+    """A word with its reasons and its share of their contributions, or the text between such words.
+
+    Text between words has no reasons, and a contribution of 0.
+    """
 
     text: str
     reasons: list[Reason]
@@ -32,14 +36,16 @@ class Piece(NamedTuple):
 
     @property
     def sure(self) -> bool:
+        """Whether one of its contributions is surely not 0."""
         return any(
-            reason.contribution_std and abs(reason.contribution) > SURE * reason.contribution_std
+            reason.contribution_std
+            and abs(reason.contribution) > SURE_STDS * reason.contribution_std
             for reason in self.reasons
         )
 
     @property
     def title(self) -> str:
-        """The numbers of its reasons."""
+        """The contributions of its reasons with their standard deviations, as text."""
         return "; ".join(
             (f"{reason.feature}: " if " " in reason.feature else "")
             + f"{reason.contribution:+.3g}"
@@ -49,7 +55,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
-    """The whole document in its order, words matched to reasons as `highlight` says."""
+    """Return a document cut into pieces, in their order, with words matched as in `highlight`."""
     named = {}
     for reason in reasons:
         named[reason.feature] = reason
@@ -77,22 +83,45 @@ def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
 
 
 def deepest(pieces: Iterable[Piece], strongest: float | None = None) -> float:
-    """The contribution of the deepest shade: the one given, or the largest."""
+    """Return the contribution that gets the deepest shade: `strongest`, or the largest one."""
     return strongest or max((abs(piece.contribution) for piece in pieces), default=0.0) or 1.0
 
 
 def shade(strength: float) -> tuple[int, int, int, float]:
-    """Red, green, blue (to 255) and opacity, of a contribution as a share of the deepest."""
-    return *rgb(VERMILION if strength >= 0 else BLUE), STRONGEST * min(abs(strength), 1.0)
+    """Return red, green, blue (up to 255) and opacity, for a share of the deepest contribution."""
+    return *rgb(VERMILION if strength >= 0 else BLUE), DEEPEST_OPACITY * min(abs(strength), 1.0)
 
 
 def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | None = None) -> str:
-    """The document as HTML, escaped, each word shaded by its contribution; a phrase's is shared by its words.
+    """Return a document as HTML, each word shaded by its contribution.
 
-    reasons : as `explanation.top(i, k)` gives them. Features are words, or phrases of words next to each other (not with a
-    stop word between), matched as they are written or, failing that, without regard to case.
-    strongest : the contribution of the deepest shade; the largest of these, by default.
-    A word that is more than two deviations from 0 is underlined; the title of each holds the numbers.
+    The contribution of a phrase is shared equally by its words. A word is underlined if its
+    contribution is more than two standard deviations from 0, and its title has the numbers. The
+    text is escaped.
+
+    Parameters
+    ----------
+    document : str
+        The text.
+    reasons : iterable of Reason
+        The contributions, as `Explanation.top` returns them. Features are words, or phrases of
+        words next to each other (with no stop word between them). They are matched as they are
+        written or, if that fails, without regard to case.
+    strongest : float or None, default=None
+        The contribution that gets the deepest shade. None takes the largest of this document.
+
+    Returns
+    -------
+    html : str
+        The text with a `mark` element around each word that has a contribution.
+
+    Examples
+    --------
+    >>> from gpx_scale.explanation import Reason
+    >>> from gpx_scale.text import highlight
+    >>> print(highlight("A warm & honest film.", [Reason("warm", 1.0, 0.8, 0.8, 0.2)]))
+    A <mark class="gpx" style="background:rgba(213,94,0,0.75);border-bottom:2px solid currentColor"
+    title="+0.8 ± 0.2">warm</mark> &amp; honest film.
     """
     pieces = pieces_of(document, reasons)
     most = deepest(pieces, strongest)
@@ -103,19 +132,60 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
 
 
 def _mark(piece: Piece, strength: float) -> str:
+    """Return the HTML of a shaded word."""
     red, green, blue, opacity = shade(strength)
     line = "2px solid currentColor" if piece.sure else "none"
     style = f"background:rgba({red},{green},{blue},{opacity:.2f});border-bottom:{line}"
-    return f'<mark class="gpx" style="{style}" title="{escape(piece.title)}">{escape(piece.text)}</mark>'
+    title, text = escape(piece.title), escape(piece.text)
+    return f'<mark class="gpx" style="{style}" title="{title}">{text}</mark>'
 
 
 def highlighted_page(
     explanation: Explanation, documents: Iterable[str], title: str = "Explained texts"
 ) -> str:
-    """A self-contained HTML page: every document with its prediction, words shaded on one common scale, and a legend."""
+    """Return an HTML page with all documents and their predictions, words shaded on one scale.
+
+    The page has a legend and needs no other file.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        The explanations of the documents, whose features are words or phrases.
+    documents : iterable of str
+        The m documents.
+    title : str, default="Explained texts"
+        The title of the page.
+
+    Returns
+    -------
+    page : str
+        The HTML document.
+
+    Raises
+    ------
+    InputError
+        If there is not one document for each explanation.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.text import highlighted_page
+    >>> texts = ["a good film", "a bad film", "good and long", "bad and long"]
+    >>> words = CountVectorizer(binary=True)
+    >>> vectors = words.fit_transform(texts)
+    >>> model = GPXRegressor(optimizer=None).fit(vectors, [1.0, -1.0, 1.0, -1.0])
+    >>> names = words.get_feature_names_out().tolist()
+    >>> page = highlighted_page(model.explain(vectors, feature_names=names), texts)
+    >>> page.startswith("<!doctype html>"), page.count('<mark class="gpx"') > 4
+    (True, True)
+    """
     documents = list(documents)
     if len(documents) != len(explanation):
-        raise InputError(f"{len(documents)} documents for {len(explanation)} explanations")
+        raise InputError(
+            f"There are {len(documents)} documents for {len(explanation)} explanations. Give one "
+            "document for each explanation."
+        )
     reasons = [explanation.top(i, k=len(explanation.feature_names)) for i in range(len(documents))]
     most = max((abs(reason.contribution) for some in reasons for reason in some), default=1.0)
     items = []
@@ -127,11 +197,15 @@ def highlighted_page(
         items.append(f"<p><b>{explanation.prediction[i]:.3g}{spread}</b> &nbsp; {shaded}</p>")
     kinds = ((VERMILION, "adds"), (BLUE, "takes away"))
     shades = " ".join(
-        f'<mark style="background:rgba{(*rgb(colour), STRONGEST)}">{what}</mark>'
+        f'<mark style="background:rgba{(*rgb(colour), DEEPEST_OPACITY)}">{what}</mark>'
         for colour, what in kinds
     )
-    legend = f"<p>{shades} deepest: {most:.2g}; underlined: more than two standard deviations from 0.</p>"
-    style = "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}mark{color:inherit;padding:0 2px}"
+    underlined = "underlined: more than two standard deviations from 0."
+    legend = f"<p>{shades} deepest: {most:.2g}; {underlined}</p>"
+    style = (
+        "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}"
+        "mark{color:inherit;padding:0 2px}"
+    )
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
     body = f"<h1>{escape(title)}</h1>{legend}{''.join(items)}"
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'

@@ -1,4 +1,7 @@
-"""The methods that the paper compares with: hand-computed small cases, known special cases, one interface."""
+"""The methods with which the paper compares GPX.
+
+They are tested on small cases computed by hand, on known special cases, and by their interface.
+"""
 
 import importlib.util
 import pickle
@@ -17,7 +20,7 @@ from gpx_scale.compare import network_lasso as graph
 from gpx_scale.compare.network_lasso import Fusion, fused_weights, weber_points
 from gpx_scale.errors import NotConverged
 
-foreign = pytest.mark.filterwarnings("ignore")  # of shap and lime, about other packages
+foreign = pytest.mark.filterwarnings("ignore")  # shap and lime warn of other packages.
 needs_lime = pytest.mark.skipif(
     importlib.util.find_spec("lime") is None, reason="lime is not installed (extra [bench])"
 )
@@ -36,16 +39,13 @@ def halves():
 
 
 class Linear:
-    """A black box that is not one: shap and lime should find its slopes."""
+    """A linear model as a black box, whose slopes shap and lime should find."""
 
     def __init__(self, slopes):
         self.slopes, self.n_features_in_ = np.array(slopes), len(slopes)
 
     def predict(self, X):
         return np.asarray(X) @ self.slopes
-
-
-# graphs
 
 
 def small(lambda1=0.7, lambda2=0.3, n=9, d=3):
@@ -65,7 +65,7 @@ def test_the_objective_is_the_one_written_down():
 
 
 def test_a_parabola_touches_the_objective_and_lies_above_it():
-    """The least of the parabola has no greater objective; its system is the dense one."""
+    """The minimum of the parabola does not raise the objective; its system equals the dense one."""
     problem, _ = small()
     W = np.random.RandomState(2).normal(size=(9, 3))
     system, s = problem.parabola(W, 0.1), 0.1
@@ -151,7 +151,7 @@ def test_the_exclusive_penalty_makes_weights_sparse(halves):
 
 def test_weber_points():
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
-    line = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]])  # the median
+    line = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]])  # The Weber point is the median.
     heavy = np.array([[0.0, 0.0], [0.0, 0.0], [7.0, 1.0]])
     points = weber_points(np.array([corners, line, heavy]), max_iter=2000, tol=1e-9)
     assert np.allclose(points, [corners.mean(axis=0), [1.0, 0.0], [0.0, 0.0]], atol=1e-4)
@@ -169,7 +169,7 @@ def test_queries_in_chunks_are_the_same(halves, monkeypatch):
     X, y = halves
     model = compare.NetworkLasso().fit(X, y)
     before = model.weights(X)
-    monkeypatch.setattr(graph, "CHUNK", 50)
+    monkeypatch.setattr(graph, "CHUNK_NUMBERS", 50)
     assert np.allclose(model.weights(X), before, atol=1e-5)
     assert model.weights(X[:0]).shape == (0, 4)
 
@@ -185,7 +185,7 @@ def test_one_row_and_duplicates_are_fitted():
 
 
 def test_a_fit_that_does_not_settle_is_an_error(halves):
-    with pytest.raises(NotConverged, match="raise max_iter"):
+    with pytest.raises(NotConverged, match="Raise max_iter"):
         compare.NetworkLasso(max_iter=2).fit(*halves)
 
 
@@ -221,11 +221,8 @@ def test_methods_are_searched_as_estimators_are(halves):
     assert compare.NetworkLasso(3.0).get_params()["lambda1"] == 3.0
 
 
-# Gaussian processes
-
-
 def test_gpr_escapes_short_length_scales():
-    """From the paper's start alone the search ends 70-80 nats low on Diabetes."""
+    """With the paper's start values alone, the search on Diabetes ends 70 to 80 nats too low."""
     data = datasets.load_diabetes()
     X, y = (
         (data.X - data.X.mean(axis=0)) / data.X.std(axis=0),
@@ -266,7 +263,7 @@ def test_ard_and_kl_find_the_relevant_feature():
 
 
 def test_kl_is_what_its_formula_says():
-    """Beside the divergence of two normals, written out."""
+    """The relevances equal the written-out divergence of two normal distributions."""
     random = np.random.RandomState(0)
     X = random.uniform(-2, 2, size=(60, 2))
     ard = compare.ARD(random_state=0).fit(X, np.sin(X[:, 0]) + 0.3 * random.normal(size=60))
@@ -285,9 +282,6 @@ def test_kl_is_what_its_formula_says():
     )
 
 
-# linear, agnostic
-
-
 def test_linear_methods_have_one_weight_vector(halves):
     X, y = halves
     for method in (compare.Lasso(), compare.Ridge()):
@@ -304,7 +298,7 @@ def test_shap_of_a_linear_model_is_weight_times_distance(halves):
     box = Linear([1.0, -2.0, 0.0, 0.5])
     found = compare.SHAP(box, background=3, random_state=0).fit(X, X[:, 0]).weights(X[:5])
     assert np.allclose(found - found[0], (X[:5] - X[0]) * box.slopes, atol=1e-6)
-    np.random.seed(1)  # noqa: NPY002 (the global generator is given back)
+    np.random.seed(1)  # noqa: NPY002
     expected = np.random.RandomState(1).rand()
     compare.SHAP(box, random_state=0).fit(X, X[:, 0]).weights(X[:1])
     assert np.random.rand() == expected  # noqa: NPY002
@@ -350,7 +344,10 @@ def test_shap_takes_absent_features_from_given_rows(halves):
 @needs_lime
 @foreign
 def test_words_are_taken_away_from_texts():
-    """A linear model of words: Shapley values are its slopes where the word is, 0 elsewhere; LIME's go the same way."""
+    """For a linear model of words, Shapley values are the slopes of the words that a text has.
+
+    They are 0 for other words. The weights of LIME are within 0.5 of these values.
+    """
     Z = sp.csr_array(np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]))
     box, options = (
         Linear([1.0, -2.0, 3.0, 4.0]),
@@ -368,9 +365,8 @@ def test_lime_takes_words_as_often_as_they_are():
     method = compare.LIME(Linear([1.0, -2.0]), lambda Z: Z.toarray(), random_state=0).fit(
         Z, [0.0], Z
     )
-    assert np.allclose(
-        method.weights(Z, Z), [[2.0, -6.0]], atol=1.5
-    )  # its ridge draws them together
+    # The ridge penalty of LIME shrinks its weights.
+    assert np.allclose(method.weights(Z, Z), [[2.0, -6.0]], atol=1.5)
 
 
 @needs_lime
@@ -388,9 +384,6 @@ def test_packages_repeat_themselves_and_are_pickled(halves):
     few = np.repeat(X[:3], 20, axis=0)
     assert compare.SHAP(box).fit(few, few[:, 0]).weights(few[:2]).shape == (2, 4)
     assert compare.SHAP(box)._selection(np.ones(2000)) == "aic"
-
-
-# door
 
 
 @pytest.mark.parametrize("name", [name for name in compare.__all__ if name != "Method"])

@@ -1,4 +1,7 @@
-"""Hostile and degenerate input: a clear error that says what was seen and what to do, or a correct result."""
+"""Hostile and degenerate input leads to a clear error or to a correct result.
+
+An error says what was seen and what to do.
+"""
 
 import datetime
 import warnings
@@ -154,7 +157,7 @@ def test_duplicate_rows_get_jitter_and_one_warning():
     assert len(caught) == 1
     assert model.fit_report_.jitter > 0
     assert_allclose(model.predict(X), y, rtol=1e-2, atol=1e-2)
-    # with noise to explain them, duplicates are nothing special
+    # With noise that explains them, duplicates are ordinary rows.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         noisy = GPXRegressor(random_state=0).fit(
@@ -178,7 +181,10 @@ def test_rows_of_very_different_size_need_no_jitter():
 
 
 def test_float32_states_the_noise_it_needs_and_keeps_to_it():
-    """Condition 1e9 is beyond float32: what is fitted then is the model with the stated jitter, exactly."""
+    """A condition number of 1e9 is beyond float32: jitter is added.
+
+    The result is exactly that of the model with the reported jitter.
+    """
     wide, one = np.random.RandomState(0).randn(300, 3), np.ones((300, 1))
     target = np.sin(wide[:, 0])
     arguments = {"theta1": 1.3, "theta2": 50.0, "sigma_w": 0.0}
@@ -279,7 +285,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
         raise RuntimeError("a callback's own")
 
     for stop, error in ((fail, RuntimeError), (None, KeyboardInterrupt)):
-        if stop is None:  # Ctrl-C before the first evaluation is done, or twice
+        if stop is None:  # Ctrl-C comes before the first evaluation ends.
             monkeypatch.setattr(
                 "gpx_scale.solvers.exact.solver.ExactSolver.evaluate",
                 lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt),
@@ -306,7 +312,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
         (lambda m: m.training_explanation(std="certified"), "new rows"),
         (lambda m: m.training_explanation(std="nonsense"), "std="),
         (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
-        (lambda m: m.predict(X, return_std=True, return_cov=True), "exclude"),
+        (lambda m: m.predict(X, return_std=True, return_cov=True), "both asked for"),
         (lambda m: m.log_marginal_likelihood([0.0, 1.0]), "Give 4 logarithms"),
         (lambda m: m.log_marginal_likelihood([0.0, np.nan, 0.0, 0.0]), "does not fit the model"),
         (lambda m: m.predict(X[:, :2]), "features"),
@@ -320,24 +326,23 @@ def test_broken_questions_are_named(call, words):
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "rq"])
 def test_clusters_far_apart_keep_their_digits(kernel):
-    """|x|^2 / theta2 of 1e12: a product instead of differences would leave no digit of the distances."""
+    """Kernel values keep their digits where |x|^2 / theta2 is 1e12.
+
+    Distances from products instead of differences would have no correct digit.
+    """
     random = np.random.RandomState(0)
     near = random.randn(60, 1)
     far = near + 1e6 * (np.arange(60) >= 30)[:, None]
     one, target = np.ones((60, 1)), np.sin(3 * near[:, 0]) + (np.arange(60) >= 30)
     arguments = {"optimizer": None, "standardize": False, "theta2": 2.0, "sigma_w": 0.0}
     value = GPXRegressor(kernel, **arguments).fit(far, target, one).log_marginal_likelihood()
-    if kernel in (
-        "rbf",
-        "matern12",
-        "matern32",
-        "matern52",
-    ):  # then the two clusters do not see each other at all
+    if kernel != "rq":
+        # The covariance between the two clusters is 0.
         halves = [
             GPXRegressor(kernel, **arguments).fit(near[i], target[i], one[i])
             for i in (slice(30), slice(30, 60))
         ]
-        # an entry of 1e6 has an ulp of 1e-10
+        # An entry of 1e6 has a rounding unit of 1e-10.
         assert value == pytest.approx(
             sum(half.log_marginal_likelihood() for half in halves), abs=1e-5
         )
@@ -360,7 +365,7 @@ def test_gram_matrices_under_cross_validation_as_a_pair():
     )
     fitted = model.fit(K, y, one)
     before = fitted.training_explanation().weights
-    K[:] = 0.0  # the caller's matrix is the caller's
+    K[:] = 0.0  # The model has a copy of the caller's matrix.
     assert_allclose(fitted.training_explanation().weights, before)
 
 
@@ -435,7 +440,10 @@ def test_a_frame_with_texts_names_the_column():
 
 
 def test_transformers_that_drop_rows_are_refused():
-    """Both drop the same row, so x and z fit together, and the answers would be of other rows than those asked for."""
+    """Transformers that drop the same row are refused.
+
+    x and z would still match, but the results would belong to other rows than those given.
+    """
     X, y = np.random.RandomState(0).randn(20, 2), np.arange(20.0)
     model = GPXRegressor(
         x_transformer=drop_outliers, z_transformer=drop_outliers, optimizer=None
@@ -520,7 +528,7 @@ def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkey
     )
     assert np.isfinite(
         numbers.dropna().to_numpy(dtype=float)
-    ).all()  # the remedy is a line that runs
+    ).all()  # The remedy that the message names works.
 
 
 def test_dates_are_named_wherever_they_come_in():
@@ -557,7 +565,7 @@ def test_dates_are_named_wherever_they_come_in():
 
 @pytest.mark.parametrize("unit", ["D", "ns"])
 def test_arrays_of_dates_are_no_numbers(unit):
-    """Their numbers would depend on the unit that they are stored in, and NaT would be -9e18."""
+    """Dates are refused: their numbers depend on the stored unit, and NaT would be -9e18."""
     days = DAYS.to_numpy().astype(f"datetime64[{unit}]")[:, None]
     for A, what in ((days, "dates"), (days - days[0], "durations")):
         for arguments, name in (
@@ -577,7 +585,10 @@ def test_arrays_of_dates_are_no_numbers(unit):
 @pytest.mark.parametrize("solver", ["auto", "basis"])
 @pytest.mark.parametrize("streamed", [True, False])
 def test_columns_of_x_that_cannot_be_compared_are_refused(solver, streamed):
-    """Not scaled, a column of 1e-80 does not count beside one of 1e80, and a search for length scales finds nothing."""
+    """Columns of very different scales are refused, unless they are standardised.
+
+    A column of 1e-80 has no influence beside one of 1e80, and no length scale can be found for it.
+    """
     random = np.random.RandomState(0)
     X, y = random.randn(300, 2) * [1e-80, 1e80], random.randn(300)
     given = (lambda: iter([(X[:150], y[:150]), (X[150:], y[150:])]),) if streamed else (X, y)

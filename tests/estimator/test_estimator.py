@@ -1,4 +1,4 @@
-"""GPXRegressor as users of scikit-learn meet it."""
+"""GPXRegressor as users of scikit-learn use it."""
 
 import pickle
 import warnings
@@ -42,13 +42,10 @@ def same_words(a, b):
     return [[len(set(s.split()) & set(t.split())) + 1.0 * (s == t) for t in b] for s in a]
 
 
-# conventions
-
-
 @pytest.mark.parametrize("solver", ["auto", "cg", "inducing"])
 def test_scikit_learn_s_own_checks_pass(solver):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the checks warn of those that do not apply
+        warnings.simplefilter("ignore")  # scikit-learn warns of checks that do not apply.
         results = check_estimator(GPXRegressor(solver=solver), on_fail=None)
     failed = [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")]
     assert not failed
@@ -105,16 +102,13 @@ def test_pandas_in_names_out(fitted, diabetes):
 def test_score_is_r2_and_unfitted_says_so(fitted, diabetes):
     X, y = diabetes
     assert 0.3 < fitted.score(X[300:], y[300:]) < 0.7
-    counts = np.arange(len(X[300:])) % 3  # a row that counts twice is one that is there twice
+    counts = np.arange(len(X[300:])) % 3  # A row of weight 2 counts like two rows.
     again = np.repeat(np.arange(300, len(X)), counts)
     assert fitted.score(X[300:], y[300:], sample_weight=counts) == pytest.approx(
         fitted.score(X.iloc[again], y.iloc[again])
     )
     with pytest.raises(NotFittedError):
         GPXRegressor().predict(X)
-
-
-# explanations
 
 
 def test_contributions_add_up_in_the_user_s_units(fitted, diabetes):
@@ -202,9 +196,6 @@ def test_standardised_evidence_is_in_the_user_s_units(problem):
     )
     expected = standard.log_marginal_likelihood() - len(problem.y) * np.log(scale)
     assert model.log_marginal_likelihood() == pytest.approx(expected, rel=1e-10)
-
-
-# hyperparameters
 
 
 def test_theta_is_the_logs_and_the_gradient_is_by_them(problem):
@@ -297,7 +288,7 @@ def test_warm_start_restarts_callbacks_and_verbose(problem, capsys):
     )
     assert stopped.fit_report_.evaluations == {"all rows": 3}
     assert stopped.fit_report_.message == "stopped by a callback"
-    # warm starts keep a sigma_w that is held at 0, and free one that no longer is
+    # A warm start keeps sigma_w at 0, and frees it when the argument is not 0.
     held = model.set_params(sigma_w=0.0).fit(problem.X, problem.y, problem.Z)
     assert held.hyperparameters_["sigma_w"] == 0.0
     assert (
@@ -327,9 +318,6 @@ def test_parameters_at_a_bound_are_named():
     assert "theta1" in str(unscaled.fit_report_).split("at a bound")[1]
 
 
-# kinds of x
-
-
 def test_z_of_one_is_gaussian_process_regression(diabetes):
     X, y = diabetes[0][:100].to_numpy(), diabetes[1][:100].to_numpy()
     Xs, ys = (X - X.mean(0)) / X.std(0), (y - y.mean()) / y.std()
@@ -349,7 +337,7 @@ def test_z_of_one_is_gaussian_process_regression(diabetes):
     assert ours.log_marginal_likelihood() == pytest.approx(
         theirs.log_marginal_likelihood(theirs.kernel_.theta), rel=1e-10
     )
-    # sigma_w^2 adds to sigma_y^2 where z = 1
+    # For z = 1, sigma_w^2 adds to sigma_y^2.
     split = ours.set_params(sigma_w=0.4 * np.sqrt(0.3), sigma_y=0.4 * np.sqrt(0.7)).fit(
         Xs[:80], ys[:80], one[:80]
     )

@@ -1,4 +1,7 @@
-"""Explanations: they add up, their intervals are those of the Gaussian, and every form of them says the same."""
+"""Explanations add up, and their intervals are Gaussian.
+
+The other forms of an explanation (frames, JSON) have the same numbers.
+"""
 
 import json
 from dataclasses import replace
@@ -67,7 +70,7 @@ def test_a_baseline_moves_contributions_and_base_values_alike(baseline, diabetes
 
 @pytest.mark.parametrize("baseline", ["mean", "zero", np.linspace(-2.0, 3.0, 4)])
 def test_base_values_are_predictions_at_the_baseline(baseline, problem):
-    """Those of z: x stays where it is."""
+    """The baseline replaces z, and x is not changed."""
     model = GPXRegressor(optimizer=None).fit(problem.X, problem.y, problem.Z + 5.0)
     zero = (
         {"mean": model.baseline_, "zero": np.zeros(4)}[baseline]
@@ -185,7 +188,8 @@ def test_frames_and_json_say_the_same(kind, tmp_path):
         for reason in sample["reasons"]
     ]
     for column in long:
-        assert [reason[column] for reason in reasons] == long[column].tolist()  # every digit
+        # JSON keeps every digit.
+        assert [reason[column] for reason in reasons] == long[column].tolist()
     for i, sample in enumerate(document["samples"]):
         assert sample["prediction"] == explanation.prediction[i]
         assert sample["base_value_std"] == explanation.base_values_std[i]
@@ -234,7 +238,7 @@ def test_samples_are_numbered(diabetes):
     for wrong in ([0, 1], slice(2)):
         with pytest.raises(TypeError):
             explanation.top(wrong)
-    with pytest.raises(IndexError, match="sample 20 of 20"):
+    with pytest.raises(IndexError, match="no sample 20: there are 20"):
         explanation[20]
     with pytest.raises(InputError, match="k="):
         explanation.top(0, -1)

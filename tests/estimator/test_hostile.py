@@ -1,4 +1,4 @@
-"""What the robustness run (tests/fuzz) found, each as its smallest case."""
+"""The smallest cases of errors that the robustness tests (tests/fuzz) found."""
 
 import numpy as np
 import pandas as pd
@@ -27,9 +27,6 @@ X, y = make_problem(n=12, p=2, d=2).X, make_problem(n=12).y[:12]
 given = {"optimizer": None, "random_state": 0}
 
 
-# numbers
-
-
 @pytest.mark.parametrize("standardize", [True, False])
 def test_denormal_columns_are_constant(standardize):
     column = np.zeros((6, 1))
@@ -49,9 +46,8 @@ def test_weights_that_leave_float64_are_refused():
     with pytest.raises(InputError, match="units of y over those of Z"):
         GPXRegressor(**given).fit(X, y, np.full((12, 1), 5e-324))
     with pytest.raises(InputError, match="units of y over those of Z"):
-        GPXRegressor(**given).fit(
-            X, 1e-200 * y, 1e200 * X
-        )  # weights of 0, whose contributions are not
+        # The weights would be 0, and their contributions would not.
+        GPXRegressor(**given).fit(X, 1e-200 * y, 1e200 * X)
     model = GPXRegressor(sigma_y=1e30, **given).fit(X, 1e285 * y)
     for ask in (model.explain, lambda X: model.predict(X, return_std=True)):
         with pytest.raises(InputError, match="leave float64"):
@@ -62,16 +58,19 @@ def test_weights_that_leave_float64_are_refused():
 @pytest.mark.parametrize("solver", ["exact", "cg", "inducing"])
 @pytest.mark.parametrize("optimizer", [None, "lbfgs"])
 def test_variances_that_leave_float64_are_refused(large, solver, optimizer):
-    """Fuzz met a RuntimeWarning here: |z|^2 = 1e299 is a number, and its product with sigma_w^2 is none."""
+    """Variances beyond float64 are an error, and no RuntimeWarning.
+
+    |z|^2 = 1e299 is within float64, and its product with sigma_w^2 is not.
+    """
     model = GPXRegressor(solver=solver, optimizer=optimizer, standardize=False, **large)
-    with pytest.raises(NotPositiveDefinite, match="leaves float64|no Cholesky factor"):
+    with pytest.raises(NotPositiveDefinite, match=r"leaves float64|no Cholesky factor"):
         model.fit(X, y, np.full((12, 1), 4e149))
 
 
 def test_numbers_at_the_end_of_float64_are_refused():
     with pytest.raises(InputError, match=r"y holds 1\.8e\+308"):
         GPXRegressor().fit([[3.0]], [np.finfo(float).max])
-    for dtype in (np.float16, np.float32):  # inf - inf in the check's sum
+    for dtype in (np.float16, np.float32):  # A sum of these may be inf - inf.
         both = np.array([[np.inf], [-np.inf]], dtype)
         for table, target in ((both, [1.0, 2.0]), ([[1.0], [2.0]], both[:, 0])):
             with pytest.raises(ValueError, match="infinity"):
@@ -106,7 +105,11 @@ def test_a_search_that_has_nowhere_to_go_ends():
     [("inducing", NotPositiveDefinite), ("cg", NotConverged), ("grid", NotConverged)],
 )
 def test_noise_that_rounding_hides_is_refused(solver, error):
-    """theta1 |z|^2 is 1e24 times the noise: a bound, or an evidence by probes, would be off by millions of nats or NaN."""
+    """Solvers refuse noise that is 1e24 times smaller than theta1 |z|^2.
+
+    A lower bound or an estimate of the log marginal likelihood would be wrong by millions of nats,
+    or NaN.
+    """
     model = GPXRegressor(
         solver=solver,
         sigma_w=1e-8,
@@ -151,9 +154,6 @@ def test_measures_and_methods_refuse_what_is_no_table(odd):
             method.fit(odd, y)
     with pytest.raises((TypeError, ValueError)):
         compare.GPR().fit(odd, y)
-
-
-# arguments
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,6 @@ def test_kernels_look_at_tables_of_numbers_only():
     for table in (np.ones((4, 2)), sp.csr_array(np.ones((4, 2)))):
         with pytest.raises(InputError, match="theta2 has 3 entries, X has 2 columns"):
             kernels.RBF(1.0, (1.0, 2.0, 3.0))(table)
-
-
-# containers and parts
 
 
 @pytest.mark.parametrize(

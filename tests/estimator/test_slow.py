@@ -1,4 +1,4 @@
-"""Minutes rather than seconds: larger data, real data. Run by `make test-all`."""
+"""Tests on larger or real data that take minutes. `make test-all` runs them."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_float32_fit_of_5000_rows_agrees_with_float64():
         GPXRegressor(dtype=dtype, random_state=0).fit(X, y) for dtype in ("float64", "float32")
     )
     exact = double.log_marginal_likelihood(single.theta_)
-    assert exact > double.log_marginal_likelihood() - 1.0  # nats: the optimum is the same
+    assert exact > double.log_marginal_likelihood() - 1.0  # The optimum is the same within one nat.
     assert single.log_marginal_likelihood() == pytest.approx(exact, abs=0.5)
     at_same = GPXRegressor(
         optimizer=None,
@@ -88,7 +88,8 @@ import numpy as np
 from gpx_scale import GPXRegressor
 X, y = (np.load(f"{sys.argv[1]}/{name}.npy", mmap_mode="r") for name in "Xy")
 rows = slice(int(sys.argv[2]))
-model = GPXRegressor(solver="inducing", n_inducing=60, random_state=0, max_iter=3).fit(X[rows], y[rows])
+model = GPXRegressor(solver="inducing", n_inducing=60, random_state=0, max_iter=3)
+model.fit(X[rows], y[rows])
 assert model.fit_report_.reasons[0].startswith("rows come in chunks")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
@@ -104,7 +105,6 @@ def test_memory_of_a_stream_does_not_grow_with_its_rows(tmp_path):
         peaks.append(
             int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 1024
         )
-    mapped = (
-        600_000 * 11 * 8 / 2**20
-    )  # pages of the file itself count as resident, and give way when memory is needed
+    # Pages of the file count as resident memory until it is needed.
+    mapped = 600_000 * 11 * 8 / 2**20
     assert peaks[1] - peaks[0] < mapped + 20

@@ -180,7 +180,7 @@ def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how,
 
     model = GPXRegressor(solver=asked, callbacks=third, random_state=0)
     if how == "Ctrl-C":
-        with pytest.raises(KeyboardInterrupt, match="best parameters"):
+        with pytest.raises(KeyboardInterrupt, match="best hyperparameters"):
             model.fit(*given)
     else:
         model.fit(*given)

@@ -1,4 +1,4 @@
-"""The paper's measures: cases computed by hand, special cases that are known, any explainer, any chunk."""
+"""The paper's measures, compared with cases computed by hand and with known special cases."""
 
 from types import SimpleNamespace
 
@@ -30,7 +30,7 @@ def fitted(rows):
 
 
 def test_faithfulness_by_hand():
-    """f = x0 x1 at (2, 3), third feature ignored: removing x0 or x1 loses 6, x2 nothing."""
+    """For f = x0 x1 at (2, 3, 1), removing x0 or x1 loses 6, and removing x2 loses nothing."""
     X = np.array([[2.0, 3.0, 1.0]])
     assert faithfulness(product, X, contributions=[[6.0, 6.0, 0.0]]) == pytest.approx(1.0)
     assert faithfulness(product, X, contributions=[[0.0, 0.0, 1.0]]) == pytest.approx(-1.0)
@@ -48,17 +48,19 @@ def test_faithfulness_of_gpx_is_one_where_z_alone_is_removed(fitted):
     model, X = fitted
     scores = faithfulness(model, X, X, remove="z", per_sample=True)
     assert np.allclose(scores, 1.0, rtol=0, atol=1e-10)
-    assert faithfulness(model, X, X) < 1.0 - 1e-6  # removed from x too, the weights change
+    # The weights change if a feature is removed from x too.
+    assert faithfulness(model, X, X) < 1.0 - 1e-6
 
 
 def test_relevances_are_compared_with_absolute_differences():
     X, relevances = np.array([[2.0, -1.0, 0.5]]), [[1.0, 3.0, 0.5]]
-    model = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 6.0, 2.0])  # loses 2, -6, 1
+    # The model loses 2, -6 and 1.
+    model = LinearRegression(fit_intercept=False).fit(np.eye(3), [1.0, 6.0, 2.0])
     assert faithfulness(model, X, contributions=relevances, signed=False) == pytest.approx(1.0)
     assert faithfulness(model, X, contributions=relevances) == pytest.approx(
         np.corrcoef([2, -6, 1], relevances[0])[0, 1]
     )
-    model.signed = False  # as ARD and KL say of themselves
+    model.signed = False  # ARD and KL have this attribute.
     assert faithfulness(model, X, contributions=relevances) == pytest.approx(1.0)
 
 
@@ -82,7 +84,7 @@ def test_contributions_that_do_not_vary_but_by_rounding_have_no_score():
 
 
 def test_a_baseline_counts_for_every_model(rows):
-    """A linear model is faithful whatever a feature is set to, in any units, of whole numbers and of frames too."""
+    """The faithfulness of a linear model is 1 for any baseline, unit and kind of table."""
     X = rows * [1.0, 2.0, 3.0, 4.0, 5.0] + 7.0
     slopes, mean = np.array([1.0, -2.0, 0.5, 0.0, 3.0]), X.mean(axis=0)
     assert faithfulness(compare.Ridge().fit(X, X @ slopes), X, baseline=mean) == pytest.approx(1.0)
@@ -98,11 +100,11 @@ def test_a_baseline_counts_for_every_model(rows):
     named = LinearRegression().fit(frame, X @ slopes)
     assert faithfulness(
         named, frame, contributions=(X - mean) * slopes, baseline=mean
-    ) == pytest.approx(1.0)  # no warning
+    ) == pytest.approx(1.0)  # There is no warning.
 
 
 def test_raw_units_are_measured_from_the_training_means(rows):
-    """A model that standardises inside has the scores of one that is given standardised data."""
+    """A model that standardises has the scores of one that is given standardised data."""
     y = np.sin(rows[:, 0]) * rows[:, 1] + rows[:, 2]
     raw = 7.0 * rows + 100.0
     scaled = (rows - rows.mean(axis=0)) / rows.std(axis=0)
@@ -114,7 +116,10 @@ def test_raw_units_are_measured_from_the_training_means(rows):
 
 
 def test_sufficiency_by_hand():
-    """f = 3 a + 2 b + c at (1, 1, 1): keeping the first loses 3, the first two 1, all nothing; a k above d keeps all."""
+    """For f = 3 a + 2 b + c at (1, 1, 1), keeping a loses 3, a and b 1, and all nothing.
+
+    A k above d keeps all features.
+    """
     X, w = np.ones((1, 3)), np.array([3.0, 2.0, 1.0])
     assert sufficiency(lambda X: X @ w, X, ks=(1, 2, 3, 9), contributions=X * w).tolist() == [
         3.0,
@@ -124,7 +129,7 @@ def test_sufficiency_by_hand():
     ]
     assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * -w).tolist() == [
         3.0
-    ]  # absolute contributions
+    ]  # Absolute contributions decide.
     assert sufficiency(lambda X: X @ w, X, ks=(1,), contributions=X * w, squared=True).tolist() == [
         9.0
     ]
@@ -141,7 +146,10 @@ def test_sufficiency_by_hand():
 
 
 def test_sufficiency_of_z_alone_by_hand():
-    """f = x (3 a + 2 b + c): x stays, and z goes to its baseline of 1 but for the k features that are kept."""
+    """For f = x (3 a + 2 b + c), only z is set to its baseline of 1.
+
+    x and the k most important features keep their values.
+    """
     X, Z, w = (
         np.array([[2.0], [-1.0]]),
         np.array([[2.0, 2.0, 2.0], [2.0, 4.0, 1.0]]),
@@ -151,7 +159,7 @@ def test_sufficiency_of_z_alone_by_hand():
         SimpleNamespace(predict=lambda X, Z: X[:, 0] * (Z @ w)),
         *(X, Z),
         ks=(0, 1, 2, 3),
-        contributions=X * (Z - 1.0) * w,  # 6, 4, 2 and -3, -6, 0
+        contributions=X * (Z - 1.0) * w,  # These are 6, 4, 2 and -3, -6, 0.
         remove="z",
         baseline=1.0,
         per_sample=True,
@@ -161,7 +169,8 @@ def test_sufficiency_of_z_alone_by_hand():
 
 def test_stability_by_hand():
     plain = {"scale_x": None, "scale_weights": None, "scale_z": None}
-    X = np.array([[0.0, 0.0], [0.03, 0.04], [0.0, 0.06], [5.0, 5.0]])  # the last is alone
+    # The last row has no neighbour.
+    X = np.array([[0.0, 0.0], [0.03, 0.04], [0.0, 0.06], [5.0, 5.0]])
     W = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 3.0], [9.0, 9.0]])
     found = stability(None, X, weights=W, **plain)
     between = np.hypot(1.0, 3.0) / np.hypot(0.03, 0.02)
@@ -169,9 +178,9 @@ def test_stability_by_hand():
     assert np.allclose(found.samples[:3], [3.0 / 0.06, between, between])
     assert np.isnan(found.samples[3])
     assert found.score == pytest.approx(np.mean(found.samples[:3]))
-    assert stability(None, X, weights=W, epsilon=0.026, **plain).samples[0] == pytest.approx(
-        20.0
-    )  # 0.052 away: two are not
+    # Only the second row is less than 0.052 away from the first one.
+    closer = stability(None, X, weights=W, epsilon=0.026, **plain)
+    assert closer.samples[0] == pytest.approx(20.0)
 
 
 def test_stability_of_global_weights_is_zero_and_of_noise_on_duplicates_unbounded(rows):
@@ -208,11 +217,11 @@ def test_measures_do_not_depend_on_chunks(fitted, monkeypatch):
     contributions = model.explain(X, X, std=False).contributions
     before = faithfulness(predict, X, X, contributions=contributions), stability(model, X, X).score
     assert sizes == [40, 200]
-    monkeypatch.setattr(metrics, "CHUNK", 60)
+    monkeypatch.setattr(metrics, "CHUNK_NUMBERS", 60)
     assert faithfulness(predict, X, X, contributions=contributions) == pytest.approx(
         before[0], rel=1e-12
     )
-    assert max(sizes[3:]) == 10  # two rows of five features at a time
+    assert max(sizes[3:]) == 10  # A chunk has two rows of five features.
     assert stability(model, X, X).score == pytest.approx(before[1], rel=1e-12)
 
 
@@ -242,23 +251,23 @@ def test_each_row_is_moved_in_each_feature(m, d, chunk):
         (lambda X: mean_squared_error([1.0], [1.0, 2.0]), "as many predictions"),
         (lambda X: mean_squared_error([], []), "at least one"),
         (lambda X: faithfulness(product, X), "does not explain"),
-        (lambda X: faithfulness(3, X, contributions=X), "predicts is needed"),
+        (lambda X: faithfulness(3, X, contributions=X), "int does not predict"),
         (lambda X: faithfulness(product, X, contributions=X[:, :2]), "same columns"),
         (lambda X: faithfulness(product, X[:0], contributions=X[:0]), "same rows"),
         (lambda X: faithfulness(product, X, contributions=X * np.nan), "finite"),
         (lambda X: faithfulness(product, X, X + 1.0, contributions=X), 'remove="z"'),
         (lambda X: faithfulness(product, X, contributions=X, remove="y"), "remove='y'"),
         (lambda X: faithfulness(product, X, contributions=X, baseline=[1.0, 2.0]), "baseline"),
-        (lambda X: stability(None, X, weights=X[1:]), "as many rows"),
+        (lambda X: stability(None, X, weights=X[1:]), "as many of each"),
         (lambda X: stability(None, X, weights=X, scale_x="log"), "scale_x='log'"),
         (lambda X: stability(None, X, weights=X, epsilon=0.0), "epsilon"),
-        (lambda X: stability(None, X), "give weights"),
+        (lambda X: stability(None, X), "Give weights"),
         (lambda X: sufficiency(product, X, ks=(1.5,), contributions=X), "k=1.5"),
         (lambda X: faithfulness(product, X, contributions=X, baseline=np.nan), "finite number"),
-        (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "a row each"),
+        (lambda X: sufficiency(lambda X: 1.0, X, contributions=X), "per row"),
         (
             lambda X: faithfulness(lambda X: X[:, 0] * np.nan, X, contributions=X),
-            "finite predictions",
+            "not finite",
         ),
     ],
 )
@@ -268,7 +277,7 @@ def test_what_cannot_be_measured_is_said(rows, call, said):
 
 
 def test_faithfulness_by_ranks_asks_for_the_order_alone():
-    """Of cubes: contributions x have the order of what they lose, and other sizes."""
+    """For f = sum of cubes, contributions x have the same ranks as the losses, and other values."""
     X = np.array([[1.0, 2.0, -3.0, 0.5], [0.5, -2.0, 1.5, 4.0]])
 
     def predict(X):

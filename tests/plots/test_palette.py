@@ -8,7 +8,7 @@ import pytest
 
 import gpx_scale
 from gpx_scale.palette import DARK, LIGHT, PRINT, SIGNED, VERMILION, rgb
-from gpx_scale.text import STRONGEST
+from gpx_scale.text import DEEPEST_OPACITY
 
 PACKAGE = Path(gpx_scale.__file__).parent
 SCHEMES = {"light": LIGHT, "dark": DARK, "print": PRINT}
@@ -99,7 +99,7 @@ def test_error_bars_stand_out_from_their_bars(colour):
 @pytest.mark.parametrize("colour", [VERMILION, LIGHT.takes])
 def test_words_can_be_read_in_the_deepest_shade(name, colour):
     scheme = SCHEMES[name]
-    mixed = STRONGEST * np.array(rgb(colour)) + (1.0 - STRONGEST) * np.array(rgb(scheme.paper))
+    mixed = DEEPEST_OPACITY * np.array(rgb(colour)) + (1.0 - DEEPEST_OPACITY) * np.array(rgb(scheme.paper))
     assert contrast(light_of(scheme.ink), linear(mixed / 255.0)) >= LEAST_SHADED_CONTRAST
 
 

@@ -464,7 +464,7 @@ def test_a_copy_has_the_evidence_within_its_box_only():
     assert_array_equal(copy.log_marginal_likelihood(near), model.log_marginal_likelihood(near))
     far = model.theta_ + np.array([0.0, 3.0, 0.0, 0.0])
     assert np.isfinite(model.log_marginal_likelihood(far))
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         copy.log_marginal_likelihood(far)
 
 

@@ -194,7 +194,7 @@ def test_a_fitted_model_holds_no_training_row():
     assert abs(len(pickle.dumps(large)) - len(pickle.dumps(small))) < 200
     assert_array_equal(copy.predict(X), large.predict(X))
     assert np.isfinite(large.log_marginal_likelihood(large.theta_ + 0.1))
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         copy.log_marginal_likelihood(large.theta_ + 0.1)
 
 
@@ -512,7 +512,7 @@ def test_the_first_call_freezes_scaling_points_and_hyperparameters():
     assert model._preprocessor.scaling is scaling
     assert_array_equal(model.theta_, theta)
     assert model.score(X[600:], 5.0 + 3.0 * y[600:]) > before
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         model.log_marginal_likelihood(theta)
 
 

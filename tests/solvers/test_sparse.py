@@ -621,7 +621,7 @@ def test_bad_sparse_input_is_named():
     assert_allclose(model.predict(Xq, Zq), model.predict(Xq, CSR(Zq)))
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         GPXRegressor(**GIVEN).fit(X, y, Z).predict(Xq, CSR(Zq))
-    with pytest.raises(MemoryLimitError, match="explaining"):
+    with pytest.raises(MemoryLimitError, match="Explaining"):
         GPXRegressor(memory_limit="1MB", n_jobs=2, **GIVEN).fit(X, y, CSR(Z)).explain(
             np.tile(Xq, (200, 1)), CSR(np.tile(Zq, (200, 1))), dense=True
         )

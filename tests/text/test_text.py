@@ -1,4 +1,4 @@
-"""Documents as a user has them: a list of strings, words as features, words shaded where they stand."""
+"""Models of documents: lists of strings, words as features, and shaded texts."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_a_list_of_strings_is_fitted_and_explained_by_words():
     assert explanation.prediction[0] > 1 > -1 > explanation.prediction[1]
     assert all(reason.contribution < 0 for reason in explanation.top(1, k=3))
     assert explanation.top(2) == explanation.top(3) == []
-    assert explanation.prediction[2] == pytest.approx(ratings.mean())  # the prior mean
+    assert explanation.prediction[2] == pytest.approx(ratings.mean())  # This is the prior mean.
     assert set(explanation.feature_names) >= {*GOOD, *BAD}
 
 
@@ -117,7 +117,7 @@ def test_a_page_is_self_contained_and_escaped():
     assert "<script" not in page
     assert "&lt;Reviews&gt;" in page
     assert "http" not in page
-    assert page.count("<mark") == 4  # two words and the legend
+    assert page.count("<mark") == 4  # Two marks are in the text, two in the legend.
 
 
 def test_paper_reviews_as_in_the_paper(shared_data):
@@ -136,7 +136,7 @@ def test_paper_reviews_as_in_the_paper(shared_data):
             random_state=0,
         ).fit([data.texts[i] for i in train], y[train])
         errors.append(np.mean((model.predict([data.texts[i] for i in test]) - y[test]) ** 2))
-    assert np.mean(errors) < 0.85  # the paper: 0.806
+    assert np.mean(errors) < 0.85  # The paper has 0.806.
 
 
 @pytest.mark.slow

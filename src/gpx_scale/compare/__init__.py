@@ -1,11 +1,14 @@
-"""The methods that the paper compares GPX with, behind one small interface: fit, predict, weights.
+"""The methods with which the paper compares GPX, behind one interface: fit, predict, weights.
 
+>>> from sklearn.preprocessing import scale
 >>> from gpx_scale import compare, datasets, metrics
 >>> data = datasets.load_diabetes()
->>> X, y = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0), (data.y - data.y.mean()) / data.y.std()
+>>> X, y = scale(data.X), scale(data.y)
 >>> method = compare.NetworkLasso(lambda1=3.0).fit(X[:300], y[:300])
->>> method.weights(X[300:]).shape, bool(metrics.mean_squared_error(y[300:], method.predict(X[300:])) < 0.6)
-((142, 10), True)
+>>> method.weights(X[300:]).shape
+(142, 10)
+>>> metrics.mean_squared_error(y[300:], method.predict(X[300:])) < 0.6
+True
 """
 
 from .gaussian_process import ARD, GPR, GPX

@@ -1,1 +1,1 @@
-"""The scikit-learn estimator."""
+"""The scikit-learn estimator `GPXRegressor`, and the fitted model behind it."""

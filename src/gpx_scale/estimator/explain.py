@@ -1,4 +1,7 @@
-"""From the engine's moments to the user's explanation: units, baselines, names."""
+"""From the moments of the weights, in standardised units, to an `Explanation` in the user's units.
+
+In this module, d counts the columns of Z and d~ the weights: d, or d + 1 with an intercept.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,16 @@ from ..model.hyperparameters import Hyperparameters
 from ..runtime.arguments import real_array
 from ..solvers.posterior import Moments
 
-FAR = 1e6  # of 16 digits, 10 are left
+# A baseline may be this many times as large as the data. Contributions and base values are then as
+# many times as large as their sum, so that the sum has 10 of the 16 digits of float64.
+LARGEST_BASELINE_RATIO = 1e6
 
 
 def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
-    """The z to which contributions are relative, in the user's units: "mean", "zero" or an array;  (d,)."""
+    """Return the z to which contributions are relative, in the user's units;  (d,).
+
+    `baseline` is "mean", "zero" or an array of d numbers.
+    """
     d = scaling.z_scale.size
     if isinstance(baseline, str) and baseline == "mean":
         return scaling.z_baseline
@@ -33,17 +41,22 @@ def baseline_vector(baseline: Any, scaling: Scaling) -> np.ndarray:
             if isinstance(baseline, str | float | int)
             else f"{type(baseline).__name__} {vector.shape}"
         )
-        raise InputError(f'baseline={seen}: give "mean", "zero" or {d} finite numbers')
+        raise InputError(
+            f'baseline={seen} cannot be used. Give "mean", "zero" or {d} finite numbers.'
+        )
     return vector
 
 
 def must_be_near(base: np.ndarray, features: Features) -> None:
-    """A baseline (d~,) in standardised units: from far away, contributions and base value are huge, and their sum has no
-    digits left."""
+    """Raise an error if a baseline (d~,) in standardised units is far larger than the data.
+
+    Contributions and base values would be huge, and their sum would have no digits left.
+    """
     largest = np.abs(features.arrays[-1]).max(initial=1.0)
-    if (far := float(np.abs(base).max(initial=0.0))) > FAR * largest:
+    if (far := float(np.abs(base).max(initial=0.0))) > LARGEST_BASELINE_RATIO * largest:
         raise InputError(
-            f"the baseline is {far / largest:.0e} times as large as the data: contributions would lose their digits"
+            f"The baseline is {far / largest:.0e} times as large as the data, so contributions "
+            "would lose their digits. Give a baseline in the range of the data."
         )
 
 
@@ -58,7 +71,9 @@ def explanation_from_moments(
 ) -> Explanation:
     """Return the explanation of queries from moments in standardised units.
 
-    `moments.along` are variances along z and along the baseline. A sparse Z has its own entries, or `all_features`.
+    `moments.along` has the variances of w . z and of w . baseline. For a sparse Z, the moments are
+    those of the stored entries, or with `all_features` those of all d features. `known` has the
+    fields of the explanation that do not depend on the queries.
     """
     if queries.Z.is_sparse and not all_features:
         assert isinstance(queries.Z, SparseFeatures)
@@ -75,6 +90,7 @@ def _of_all_features(
     hyperparameters: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
+    """Return an explanation with dense arrays of shape (m, d), for queries with z = `raw_z`."""
     assert moments.mean is not None
     weights = scaling.weights(moments.mean)
     shift = raw_z - baseline
@@ -85,7 +101,9 @@ def _of_all_features(
     if moments.variance is not None:
         weights_std = np.abs(scaling.weights(np.sqrt(moments.variance)))
         with np.errstate(over="ignore"):
-            contributions_std = finite(weights_std * np.abs(shift), "deviations of contributions")
+            contributions_std = finite(
+                weights_std * np.abs(shift), "standard deviations of contributions"
+            )
     if moments.covariance is not None:
         weights_cov = scaling.weights(np.swapaxes(scaling.weights(moments.covariance), 1, 2))
     prediction = base_values + contributions.sum(axis=1)
@@ -98,7 +116,7 @@ def _of_all_features(
         prediction=prediction,
         data=raw_z.copy(),
         weights_cov=weights_cov,
-        **_deviations(moments, scaling, hyperparameters),
+        **_standard_deviations(moments, scaling, hyperparameters),
         **known,
     )
 
@@ -110,7 +128,11 @@ def _at_entries(
     hyperparameters: Hyperparameters,
     known: dict[str, Any],
 ) -> Explanation:
-    """The same at the entries of a sparse Z, relative to z = 0: the last column of the engine's Z may be the intercept."""
+    """Return an explanation at the stored entries of a sparse Z, relative to z = 0.
+
+    The column of ones of an intercept, if there is one, is the last one of `z`. Its weights go into
+    the base values.
+    """
     assert moments.mean is not None
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
     pointers = np.concatenate(
@@ -134,27 +156,33 @@ def _at_entries(
         base_values=base_values,
         prediction=base_values + contributions.sum(axis=1),
         data=pattern.with_values(pattern.values.copy()),
-        **_deviations(moments, scaling, hyperparameters),
+        **_standard_deviations(moments, scaling, hyperparameters),
         **known,
     )
 
 
 def checked_names(names: Sequence[str], d: int) -> list[str]:
+    """Return the names of d features as strings, or raise an InputError."""
     if (
         isinstance(names, str)
         or not hasattr(names, "__len__")
         or getattr(names, "shape", None) == ()
     ):
-        raise InputError(f"feature_names={names!r}: give a list of {d} feature names")
+        raise InputError(f"feature_names={names!r} is no list. Give a list of {d} feature names.")
     if len(names) != d:
-        raise InputError(f"{len(names)} feature names for {d} features")
+        raise InputError(
+            f"There are {len(names)} feature names for {d} features. Give one for each feature."
+        )
     return [str(name) for name in names]
 
 
-def _deviations(
+def _standard_deviations(
     moments: Moments, scaling: Scaling, hyperparameters: Hyperparameters
 ) -> dict[str, Any]:
-    """Of predictions and base values, from the variances along z and along the baseline, where those were asked for."""
+    """Return the standard deviations of predictions and of base values, or None if not asked for.
+
+    They come from the variances of w . z and of w . baseline.
+    """
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}
     along_z, along_base = moments.along

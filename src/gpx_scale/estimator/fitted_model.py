@@ -1,4 +1,4 @@
-"""A fitted model, which answers queries in the user's units."""
+"""A fitted model, which answers queries in the user's units and knows nothing of scikit-learn."""
 
 from __future__ import annotations
 
@@ -21,14 +21,27 @@ from ..solvers.contract import Capability, Evidence, Plan, SolverSetup
 from ..solvers.posterior import MomentRequest, Posterior
 from .explain import baseline_vector, checked_names, explanation_from_moments, must_be_near
 
-# How variances are computed for `std=` of users, and what a solver must be able to do for it.
-METHODS: dict[str, Literal["bound", "samples"]] = {"certified": "bound", "samples": "samples"}
-NEEDED = {"certified": Capability.UPPER_BOUND, "samples": Capability.SAMPLED_VARIANCE}
+# For every text that users may give as `std`: how variances are computed, and the capability that a
+# solver must have for it.
+VARIANCE_METHODS: dict[str, Literal["bound", "samples"]] = {
+    "certified": "bound",
+    "samples": "samples",
+}
+REQUIRED_CAPABILITIES = {
+    "certified": Capability.UPPER_BOUND,
+    "samples": Capability.SAMPLED_VARIANCE,
+}
+
+# Explaining allocates three arrays of 8 bytes per weight: weights, contributions and standard
+# deviations. With a sparse Z of which all features are explained, the indices of a full pattern
+# and the moments at its entries take about 48 bytes per weight in addition.
+DENSE_BYTES_PER_WEIGHT = 24
+SPARSE_BYTES_PER_WEIGHT = 72
 
 
 @dataclass(frozen=True)
 class FittedModel:
-    """What a fit leaves: the way of inputs, the plan, the posterior, and the report."""
+    """The result of a fit: the preprocessor of inputs, the plan, the posterior and the report."""
 
     preprocessor: Preprocessor
     plan: Plan
@@ -38,32 +51,33 @@ class FittedModel:
 
     @property
     def hyperparameters(self) -> Hyperparameters:
+        """The hyperparameters of the posterior."""
         return self.posterior.hyperparameters
 
     @property
     def kernel(self) -> Kernel:
+        """The kernel, with its fitted parameters."""
         return self.hyperparameters.kernel
 
     @property
     def log_evidence(self) -> float:
-        """Return the log marginal likelihood in the units of y."""
+        """The log marginal likelihood at the fitted hyperparameters, for y in the user's units."""
         return self._in_units_of_y(self.posterior.diagnostics.log_evidence, self.posterior.n_rows)
 
     def _in_units_of_y(self, log_evidence: float, n_rows: int) -> float:
-        return log_evidence - n_rows * np.log(self.preprocessor.scaling.y_scale)
+        """Convert a log marginal likelihood of standardised y: subtract n log(scale of y)."""
+        return float(log_evidence - n_rows * np.log(self.preprocessor.scaling.y_scale))
 
     def _require(self, capability: Capability, instead: str) -> None:
-        """Raise an error that names the solvers which have a capability, unless that of this model has it."""
+        """Raise an error that names the solvers with a capability, unless this model's has it."""
         registry.require(self.plan.solver, capability, instead)
 
     def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:
-        """Return how variances are computed for what a user asked for."""
+        """Return how variances are computed for a user's `std`."""
         if not isinstance(std, str):
             return "default"
-        self._require(NEEDED[std], "give std=True")
-        return METHODS[std]
-
-    # queries
+        self._require(REQUIRED_CAPABILITIES[std], "give std=True")
+        return VARIANCE_METHODS[std]
 
     def queries(self, X: Any, Z: Any) -> Queries:
         """Return checked queries in standardised units."""
@@ -71,18 +85,16 @@ class FittedModel:
         return replace(found, x=self.kernel.query_input(found.x, self.plan.n))
 
     def training_queries(self) -> Queries:
-        """Return the training rows, asking for their own weights w_i."""
+        """Return the training rows as queries for their own weights w_i."""
         self._require(Capability.TRAINING_WEIGHTS, "call explain(X), which treats every row as new")
         rows = self.posterior.training_rows
         assert rows is not None
         return Queries(rows.x, rows.Z, raw_Z=self.preprocessor.scaling.raw_z(rows.Z), own=True)
 
-    # predictions
-
     def predict(
         self, queries: Queries, std: bool | str, session: Session
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the mean of y and, if asked for, its standard deviation, noise included;  (m,), (m,)."""
+        """Return the mean of y and, with `std`, its standard deviation with noise;  (m,), (m,)."""
         scaling = self.preprocessor.scaling
         along = [queries.Z] if std else []
         request = MomentRequest(along=along, method=self._method(std))
@@ -110,9 +122,12 @@ class FittedModel:
         names: Sequence[str] | None,
         all_features: bool,
     ) -> Explanation:
-        """Return weights and contributions of every feature for every query."""
+        """Return the explanation of the queries, as `PredictionMixin.explain` describes it."""
         if isinstance(std, str) and (cov or queries.own):
-            raise InputError(f"std={std!r} is for the deviations of new rows: give std=True")
+            raise InputError(
+                f"std={std!r} is only for the standard deviations of new rows, without cov=True. "
+                "Give std=True."
+            )
         scaling, Z = self.preprocessor.scaling, queries.Z
         names = checked_names(
             self.preprocessor.z_names if names is None else names, self.preprocessor.n_z
@@ -121,12 +136,14 @@ class FittedModel:
         must_be_near(scaling.z_row(base), Z)
         if Z.is_sparse and not all_features and (cov or base.any()):
             raise InputError(
-                "covariances, and a baseline other than 0, are of all features of a sparse Z: give dense=True"
+                "With a sparse Z, cov=True and a baseline other than 0 need the weights of all "
+                "features. Give dense=True."
             )
         m, d = Z.shape
         if all_features or not Z.is_sparse:
-            needed = (72 if Z.is_sparse else 24) * m * d * (d if cov else 1)
-            session.require(needed, f"explaining {m} rows by {d} weights each")
+            each = SPARSE_BYTES_PER_WEIGHT if Z.is_sparse else DENSE_BYTES_PER_WEIGHT
+            needed = each * m * d * (d if cov else 1)
+            session.require(needed, f"Explaining {m} rows by {d} weights each")
         along = [Z, Z.repeat_row(scaling.z_row(base), m)] if std else []
         request = MomentRequest(bool(std), cov, all_features, along, self._method(std))
         moments = self.posterior.moments(queries, request, session)
@@ -135,28 +152,27 @@ class FittedModel:
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )
 
-    # draws
-
     def sample_y(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
-        """Return joint draws of new y, noise included;  (m, count)."""
+        """Return joint samples of new y, noise included;  (m, count)."""
         latent = self.posterior.sample_y(queries, count, random, session)
         return self.preprocessor.scaling.prediction(latent)
 
     def sample_weights(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
-        """Return joint draws of the weights;  (m, d, count)."""
+        """Return joint samples of the weights;  (m, d, count)."""
         draws = self.posterior.sample_weights(queries.x, count, random, session)
         return np.swapaxes(self.preprocessor.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
-
-    # evidence
 
     def log_marginal_likelihood(
         self, theta: Any, gradient: bool, rows: RowSource | None, session: Session
     ) -> tuple[float, np.ndarray | None]:
-        """Return the log marginal likelihood in the units of y at these logarithms, and its gradient if asked for."""
+        """Return the log marginal likelihood for y in the user's units, and perhaps its gradient.
+
+        `theta` has the logarithms of the hyperparameters; None takes the fitted ones.
+        """
         hyperparameters = (
             self.hyperparameters if theta is None else self.hyperparameters.with_theta(theta)
         )
@@ -164,7 +180,7 @@ class FittedModel:
         return self._in_units_of_y(found.value, found.n_rows), found.gradient
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
-        """Return y_i minus its prediction from all other rows, and that prediction's deviation;  (n,), (n,)."""
+        """Return leave-one-out residuals and their standard deviations;  (n,), (n,)."""
         self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
         found, scale = (
             self._evaluate(self.hyperparameters, True, None, session),
@@ -179,13 +195,15 @@ class FittedModel:
         rows: RowSource | None,
         session: Session,
     ) -> Evidence:
+        """Return the log marginal likelihood of standardised y at given hyperparameters."""
         kept = self.posterior.training_rows
         if kept is not None:
             rows = MemoryRows(kept)
         if rows is None and not self.posterior.can_evaluate(hyperparameters):
             raise SolverUnavailable(
-                "the evidence at other parameters needs the rows, which this model does not have: fit again"
+                "The log marginal likelihood at these hyperparameters needs the training rows, "
+                "which a saved or copied model does not keep. Call fit again."
             )
-        session.require(self.plan.bytes_needed, "evaluating the evidence")
+        session.require(self.plan.bytes_needed, "Evaluating the log marginal likelihood")
         solver = registry.create(self.plan, SolverSetup(session, self.kernel), self.posterior)
         return solver.evaluate(rows, hyperparameters, gradient=gradient)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The paper's model, as arguments of `GPXRegressor`.
+"""The model of the paper, as arguments of `GPXRegressor`: an RBF kernel, no ARD, no intercept.
 
 >>> from gpx_scale import PAPER, GPXRegressor
 >>> GPXRegressor(**PAPER, random_state=0)
@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 PAPER: dict[str, Any] = {
-    "kernel": "rbf",  # k(x, x') = theta1 exp(-|x - x'|^2 / theta2)
-    "ard": False,  # one theta2 for all columns of X
+    # The paper's kernel is k(x, x') = theta1 exp(-|x - x'|^2 / theta2).
+    "kernel": "rbf",
+    # The paper has one theta2 for all columns of X.
+    "ard": False,
     "fit_intercept": False,
 }

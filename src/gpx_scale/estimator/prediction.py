@@ -1,10 +1,10 @@
-"""What a fitted estimator answers: predictions, explanations, the evidence, samples; and how it is saved."""
+"""The methods of a fitted estimator: predictions, explanations, samples, likelihood, saving."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn.metrics import r2_score
@@ -24,11 +24,13 @@ from ..solvers.posterior import Posterior
 from .explain import baseline_vector
 from .fitted_model import FittedModel
 
-NOT_KEPT = ("callbacks", "checkpoint", "_rows", "client")
+# Attributes that `save` leaves out: functions, paths and connections that belong to the process or
+# the machine, and the rows of a stream.
+NOT_SAVED = ("callbacks", "checkpoint", "_rows", "client")
 
 
 class PredictionMixin:
-    """The answers of an estimator that has a preprocessor, a plan, a posterior and a report."""
+    """The methods of a fitted estimator, which has the attributes that are declared here."""
 
     _preprocessor: Preprocessor
     _plan: Plan
@@ -43,6 +45,7 @@ class PredictionMixin:
 
     @property
     def _model(self) -> FittedModel:
+        """The fitted model, made of the attributes of the estimator."""
         check_is_fitted(self)
         return FittedModel(
             self._preprocessor, self._plan, self.posterior_, self.fit_report_, self.target_name_
@@ -50,18 +53,73 @@ class PredictionMixin:
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
-        """Open the workers and limits of one call."""
+        """Open a session with the threads and limits of one call."""
         with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
             yield session
 
-    # predict
+    @overload
+    def predict(
+        self,
+        X: Any,
+        Z: Any = None,
+        return_std: Literal[False] = False,
+        return_cov: Literal[False] = False,
+    ) -> np.ndarray: ...
+
+    @overload
+    def predict(
+        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+    ) -> Any: ...
 
     def predict(
         self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
     ) -> Any:
-        """Mean of y at X, (m,); with its standard deviation (m,), noise included, or the joint covariance (m, m).
+        """Predict y for new rows.
 
-        return_std="samples" (`cg`): from posterior samples, inflated so that they do not under-report.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, p), list or XZ
+            The inputs of the kernel. With `kernel="precomputed"`, X has the kernel values between
+            the m new rows and the n training rows.
+        Z : array-like or sparse matrix of shape (m, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+        return_std : bool or "samples", default=False
+            Whether the standard deviations of new y are returned too. With "samples" they are
+            estimated from posterior samples (solvers "cg" and "grid", dense Z), and enlarged so
+            that they are not too small.
+        return_cov : bool, default=False
+            Whether the joint covariance matrix of new y is returned too.
+
+        Returns
+        -------
+        mean : ndarray of shape (m,)
+            The predictions, which are the posterior means of y.
+        std : ndarray of shape (m,)
+            The standard deviations of new y, noise included. Only with `return_std`.
+        cov : ndarray of shape (m, m)
+            The covariance matrix of new y, noise included. Only with `return_cov`.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        InputError
+            If X or Z cannot be used, or if both `return_std` and `return_cov` are asked for.
+        SolverUnavailable
+            If the solver of the model has no "samples".
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> mean, std = model.predict(X[100:], return_std=True)
+        >>> mean.shape, std.shape, bool((std > 0).all())
+        ((342,), (342,), True)
+        >>> mean, cov = model.predict(X[100:105], return_cov=True)
+        >>> cov.shape
+        (5, 5)
         """
         return_std, return_cov = (
             one_of(return_std, (True, False, "samples"), "return_std"),
@@ -69,7 +127,8 @@ class PredictionMixin:
         )
         if return_std and return_cov:
             raise InputError(
-                "return_std and return_cov exclude each other: the deviations are the covariance's diagonal"
+                "return_std and return_cov were both asked for. Ask for return_cov alone: the "
+                "standard deviations are the square roots of the diagonal."
             )
         model, queries = self._model, self._query(X, Z)
         with self._session() as session:
@@ -79,7 +138,33 @@ class PredictionMixin:
         return (mean, std) if return_std else mean
 
     def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
-        """R^2 of the predictions."""
+        """Return the coefficient of determination R^2 of the predictions.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, p), list or XZ
+            The inputs of the kernel.
+        y : array-like of shape (m,)
+            The true values.
+        Z : array-like or sparse matrix of shape (m, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+        sample_weight : array-like of shape (m,), default=None
+            The weights of the rows in the score.
+
+        Returns
+        -------
+        score : float
+            R^2, which is 1 for perfect predictions and 0 for predictions by the mean of y.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(theta2=100.0, sigma_y=0.7, optimizer=None).fit(X[:300], y[:300])
+        >>> model.score(X[300:], y[300:]) > 0.3
+        True
+        """
         return float(r2_score(y, self.predict(X, Z), sample_weight=sample_weight))
 
     def explain(
@@ -92,13 +177,68 @@ class PredictionMixin:
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
     ) -> Explanation:
-        """Weights and contributions of every feature for every row of X, each taken as new.
+        """Explain the predictions of new rows by weights and contributions of their features.
 
-        std : True, False, "certified" (upper bounds of the weights' deviations, faster for many queries; of a sparse Z the
-        same as True) or, with `cg` and a dense Z, "samples" (from posterior samples, inflated so as not to under-report).
-        cov : the full (d, d) covariance of each row's weights as well.
-        baseline : "mean" (of a sparse Z: zero), "zero" or (d,): contributions are weight times (z - baseline).
-        dense : of a sparse Z, the weights of all d features, as arrays; else those that each row has, as `csr_array`.
+        The contribution of a feature is its weight times the difference between its value and the
+        baseline. The contributions of a row and its base value add up to its prediction. Rows of
+        the training data are explained as if they were new; `training_explanation` gives the
+        posterior of their own weights.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, p), list or XZ
+            The inputs of the kernel.
+        Z : array-like or sparse matrix of shape (m, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+        std : bool, "certified" or "samples", default=True
+            Whether standard deviations are computed, and how. "certified" gives upper bounds of
+            the standard deviations of the weights (solvers "exact" and "cg"), which the exact
+            solver computes faster for many rows; with a sparse Z it is the same as True.
+            "samples" estimates standard deviations from posterior samples (solvers "cg" and
+            "grid", dense Z), and enlarges them so that they are not too small.
+        cov : bool, default=False
+            Whether the (d, d) covariance matrix of the weights of each row is computed too.
+        baseline : {"mean", "zero"} or array-like of shape (d,), default="mean"
+            The z to which contributions are relative. "mean" is the mean of the training rows, or
+            zero for a sparse Z or with `standardize=False`.
+        feature_names : sequence of str, default=None
+            The names of the d features. None takes the names that `fit` found.
+        dense : bool, default=False
+            For a sparse Z, whether the weights of all d features are computed, as dense arrays.
+            Otherwise a row has weights only for the features that are stored in Z, and arrays of
+            shape (m, d) are `csr_array`.
+
+        Returns
+        -------
+        explanation : Explanation
+            The explanations of all rows, in the units of the data.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        InputError
+            If X, Z or an argument cannot be used.
+        MemoryLimitError
+            If the explanation needs more memory than `memory_limit`.
+        SolverUnavailable
+            If the solver of the model cannot compute `std` in the given way.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:])
+        >>> explanation.weights.shape, explanation.weights_std.shape
+        ((342, 10), (342, 10))
+        >>> explanation.feature_names[:4]
+        ['age', 'sex', 'bmi', 'bp']
+        >>> total = explanation.base_values + explanation.contributions.sum(axis=1)
+        >>> bool(np.allclose(total, model.predict(X[100:])))
+        True
         """
         queries = self._query(X, Z)
         return self._explain(queries, std, cov, baseline, feature_names, dense)
@@ -111,7 +251,39 @@ class PredictionMixin:
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
     ) -> Explanation:
-        """The posterior of the training rows' own weights w_i (the paper's p(W | D)), not of new rows at the same x."""
+        """Explain the training rows by the posterior of their own weights.
+
+        These are the weights w_i of row i, whose posterior is p(W | D) in the paper. They contain
+        the noise of that row's weights, whereas `explain` describes new rows at the same x. Models
+        of the solvers "exact", "cg" and "grid" have them.
+
+        Parameters
+        ----------
+        std : bool, default=True
+            Whether standard deviations are computed.
+        cov : bool, default=False
+            Whether the (d, d) covariance matrix of the weights of each row is computed too.
+        baseline : {"mean", "zero"} or array-like of shape (d,), default="mean"
+            The z to which contributions are relative, as in `explain`.
+        feature_names : sequence of str, default=None
+            The names of the d features. None takes the names that `fit` found.
+        dense : bool, default=False
+            For a sparse Z, whether the weights of all d features are computed, as in `explain`.
+
+        Returns
+        -------
+        explanation : Explanation
+            The explanations of the n training rows.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> model.training_explanation()
+        Explanation(100 samples, 10 features, with uncertainty)
+        """
         return self._explain(
             self._model.training_queries(), std, cov, baseline, feature_names, dense
         )
@@ -125,6 +297,7 @@ class PredictionMixin:
         names: Sequence[str] | None,
         dense: Any,
     ) -> Explanation:
+        """Check the arguments and return the explanations of the queries."""
         std = one_of(std, (True, False, "certified", "samples"), "std")
         cov, dense = flag(cov, "cov"), flag(dense, "dense")
         asked = {
@@ -139,17 +312,61 @@ class PredictionMixin:
 
     @property
     def baseline_(self) -> np.ndarray:
-        """The z that contributions are relative to, unless `explain` is given another;  (d,)."""
+        """The z to which contributions are relative by default, in the units of the data.
+
+        It has shape (d,): the column means of Z, or zeros for a sparse Z or with
+        `standardize=False`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> bool(abs(model.baseline_ - X[:100].mean(axis=0)).max() < 1e-6)
+        True
+        """
         check_is_fitted(self, "posterior_")
         return baseline_vector("mean", self._preprocessor.scaling)
 
-    # evidence
+    @overload
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: Literal[False] = False
+    ) -> float: ...
+
+    @overload
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any: ...
 
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
-        """log p(y) in the units of y at the logs `theta` (as in `theta_`; None: the fitted ones), and its gradient.
+        """Return the log marginal likelihood log p(y), for y in the units of the data.
 
-        Of inducing points: the bound on it, for which the rows of `fit` are read again (a copy or a saved model has none). Of
-        a basis: from its sums, and from the rows where length scales leave its box.
+        With inducing points it is a lower bound, for which the rows of `fit` are read again. With a
+        basis it comes from sums over the rows, and from the rows themselves if the length scales
+        leave the box of the basis. A copy of such a model, or a saved one, does not have the rows.
+
+        Parameters
+        ----------
+        theta : array-like of shape (n_hyperparameters,), default=None
+            The logarithms of the hyperparameters, in the order of `theta_`. None takes `theta_`.
+        eval_gradient : bool, default=False
+            Whether the gradient by `theta` is returned too.
+
+        Returns
+        -------
+        value : float
+            The log marginal likelihood in nats.
+        gradient : ndarray of shape (n_hyperparameters,)
+            The gradient. Only with `eval_gradient`.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+        >>> abs(value - model.log_marginal_likelihood_value_) < 1e-6, gradient.shape
+        (True, (4,))
         """
         check_is_fitted(self)
         eval_gradient = flag(eval_gradient, "eval_gradient")
@@ -162,18 +379,65 @@ class PredictionMixin:
         return (value, gradient) if eval_gradient else value
 
     def leave_one_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """y_i minus its prediction from all other rows, and that prediction's deviation, noise included;  (n,), (n,)."""
+        """Return leave-one-out residuals of the training rows, and their standard deviations.
+
+        The residual of row i is y_i minus its prediction from all other rows, at the fitted
+        hyperparameters. Models of the solver "exact" have them.
+
+        Returns
+        -------
+        residuals : ndarray of shape (n,)
+            The residuals, in the units of y.
+        std : ndarray of shape (n,)
+            The standard deviations of these predictions, noise included.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> residuals, std = model.leave_one_out()
+        >>> residuals.shape, std.shape
+        ((100,), (100,))
+        """
         model = self._model
         with self._session() as session:
             return model.leave_one_out(session)
 
-    # samples
-
     def sample_y(
         self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None
     ) -> np.ndarray:
-        """Joint draws of new y, noise included;  (m, n_samples). With the same integer `random_state` they are made of
-        the very weights that `sample_weights` draws."""
+        """Draw samples of new y from the joint posterior distribution, noise included.
+
+        With the same integer `random_state`, `sample_weights` draws the weights that these samples
+        of y are made of.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, p), list or XZ
+            The inputs of the kernel.
+        Z : array-like or sparse matrix of shape (m, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+        n_samples : int, default=1
+            The number of samples.
+        random_state : int, RandomState or None, default=None
+            The source of randomness.
+
+        Returns
+        -------
+        samples : ndarray of shape (m, n_samples)
+            The samples, in the units of y.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> model.sample_y(X[100:105], n_samples=3, random_state=0).shape
+        (5, 3)
+        """
         n_samples = whole(n_samples, "n_samples", least=0)
         queries, random = self._query(X, Z), check_random_state(random_state)
         with self._session() as session:
@@ -182,33 +446,84 @@ class PredictionMixin:
     def sample_weights(
         self, X: Any, Z: Any = None, n_samples: int = 1, random_state: Any = None
     ) -> np.ndarray:
-        """Joint draws of the weights at X;  (m, d, n_samples)."""
+        """Draw samples of the weights of new rows from their joint posterior distribution.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, p), list or XZ
+            The inputs of the kernel.
+        Z : array-like or sparse matrix of shape (m, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+        n_samples : int, default=1
+            The number of samples.
+        random_state : int, RandomState or None, default=None
+            The source of randomness.
+
+        Returns
+        -------
+        samples : ndarray of shape (m, d, n_samples)
+            The samples, in units of y per unit of z.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> model.sample_weights(X[100:105], n_samples=3, random_state=0).shape
+        (5, 10, 3)
+        """
         n_samples = whole(n_samples, "n_samples", least=0)
         queries, random = self._query(X, Z), check_random_state(random_state)
         with self._session() as session:
             return self._model.sample_weights(queries, n_samples, random, session)
 
-    # keep
-
     def save(self, path: Any) -> None:
-        """Write the model to a file that `gpx_scale.load` reads: arrays and JSON, no pickle, no code; whole or not at all.
+        """Write the fitted model to a file, which `gpx_scale.load` reads.
 
-        It holds what predictions need, and no rows beyond that. Callbacks and the checkpoint's path stay behind; a subclass
-        is loaded as a GPXRegressor.
+        The file has arrays and JSON, no pickle and no code. It is written completely or not at
+        all. It contains what predictions need: the solvers "exact", "cg" and "grid" need the
+        training rows, "inducing" and "basis" do not. `callbacks` and `checkpoint` are not saved. An
+        object of a subclass is loaded as a `GPXRegressor`.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. An existing one is replaced.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        InputError
+            If the model has a part that cannot be written without code, such as a function.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor, load
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(Path(folder) / "model.gpx")
+        ...     loaded = load(Path(folder) / "model.gpx")
+        >>> loaded.solver_
+        'exact'
         """
         check_is_fitted(self)
         write_state(
-            path, {name: value for name, value in vars(self).items() if name not in NOT_KEPT}
+            path, {name: value for name, value in vars(self).items() if name not in NOT_SAVED}
         )
 
-    # inside
-
     def _compare_columns(self, X: Any) -> None:
-        """Names and number of X's columns must be those of `fit`."""
+        """Raise an error unless names and number of the columns of X are those of `fit`."""
         if self.posterior_.hyperparameters.kernel.input_kind == "vectors":
             remember_columns(self, X, reset=False)
 
     def _query(self, X: Any, Z: Any) -> Queries:
+        """Return checked queries in standardised units."""
         model = self._model
         self._compare_columns(X)
         return model.queries(X, Z)

@@ -1,4 +1,7 @@
-"""GPXRegressor, a scikit-learn estimator. There is no algebra here."""
+"""The estimator `GPXRegressor`, and `load`, which reads a saved one.
+
+This module plans fits, runs them and remembers their results. It contains no linear algebra.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
@@ -33,96 +36,168 @@ from .prediction import PredictionMixin
 
 
 def _can_add_rows(estimator: GPXRegressor) -> bool:
-    """Return True, or raise the error that scikit-learn's AttributeError then names as its cause."""
+    """Return True if the solver can add rows to a fitted model, and raise an error otherwise.
+
+    scikit-learn turns the error into an AttributeError, which names it as its cause.
+    """
     registry.require(estimator.solver, Capability.ADD_ROWS)
     return True
 
 
-class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
-    """Gaussian process regression with local explanation: y = w(x) . z + noise, every w_l(x) drawn from a GP over x.
+class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Gaussian process regression with local explanation (GPX).
 
-    One locally linear model gives the prediction and its explanation, both with uncertainty. Hyperparameters maximise
-    the marginal likelihood (with weak priors on their logs). They, and the start values given here, are in standardised
-    units; everything else is in the units of the data.
+    The model is locally linear: y = w(x) . z + noise, and every weight w_l(x) is drawn from a
+    Gaussian process over x. So every row has weights of its own, which are the explanation of its
+    prediction. The posterior distribution gives predictions and weights, both with standard
+    deviations. By default z = x, that is, a prediction is explained by the columns of X. With
+    z = 1, the model is ordinary Gaussian process regression.
+
+    `fit` searches for the hyperparameters that maximise the log marginal likelihood, together with
+    weak Gaussian priors on their logarithms. (The log marginal likelihood is the logarithm of the
+    probability density of y, given X, Z and the hyperparameters.) Hyperparameters are in
+    standardised units, see `standardize`. Predictions, weights and contributions are in the units
+    of the data.
 
     Parameters
     ----------
     kernel : str, kernel or callable, default="rbf"
-        "rbf", "matern12", "matern32", "matern52", "rq", "precomputed" (X is a Gram matrix), a `gpx_scale.kernels` object
-        (whose own parameters are then the start), or a callable on two lists of objects.
+        The covariance function of the weights, k(x, x').
+
+        - "rbf", "matern12", "matern32", "matern52" or "rq" (rational quadratic) names a kernel of
+          `gpx_scale.kernels`, which starts at `theta1` and `theta2`.
+        - "precomputed" means that X is a Gram matrix: (n, n) in `fit`, (m, n) in `predict`.
+        - An object of `gpx_scale.kernels` starts at its own parameters.
+        - A callable gets two lists of objects and returns the matrix of their kernel values.
     ard : bool, default=False
-        One theta2 for each column of X.
-    solver : str, default="auto"
-        "auto" (exact up to 10,000 rows; X of up to 3 columns: "basis" above 5,000 rows, and "grid" where length scales are too
-        short for that; else "cg" up to 100,000 rows and of a sparse Z on the pairs of rows that share a feature, if fewer than
-        half do; "inducing" beyond, for other streams, and where `cg` does not fit), "exact", "cg", "inducing" (or "nystrom"),
-        "basis", "grid".
-    theta1, theta2, sigma_w, sigma_y : float
-        Where the hyperparameters start, or stay with `optimizer=None`: ``k(x, x') = theta1 exp(-|x - x'|^2 / theta2)``;
-        `theta2="median"` is the median squared distance. `sigma_w=0` is held at 0.
-    optimizer : "lbfgs" or None
-    max_iter, tol : int, float
-        Of each search (L-BFGS on a subset, quasi-Newton on all rows); `tol`: a change of the evidence, in nats a row, that is
-        not worth a step (`cg` stops at 5e-5 nats a row, 2 at most, `inducing` at 1e-4, or at `tol` if that is more).
+        Whether every column of X has a `theta2` of its own (automatic relevance determination).
+    solver : {"auto", "exact", "cg", "inducing", "nystrom", "basis", "grid"}, default="auto"
+        The algorithm. "auto" chooses one from the numbers of rows and columns and from
+        `memory_limit`; the method `plan` tells which one, and why.
+
+        - "exact" factorises the covariance matrix of y. "auto" takes it for up to 10,000 rows.
+        - "cg" solves by conjugate gradients. Predictions are accurate to a stated tolerance, and
+          standard deviations are never below the exact ones. "auto" takes it for up to 100,000
+          rows, and for more if Z is sparse and less than half of all pairs of rows share a
+          feature.
+        - "inducing" (or "nystrom") approximates the model by inducing points. "auto" takes it for
+          more rows, for streams, and where "cg" needs too much memory.
+        - "basis" approximates the kernel by functions on a box. It needs dense X and Z, and X has 1
+          to 3 columns. "auto" prefers it for such an X, also in a stream, above 5,000 rows (10,000
+          rows with a Matern kernel).
+        - "grid" interpolates the kernel on a grid. It needs dense X and Z, and X has 1 to 3
+          columns. "auto" takes it above 10,000 rows if length scales are too short for "basis".
+    theta1 : float, default=1.0
+        The start value of the variance of the kernel, ``k(x, x') = theta1 exp(-|x - x'|^2 /
+        theta2)`` for "rbf". With `optimizer=None`, this and the next three are the values that
+        are used.
+    theta2 : float, array-like of shape (p,) or "median", default="median"
+        The start value of the squared length scale of the kernel. An array has one value for each
+        column of X. "median" is the median squared distance between rows.
+    sigma_w : float, default=0.1
+        The start value of the standard deviation of the weights' noise, by which the weights of a
+        row differ from those of other rows at the same x. A value of 0 is kept.
+    sigma_y : float, default=0.1
+        The start value of the standard deviation of the noise of y.
+    optimizer : "lbfgs" or None, default="lbfgs"
+        None keeps the hyperparameters at their start values.
+    max_iter : int, default=100
+        The largest number of iterations of a search. A fit has several searches: by L-BFGS on a
+        subset of the rows, then by a quasi-Newton method on all rows.
+    tol : float, default=1e-5
+        A search ends when a step changes the log marginal likelihood by less than `tol` nats
+        per row (a nat is the unit of natural logarithms). "cg" ends at 5e-5 nats per row, 2 nats
+        at most, and "inducing" at 1e-4 nats per row, unless `tol` is larger.
     n_restarts : int, default=0
-        Further starts, drawn around the given one.
+        The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
-        Make x and z of what `fit` is given; None keeps it.
+        How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
+        takes it as it is.
     fit_intercept : bool, default=False
-        Give every sample a local intercept: a further z of 1, reported in `base_values`.
+        Whether every row has a local intercept, the weight of a further z that is 1. It is part of
+        `Explanation.base_values`.
     standardize : bool, default=True
-        Centre and scale y, X and Z; a constant Z column is divided by its value instead. Sparse X and Z stay as they are.
+        Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
+        Z is divided by its value instead, and not centred. Sparse X and Z are not changed.
     n_inducing : int, default=1000
-        Points of `inducing`, which stand for all rows. Time grows with its square; more: closer to exact.
-    inducing_points : "rpcholesky", "kmeans", array or `XZ`
-        Where they start: rows that explain most of the prior covariance, centres of clusters, or given points in the units
-        of X and Z.
-    optimize_inducing : bool or "auto"
-        Move them to where the bound is largest, on a sample of the rows; "auto" does so unless they are given, for dense X
-        and Z.
-    n_basis : int or "auto"
-        Functions of `basis`, or points of `grid`, for each column of X; "auto": as many as the length scales ask for.
-    preconditioner_rank : int or "auto"
-        Of `cg`: pivots of the low-rank preconditioner (of a dense Z they carry its variances too; of a sparse one, "auto" may
-        take none). More: fewer iterations.
-    checkpoint : path, optional
-        A file that holds the best parameters (and inducing points) of a running fit. A fit that finds one of the same data
-        goes on from there.
-    dtype : "auto", "float64" or "float32"
-        Of the exact solver's factor, whose solves are refined to float64, or of `cg`'s tiles, whose residuals are float64.
-    memory_limit : int or str, optional
-        Bytes, or a text such as "8GiB"; None is 80% of what is available. More is refused before it is allocated.
-    n_jobs : int, optional
-        Threads; None is all usable cores, one inside a joblib or Dask worker.
+        The number of inducing points of "inducing". The result gets closer to the exact one with
+        more points, and the time grows with the square of their number.
+    inducing_points : {"rpcholesky", "kmeans"}, array or `XZ`, default="rpcholesky"
+        Where the inducing points start: at rows that explain most of the prior covariance (chosen
+        by a randomly pivoted Cholesky factorisation), at centres of clusters, or at given points
+        in the units of X and Z.
+    optimize_inducing : bool or "auto", default="auto"
+        Whether the inducing points are moved to where the lower bound of the log marginal
+        likelihood is largest, on a sample of the rows. "auto" moves them if X and Z are dense and
+        the points are not given.
+    n_basis : int or "auto", default="auto"
+        The number of functions of "basis", or of points of "grid", for each column of X. "auto"
+        derives it from the length scales.
+    preconditioner_rank : int or "auto", default="auto"
+        The largest rank of the preconditioner of "cg". A larger rank needs fewer iterations and
+        more memory. With a dense Z, the rows of the preconditioner are used for variances too.
+        With a sparse Z, "auto" may choose a diagonal preconditioner.
+    dtype : {"auto", "float64", "float32"}, default="auto"
+        The precision of the Cholesky factor of "exact", whose solutions are refined to float64,
+        or of the stored kernel values of "cg", whose residuals are computed in float64.
+    memory_limit : int, float, str or None, default=None
+        The largest memory that a call may use, in bytes or as a text such as "8GiB". None is 80% of
+        the available memory. A call that needs more raises an error before it allocates anything.
+    n_jobs : int or None, default=None
+        The number of threads. None is all usable cores, or one inside a joblib or Dask worker; -1
+        is always all cores.
     warm_start : bool, default=False
-        Start `fit` at the hyperparameters (and inducing points) of the last one.
-    callbacks : list of callables, optional
-        Called with a dict after each evaluation of the evidence (in standardised units); one that returns True ends the
-        optimisation.
-    random_state : int, RandomState or None
-        Of the subset that the optimisation starts on, and of restarts; of `cg`'s pivots, probes and posterior paths; of the
-        sample that inducing points come from (None: always the same).
+        Whether `fit` starts at the hyperparameters and inducing points of the previous fit.
+    checkpoint : path or None, default=None
+        A file to which a running fit writes its best hyperparameters and inducing points. A fit
+        that finds such a file of the same data and model continues from there.
+    callbacks : list of callables or None, default=None
+        Functions that are called after each evaluation of the log marginal likelihood, with a
+        dict that has the keys "phase", "evaluation", "evidence" (the log marginal likelihood in
+        standardised units), "hyperparameters" and "seconds". If one returns True, the search ends.
+    random_state : int, RandomState or None, default=None
+        Determines the subset of the rows on which a search starts, the start values of restarts,
+        the random vectors and rows that "cg" draws, and the sample from which inducing points are
+        chosen. With None, that sample is always the same.
     verbose : int, default=0
-        1: lines on stderr, and a bar with phase, iteration, residual (or rows) and time left while `cg` solves and `inducing`
-        reads rows.
+        If not 0, a fit writes its progress to stderr, with a bar while "cg" solves and while
+        "inducing" reads the rows.
 
     Attributes
     ----------
     hyperparameters_ : dict
-        theta1, theta2, sigma_w, sigma_y in standardised units.
-    theta_ : ndarray
-        Their logarithms, in this order.
+        The hyperparameters in standardised units, by name: those of the kernel, sigma_w, sigma_y.
+    theta_ : ndarray of shape (n_hyperparameters,)
+        The logarithms of the hyperparameters, in the same order.
     log_marginal_likelihood_value_ : float
-        Evidence in the units of y, without prior; of inducing points, a lower bound of it.
+        The log marginal likelihood at `theta_` in nats, for y in the units of the data and without
+        the priors on the hyperparameters. With inducing points, it is a lower bound.
     solver_ : str
+        The solver that was used.
     fit_report_ : FitReport
-        What the fit did; print it.
+        A record of the fit: solver, reasons, time, memory, convergence. It can be printed.
     posterior_ : Posterior
+        The posterior distribution of the weights, in standardised units.
     n_iter_ : int
-        Evaluations of the evidence, on subsets too.
+        The number of evaluations of the log marginal likelihood, on all rows and on subsets.
     target_name_ : str or None
-        The name that y came with (a pandas Series, a column of files).
-    n_features_in_, feature_names_in_
+        The name of y, if it was a pandas Series or a column of a file.
+    baseline_ : ndarray of shape (d,)
+        The z to which contributions are relative by default.
+    n_features_in_ : int
+        The number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        The names of the columns of X, if X had names that are all strings.
+
+    See Also
+    --------
+    gpx_scale.Explanation : The result of `explain`.
+    gpx_scale.make_plan : Predicts solver and memory from the numbers of rows and columns.
+    gpx_scale.distributed.DaskGPXRegressor : The estimator for data on a Dask cluster.
+
+    References
+    ----------
+    Yuya Yoshikawa and Tomoharu Iwata, "Gaussian Process Regression With Local Explanation".
 
     Examples
     --------
@@ -131,12 +206,22 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     >>> from gpx_scale import GPXRegressor
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
     >>> model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
+    >>> mean, std = model.predict(X[300:], return_std=True)
+    >>> mean.shape, std.shape
+    ((142,), (142,))
+
+    These two features have the largest contributions to the first prediction:
+
     >>> explanation = model.explain(X[300:])
     >>> explanation
     Explanation(142 samples, 10 features, with uncertainty)
     >>> [reason.feature for reason in explanation.top(0, k=2)]
     ['bmi', 's5']
-    >>> bool(np.allclose(explanation.base_values + explanation.contributions.sum(axis=1), model.predict(X[300:])))
+
+    Base value and contributions add up to the prediction:
+
+    >>> total = explanation.base_values + explanation.contributions.sum(axis=1)
+    >>> bool(np.allclose(total, mean))
     True
     """
 
@@ -168,7 +253,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         n_jobs: int | None = None,
         warm_start: bool = False,
         checkpoint: Any = None,
-        callbacks: Sequence[Any] | None = None,
+        callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -204,22 +289,97 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     _rows: RowSource | None = None
     _known: KnownOptimum | None = None
 
-    def fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
-        """Estimate the hyperparameters and condition on the data.
+    def fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
+        """Estimate the hyperparameters and condition the model on the data.
 
-        X : (n, p) table or sparse matrix, list of objects, Gram matrix or `XZ` pair; y : (n,); Z : (n, d) readable features,
-        dense or sparse, default X. Or a stream, which never is in memory as a whole: a memory map, a function that yields
-        (X, y) or (X, y, Z) chunks at every call, or a folder of npz (arrays X, y, Z), CSV or Parquet files (y: the target's
-        name).
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), list, XZ, callable or path
+            The inputs of the kernel.
 
-        Ctrl-C while hyperparameters are searched ends the search: the model is fitted at the best ones found, and then
-        KeyboardInterrupt is raised. A fit that fails, or is interrupted otherwise, leaves the estimator as it was.
+            - A table or a sparse matrix has one row for each sample.
+            - A list has any objects, if the kernel is a function of objects.
+            - With `kernel="precomputed"`, X is the (n, n) Gram matrix.
+            - An `XZ` is a pair of X and Z.
+            - A stream is read chunk by chunk, several times, and is never in memory as a whole. It
+              is a numpy memory map, a function that returns an iterator of chunks (X, y) or
+              (X, y, Z) at every call, or the path of a folder of files: npz (with arrays X, y and,
+              optionally, Z), CSV, TSV or Parquet.
+        y : array-like of shape (n,), str or None
+            The target. For a folder of CSV, TSV or Parquet files, y is the name of the target
+            column. Functions and npz files bring their own y, and y is None.
+        Z : array-like or sparse matrix of shape (n, d), default=None
+            The readable features, by which predictions are explained. None takes X.
+
+        Returns
+        -------
+        self : GPXRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If the data or an argument cannot be used. The message says what to change.
+        MemoryLimitError
+            If the fit needs more memory than `memory_limit`. Nothing is allocated then.
+        SolverUnavailable
+            If the chosen solver cannot fit such data or such a kernel.
+        NotPositiveDefinite
+            If the covariance matrix of y has no Cholesky factor.
+        NotConverged
+            If an iterative solver does not reach its tolerance.
+        KeyboardInterrupt
+            After Ctrl-C during the search for hyperparameters. The model is fitted at the best
+            ones that were found.
+
+        Notes
+        -----
+        If a fit fails, or is interrupted at any other time, the estimator stays as it was.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> GPXRegressor(optimizer=None).fit(X[:100], y[:100]).solver_
+        'exact'
+
+        The kernel gets all columns, and predictions are explained by three of them:
+
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100], Z=X[:100, :3])
+        >>> model.explain(X[100:], X[100:, :3]).weights.shape
+        (342, 3)
         """
         return self._fit(X, y, Z)
 
     def plan(self, X: Any, y: Any = None, Z: Any = None) -> Plan:
-        """What `fit` would do with these, and why: solver, precision, memory. Data are checked, and nothing is fitted to them;
-        `print` it."""
+        """Return what `fit` would do with these data: solver, precision and memory, with reasons.
+
+        The data are checked, and nothing is fitted to them.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), list, XZ, callable or path
+            The inputs of the kernel, as in `fit`.
+        y : array-like of shape (n,), str or None
+            The target, as in `fit`.
+        Z : array-like or sparse matrix of shape (n, d), default=None
+            The readable features. None takes X.
+
+        Returns
+        -------
+        plan : Plan
+            The plan. `print(plan)` shows it with its reasons.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> plan = GPXRegressor().plan(X, y)
+        >>> plan.solver, plan.n, plan.d
+        ('exact', 442, 10)
+        """
         options = FitOptions.checked(self)
         with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
             preprocessor, rows = copy(self)._open_rows(X, y, Z, options, session)
@@ -229,23 +389,60 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
                 )
             )
 
-    @available_if(_can_add_rows)
-    def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> GPXRegressor:
-        """Add rows to a model of inducing points or basis functions, at its hyperparameters, points (or box) and scaling; the
-        first call fits one. A model that `auto` fitted otherwise is made one of inducing points first, out of the rows that it
-        keeps."""
+    @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
+        """Add rows to a fitted model of inducing points or of basis functions.
+
+        Hyperparameters, scaling, and inducing points or the box of the basis stay as they are. The
+        first call fits the model, with inducing points if `solver="auto"`. If "auto" has already
+        fitted a model with a solver that keeps its rows, that model is first replaced by one of
+        inducing points, from the rows that it keeps. The method exists for the solvers "auto",
+        "inducing" and "basis".
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), list, XZ, callable or path
+            The inputs of the kernel, as in `fit`.
+        y : array-like of shape (n,), str or None
+            The target, as in `fit`.
+        Z : array-like or sparse matrix of shape (n, d), default=None
+            The readable features, if the model was fitted with a separate Z.
+
+        Returns
+        -------
+        self : GPXRegressor
+            The estimator with the posterior of all rows.
+
+        Raises
+        ------
+        InputError
+            If there are no rows, or if they do not match the rows of the first call.
+        SolverUnavailable
+            If the kernel is a precomputed Gram matrix.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(solver="inducing", n_inducing=20, optimizer=None)
+        >>> model = model.partial_fit(X[:200], y[:200]).partial_fit(X[200:], y[200:])
+        >>> model.fit_report_.n_samples
+        442
+        """
         if not hasattr(self, "posterior_"):
             return self._fit(X, y, Z, registry.that_adds_rows(self.solver))
         model = self._model
         if model.kernel.input_kind == "gram":
             raise SolverUnavailable(
-                "rows cannot be added to a given Gram matrix: fit again with the whole of it"
+                "Rows cannot be added to a model of a precomputed Gram matrix. Call fit with the "
+                "Gram matrix of all rows."
             )
         with undone_on_failure(self), self._session() as session:
             plan, posterior = self._without_rows(model, session)
             more = self._sum_over(X, y, Z, posterior.statistics_task(), session)
             if more is None:
-                raise InputError("there are no rows to add")
+                raise InputError("X has no rows that could be added. Give at least one row.")
             posterior = posterior.with_statistics(more, session)
             model = replace(model, plan=replace(plan, n=posterior.n_rows), posterior=posterior)
             report = self.fit_report_.after_more_rows(model.plan, model.log_evidence, posterior)
@@ -254,7 +451,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior[Any]]:
-        """Return plan and posterior of a model that rows can be added to: of inducing points, if this one keeps its rows."""
+        """Return the plan and the posterior of a model to which rows can be added.
+
+        If the model keeps its training rows, it is replaced by one of inducing points.
+        """
         kept = model.posterior.training_rows
         if kept is None:
             return model.plan, model.posterior
@@ -271,7 +471,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         return plan, registry.create(plan, setup).condition(sliceable, model.hyperparameters)
 
     def _sum_over(self, X: Any, y: Any, Z: Any, task: Any, session: Session) -> Any:
-        """Return the sum of a task over further rows, for a model that stands; None without rows."""
+        """Return the sum of a task over further rows of a fitted model, or None without rows."""
         kernel, preprocessor = self._model.kernel, self._preprocessor
         source = source_of(X, y, Z, input_kind=kernel.input_kind)
         if source is None:
@@ -283,7 +483,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             chunks = chunks_through(preprocessor, source, self._compare_columns)
         return session.executor.sum_over(task, blocks_of(chunks))
 
-    def _fit(self, X: Any, y: Any, Z: Any, solver: str | None = None) -> GPXRegressor:
+    def _fit(self, X: Any, y: Any, Z: Any, solver: str | None = None) -> Self:
+        """Fit the model by `solver` or, if that is None, by the solver that the user named."""
         options = FitOptions.checked(self, solver)
         limits = (self.n_jobs, self.memory_limit, self.random_state, self.verbose, self.callbacks)
         with undone_on_failure(self), Session.open(*limits) as session:
@@ -299,32 +500,24 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
             raise KeyboardInterrupt(
-                "the search was interrupted; the model is fitted at the best parameters found"
+                "The search was interrupted. The model is fitted at the best hyperparameters found."
             )
         return self
 
     def _open_rows(
         self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session
     ) -> tuple[Preprocessor, RowSource]:
-        """Return the way of inputs, and rows in memory or elsewhere."""
+        """Return the preprocessor of the inputs, and the training rows that it made of them."""
         kind, inputs, journal = options.kernel.input_kind, options.inputs, session.journal
         survey = self._survey(X, y, Z, options)
         if survey is None:
             remember_columns(self, X, reset=True)
             preprocessor, data = fit_preprocessor(X, y, Z, input_kind=kind, options=inputs)
             return preprocessor, MemoryRows(data)
-        plan_for(  # What cannot be fitted is refused before anything is read.
-            Problem(
-                1,
-                1,
-                1,
-                session.memory_limit,
-                1,
-                options.solver,
-                stream=True,
-                resolution=InputResolution(),
-            )
-        )
+        # A solver that cannot fit a stream is refused before any row is read. The sizes of 1 stand
+        # for numbers that are not known yet.
+        memory, resolution = session.memory_limit, InputResolution()
+        plan_for(Problem(1, 1, 1, memory, 1, options.solver, stream=True, resolution=resolution))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
         with journal.phase("survey of the rows"):
             keep, seed = sample_rows(options.solver.n_inducing), session.draw_seed()
@@ -336,14 +529,16 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
     def _survey(
         self, X: Any, y: Any, Z: Any, options: FitOptions
     ) -> Callable[..., SurveyedRows] | None:
-        """Return how rows that are not in memory are surveyed; None where they are."""
+        """Return the function that surveys a stream in one pass, or None for rows in memory."""
         source = source_of(X, y, Z, streamed_from(options.solver.solver), options.kernel.input_kind)
         return None if source is None else partial(StreamRows.open, source)
 
     def _remember_optimum(self, known: KnownOptimum) -> None:
+        """Keep an optimum as soon as it is found, for the warm start of a later fit."""
         self._known = known
 
     def _remember(self, model: FittedModel) -> None:
+        """Set the attributes of a fitted estimator."""
         self._preprocessor, self._plan = model.preprocessor, model.plan
         self.posterior_, self.fit_report_ = model.posterior, model.report
         self.target_name_, self.solver_ = model.target_name, model.plan.solver
@@ -352,14 +547,12 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
         self.log_marginal_likelihood_value_ = model.log_evidence
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows, which stay with the fit."""
-        return (
-            {**super().__getstate__(), "_rows": None}
-            if "_rows" in self.__dict__
-            else super().__getstate__()
-        )
+        """Return the attributes for a copy, which does not keep the rows of a stream."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_rows": None} if "_rows" in state else state
 
     def __sklearn_tags__(self) -> Any:
+        """Return scikit-learn's description of the inputs: sparse ones, and Gram matrices."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         kernel = self.kernel
@@ -372,8 +565,40 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):
 
 
 def load(path: Any) -> GPXRegressor:
-    """A model that `GPXRegressor.save` wrote. Nothing in the file is run: it names classes of gpx_scale and of scikit-learn's
-    transformers, and brings numbers for them. A file of a later format, or a damaged one, is refused."""
+    """Read a model that `GPXRegressor.save` wrote.
+
+    Nothing in the file is executed. A file only names classes of gpx_scale and transformers of
+    scikit-learn, and brings numbers, texts and arrays for them. All of these are checked.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+
+    Returns
+    -------
+    model : GPXRegressor
+        The fitted estimator. Its predictions are those of the estimator that was saved.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, is no model, or has a later format than this version can read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor, load
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(Path(folder) / "model.gpx")
+    ...     loaded = load(Path(folder) / "model.gpx")
+    >>> bool((loaded.predict(X) == model.predict(X)).all())
+    True
+    """
     model, state = GPXRegressor(), read_state(path)
     check_model(state, set(model.get_params(deep=False)), path)
     model.__dict__.update(state)

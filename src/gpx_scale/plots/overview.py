@@ -15,7 +15,7 @@ from ..numbers_as_text import percent
 from ..palette import BLUE, DEVIATIONS, PRINT, SIGNED, SIZES
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
-from ..text import SURE
+from ..text import SURE_STDS
 from .style import (
     axes_of,
     colour_map,
@@ -234,7 +234,7 @@ def plot_map(
     )  # points^2, of two maps in a page's width
     known = explanation.weights_std is not None
     deviations = column_of(explanation.weights_std, l)[1] if known else np.zeros_like(weights)
-    sure = np.abs(weights) > SURE * deviations if known else np.full(weights.shape, True)
+    sure = np.abs(weights) > SURE_STDS * deviations if known else np.full(weights.shape, True)
     if figure is None:
         shape = np.ptp(up) / np.ptp(across) if rows.size and np.ptp(across) > 0 else 1.0
         height = float(np.clip(1.2 + 3.3 * shape, 2.8, 8.0))

@@ -29,7 +29,7 @@ from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
 from ..runtime.memory import counted, format_bytes
-from ..text import SURE, pieces_of, shade
+from ..text import SURE_STDS, pieces_of, shade
 
 __all__ = ["Section", "write_report"]
 
@@ -283,7 +283,7 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
     added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(
         explanation
     )
-    sure = np.abs(contributions) > SURE * entries.get("contribution_std", np.inf)
+    sure = np.abs(contributions) > SURE_STDS * entries.get("contribution_std", np.inf)
     having, surely = (
         np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure)
     )
