@@ -190,7 +190,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
     )
     assert str(tmp_path / "r.html") in said(capsys)[0]
     page = (tmp_path / "r.html").read_text()
-    assert "95% intervals hold" in page
+    assert "95% intervals contain" in page
     assert "30 of 30 rows of known.csv" in page
     assert "Of held-out samples" in page
     assert (
@@ -221,7 +221,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
         )
         == 0
     )
-    assert "intervals hold" not in (tmp_path / "r.html").read_text()
+    assert "intervals contain" not in (tmp_path / "r.html").read_text()
 
 
 def test_evaluate(folder, capsys):
@@ -251,7 +251,7 @@ def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys)
         == 0
     )
     page = (tmp_path / "r.html").read_text()
-    (share,) = re.findall(rf"95% intervals hold ([\d.]+)% of {rows:,} true values", page)
+    (share,) = re.findall(rf"95% intervals contain ([\d.]+)% of {rows:,} true values", page)
     assert 90 <= float(share) <= 99
 
 
@@ -352,7 +352,7 @@ def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
     for which in shown:
         assert (tmp_path / "demo" / f"{which}.png").read_bytes()[:4] == b"\x89PNG"
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert page.count("intervals hold") >= len(shown)
+    assert page.count("intervals contain") >= len(shown)
     assert "https://" not in page
 
 
