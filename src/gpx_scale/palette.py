@@ -1,8 +1,9 @@
 """All colours of reports, plots and shaded texts.
 
 The two signs of a contribution are vermilion and blue of Okabe and Ito, which people with any
-common form of colour blindness tell apart. Ink, paper and greys come in schemes: `LIGHT` and `DARK`
-are a report on a screen, `PRINT` is a report on paper and every plot. A test holds their contrasts.
+common form of colour blindness tell apart. Ink, paper and greys come in schemes: `LIGHT` and
+`DARK` are a report on a screen, `PRINT` is a report on paper and every plot. A test checks
+their contrasts.
 """
 
 from __future__ import annotations
@@ -11,22 +12,32 @@ from typing import NamedTuple
 
 VERMILION = "#d55e00"
 BLUE = "#0072b2"
-ADDS_NAME, TAKES_NAME = "vermilion", "blue"  # Legends name the two signs' colours by these words.
+# Legends name the colours of the two signs by these words.
+ADDS_NAME = "vermilion"
+TAKES_NAME = "blue"
 
 
 class Scheme(NamedTuple):
-    """The colours of one medium; a report has a CSS variable for each."""
+    """The colours of one medium; a report has a CSS variable for each.
+
+    `quiet` colours secondary text, axes at 0 and points without a sign; `rule` lines between
+    rows and bars without a sign; `faint` grid lines and the background of maps; `shade` the
+    background of a row that is open or under the pointer; `focus` the frame of the element that
+    the keyboard acts on. `adds` and `takes` colour bars and points of contributions. `adds_ink`
+    and `takes_ink` are these colours for text, darker or lighter so that it can be read on
+    `paper`.
+    """
 
     paper: str
     ink: str
-    quiet: str  # secondary text, axes at 0, points without a sign
-    rule: str  # lines between rows, bars without a sign
-    faint: str  # grid lines, the ground of maps
-    shade: str  # the ground of a row that is open or pointed at
-    focus: str  # the frame of what the keyboard acts on
-    adds: str  # bars and points of what adds to the prediction
-    takes: str  # bars and points of what takes away
-    adds_ink: str  # text in the colour of `adds`, darker or lighter to be read on `paper`
+    quiet: str
+    rule: str
+    faint: str
+    shade: str
+    focus: str
+    adds: str
+    takes: str
+    adds_ink: str
     takes_ink: str
 
 
@@ -65,9 +76,9 @@ PRINT = LIGHT._replace(
     shade="#ffffff",
 )
 
-# Colour maps are matplotlib's names, or pairs of position and colour. The signed one goes through
-# the colours of both signs to ends as dark as those of matplotlib's RdBu, so that large values
-# differ in lightness too.
+# A colour map is a name of matplotlib's, or pairs of position and colour. The signed one goes
+# through the colours of both signs to ends as dark as those of matplotlib's RdBu, so that large
+# values differ in lightness too.
 ColourMap = str | tuple[tuple[float, str], ...]
 SIGNED: ColourMap = (
     (0.0, "#003250"),

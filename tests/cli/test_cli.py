@@ -1,4 +1,4 @@
-"""The command line, as it is typed: every command on small files, and every file that it must refuse."""
+"""The command line as it is typed: all commands on small files, and the files that it refuses."""
 
 import datetime
 import gzip
@@ -90,7 +90,7 @@ def test_wrong_usage_has_its_own_code(capsys, folder):
     usage = refused(
         capsys, "fit", folder / "few.csv", "-t", "target", "-o", folder / "x.gpx", *both, code=2
     )
-    assert "--text takes the place" in usage
+    assert "--text replaces --x and --z" in usage
 
 
 def test_as_a_program_and_as_a_module():
@@ -190,9 +190,9 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
     )
     assert str(tmp_path / "r.html") in said(capsys)[0]
     page = (tmp_path / "r.html").read_text()
-    assert "95% intervals hold" in page
+    assert "95% intervals contain" in page
     assert "30 of 30 rows of known.csv" in page
-    assert "Of held-out samples" in page
+    assert "These figures are of held-out samples" in page
     assert (
         main(
             [
@@ -206,7 +206,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
         == 0
     )
     assert (
-        "120 of 120 are samples that the model was fitted on"
+        "The model was fitted on 120 of 120 of them"
         in (tmp_path / "seen.html").read_text()
     )
     assert (
@@ -221,7 +221,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
         )
         == 0
     )
-    assert "intervals hold" not in (tmp_path / "r.html").read_text()
+    assert "intervals contain" not in (tmp_path / "r.html").read_text()
 
 
 def test_evaluate(folder, capsys):
@@ -240,7 +240,10 @@ def test_evaluate(folder, capsys):
     ],
 )
 def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys):
-    """Between 90 and 99% of values that a model has not seen are within its 95% intervals, and the report says so."""
+    """Between 90 and 99% of values that a model has not seen are within its 95% intervals.
+
+    The report says so.
+    """
     data = load()
     kept = np.random.RandomState(0).permutation(len(data.y))[:rows]
     pd.DataFrame(data.X[kept], columns=data.feature_names).assign(y=data.y[kept]).to_csv(
@@ -251,7 +254,7 @@ def test_intervals_hold_what_they_say(load, rows, shared_data, tmp_path, capsys)
         == 0
     )
     page = (tmp_path / "r.html").read_text()
-    (share,) = re.findall(rf"95% intervals hold ([\d.]+)% of {rows:,} true values", page)
+    (share,) = re.findall(rf"95% intervals contain ([\d.]+)% of {rows:,} true values", page)
     assert 90 <= float(share) <= 99
 
 
@@ -352,7 +355,7 @@ def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
     for which in shown:
         assert (tmp_path / "demo" / f"{which}.png").read_bytes()[:4] == b"\x89PNG"
     page = (tmp_path / "demo" / "report.html").read_text()
-    assert page.count("intervals hold") >= len(shown)
+    assert page.count("intervals contain") >= len(shown)
     assert "https://" not in page
 
 
@@ -412,7 +415,7 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
     for command in (["predict"], ["explain"], ["explain", "--wide"]):
         ours = "--wide" in command and text.startswith("prediction")
         assert main([*command, model, str(path), *options]) == int(ours)
-        assert ("a feature is named 'prediction'" in said(capsys)[1]) == ours
+        assert ("A feature is named 'prediction'" in said(capsys)[1]) == ours
     assert main(["report", model, str(path), "--out", str(tmp_path / "r.html"), *options]) == 0
     assert "<script>_" not in (tmp_path / "r.html").read_text()
     separator = {"\\t": "\t"}.get(options[1], options[1]) if "--sep" in options else ","
@@ -433,14 +436,14 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,y\n1,2,3\n4,inf,6\n", "row 2, column 'b' is inf"),
         (
             "a,y\n1,1\n2,2\nthree,3\n4,4\n",
-            "column 'a' is to hold numbers, or holds some, and row 3 is 'three'",
+            "column 'a' should have numbers, or has some, but row 3 is 'three'",
         ),
         (
             "a,y\n1,1\n2,two\n3,3\n",
-            "column 'y' is to hold numbers, or holds some, and row 2 is 'two'",
+            "column 'y' should have numbers, or has some, but row 2 is 'two'",
         ),
-        ("a,y\n1,5\n2,5\n3,5\n", "the target 'y' is 5 in all 3 rows"),
-        ("a,y\n1,5\n", "one row is not enough"),
+        ("a,y\n1,5\n2,5\n3,5\n", "The target 'y' is 5 in all 3 rows"),
+        ("a,y\n1,5\n", "One row is not enough"),
         ("a,y\n", "no rows"),
         ("", "cannot be read as a table"),
         ("a,y\n1,2\n1,2,3\n", "cannot be read as a table"),
@@ -454,15 +457,15 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,y\n1,2\n3,4\xff\n", "not UTF-8"),
         (
             "c,c_u,y\nu,1,2\nv,2,3\n",
-            "'c_u' would be the name of a column and of a category's value",
+            "'c_u' would be the name of a column and of a value of a category",
         ),
         (
             'a,y\n"1,200",2\n"3,400",3\n',
-            "looks like numbers: write them plainly (it has '1,200', '3,400')",
+            "looks like numbers: it has '1,200', '3,400'. Write them plainly",
         ),
         ("a,y\n2024-01-31,2\n2024-02-01,3\n", "looks like dates"),
-        ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 is '1,701': write numbers plainly"),
-        ("a,y\n1,NA\n2,3\n", "a word for that such as NA"),
+        ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 is '1,701'. Write numbers plainly"),
+        ("a,y\n1,NA\n2,3\n", "a word such as NA"),
     ],
 )
 def test_tables_that_are_refused(text, message, tmp_path, capsys):
@@ -486,7 +489,7 @@ def test_files_that_are_no_tables(tmp_path, capsys, folder):
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(FEW.to_csv(index=False).encode())[:-200])
     assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
-    assert "there is no model" in refused(
+    assert "There is no model" in refused(
         capsys, "predict", tmp_path / "none.gpx", folder / "new.csv"
     )
     assert "not a saved model" in refused(capsys, "predict", folder / "new.csv", folder / "new.csv")
@@ -495,16 +498,16 @@ def test_files_that_are_no_tables(tmp_path, capsys, folder):
     cut.write_bytes(flipped)
     assert "cannot be read" in refused(capsys, "fit", cut, "-t", "target", "-o", out)
     FEW.assign(k=[[1, 2]] * len(FEW)).to_parquet(tmp_path / "nested.parquet")
-    assert "holds a ndarray in each row" in refused(
+    assert "has a ndarray in each row" in refused(
         capsys, "fit", tmp_path / "nested.parquet", "-t", "target", "-o", out
     )
     FEW.assign(k=[datetime.date(2020, 1, 1)] * len(FEW)).to_parquet(tmp_path / "dates.parquet")
-    assert "'k' holds times" in refused(
+    assert "'k' has dates or times" in refused(
         capsys, "fit", tmp_path / "dates.parquet", "-t", "target", "-o", out
     )
     frame = FEW.assign(day=pd.date_range("2020-01-01", periods=len(FEW)))
     frame.to_parquet(tmp_path / "times.parquet")
-    assert "'day' holds times" in refused(
+    assert "'day' has dates or times" in refused(
         capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out
     )
     assert not out.exists()
@@ -568,7 +571,7 @@ def test_names_with_spaces_and_commas(tmp_path, capsys):
     [
         (["--seed", "-1"], 2, "--seed"),
         (["--x", ","], 2, "names no column"),
-        (["--sep", "ab"], 2, "give one character"),
+        (["--sep", "ab"], 2, "Give one character"),
         (["--x", "bmi", "--drop", "bmi"], 1, "both asked for and left out"),
         (["--drop", "target"], 1, "both asked for and left out"),
         (["--solver", "quantum"], 1, "solver='quantum'"),
@@ -616,7 +619,10 @@ HARMLESS = ["-5", "+.5e-3", "a=1", "'=1", "", "-1.5"]
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "t.CSV"])
 def test_formulas_are_written_as_text(name, tmp_path):
-    """Names of columns and cells; categories, missing cells and columns of one name too. Numbers stay numbers."""
+    """This holds for names of columns and for cells, also of categories; numbers stay numbers.
+
+    Missing cells, and columns of one name, do not change that.
+    """
     texts = FORMULAS + HARMLESS
     frame = pd.DataFrame(
         {
@@ -714,10 +720,10 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     model, new = folder / "few.gpx", NEW.drop(columns="target")
     new.rename(columns={"bmi": "BMI"}).drop(columns="s6").to_csv(tmp_path / "t.csv", index=False)
     difference = refused(capsys, "predict", model, tmp_path / "t.csv")
-    assert "missing 'bmi', 's6'; not of the model: 'BMI'" in difference
+    assert "'bmi', 's6' is missing. The model does not use 'BMI'" in difference
     new.assign(sex="child").to_csv(tmp_path / "t.csv", index=False)
     assert (
-        "column 'sex' has 'child', which the model has not seen; it knows 'man', 'woman'"
+        "column 'sex' has 'child', which the model has not seen. It knows 'man', 'woman'"
         in refused(capsys, "explain", model, tmp_path / "t.csv")
     )
     new.assign(bmi="high").to_csv(tmp_path / "t.csv", index=False)
@@ -782,7 +788,7 @@ def test_what_is_read_is_not_written_over(command, folder, tmp_path, capsys):
     given = [table, "-t", "target"] if learns else [model, table]
     for out in [table] if learns else [table, model]:
         option = "--report" if command == "evaluate" else "--out"
-        assert "is also what is read" in refused(capsys, command, *given, option, out)
+        assert "is also a file that is read" in refused(capsys, command, *given, option, out)
     assert table.read_bytes() == (folder / "few.csv").read_bytes()
 
 
@@ -822,7 +828,7 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
 
 
 def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tables, "HELD_ROWS", 60)
+    monkeypatch.setattr(tables, "MAX_HELD_ROWS", 60)
     monkeypatch.setattr(tables, "CHUNK", 50)
     model = str(tmp_path / "m.gpx")
     fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model, "--n-inducing", "15"]
@@ -952,7 +958,7 @@ def test_without_the_extra_the_command_says_so(tmp_path):
 
 
 def test_words_of_a_long_table_come_from_all_of_it(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(tables, "HELD_ROWS", 100)
+    monkeypatch.setattr(tables, "MAX_HELD_ROWS", 100)
     monkeypatch.setattr(tables, "CHUNK", 50)
     early, late = (
         ["a dull start"] * 60 + ["a bright start"] * 60,
@@ -1001,13 +1007,16 @@ def test_too_many_columns_are_refused_before_a_row_is_read(tmp_path, capsys, mon
     for command in ("fit", "plan", "evaluate"):
         out = ["--out", tmp_path / "m.gpx"] if command == "fit" else []
         message = refused(capsys, command, path, "-t", "y", *out)
-        assert "table.csv has 200,000 columns to learn from, and 20,000 are the most" in message
+        assert (
+            "has 200,000 columns to learn from, and the command line takes at most 20,000"
+            in message
+        )
         assert "--drop" in message
     some = ",".join(names[:20_001])
     assert "has 20,001 columns to learn from" in refused(
         capsys, "plan", path, "-t", "y", "--x", some, "--z", some
     )
-    monkeypatch.setattr(recipes, "MOST_COLUMNS", 3)
+    monkeypatch.setattr(recipes, "MAX_COLUMNS", 3)
     monkeypatch.setattr(recipes, "read_table", read)
     few = written(
         tmp_path,
@@ -1027,7 +1036,7 @@ def test_what_is_learned_from_many_columns_is_known_in_a_moment(tmp_path, monkey
     frame.to_csv(tmp_path / "t.csv", index=False)
     gather, calls = recipes.ColumnRoles.wanted.fget, []
     monkeypatch.setattr(
-        recipes.ColumnRoles, "wanted", property(lambda wish: calls.append(1) or gather(wish))
+        recipes.ColumnRoles, "wanted", property(lambda roles: calls.append(1) or gather(roles))
     )
     assert (
         len(recipes.TabularData.of(tmp_path / "t.csv", recipes.ColumnRoles("y")).features) == 4000

@@ -48,7 +48,8 @@ def test_sets_of_the_data_folder(name, shape, shared_data):
 def test_a_set_of_a_folder_only_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path / "none"))
     with pytest.raises(
-        datasets.DataUnavailable, match=r"kin40k\.csv\.gz.*GPX_SCALE_DATA.*none', no folder"
+        datasets.DataUnavailable,
+        match=r"kin40k\.csv\.gz.*GPX_SCALE_DATA.*none', which is no folder",
     ):
         datasets.load_kin40k()
 
@@ -70,8 +71,8 @@ def test_the_users_own_file_is_taken_as_it_is(monkeypatch, tmp_path):
         ("sex,length,rings\nM,0.5\n", r"abalone\.csv.*row 1 has 2 cells and not 3"),
         ("sex,length,rings\n", r"abalone\.csv.*no rows"),
         ("", r"abalone\.csv.*no rows"),
-        ("sex,length\nM,0.5\n", r"no column 'rings'; it has sex, length"),
-        ("sex,length,rings\nM,long,7\n", r"column 'length' is not of numbers"),
+        ("sex,length\nM,0.5\n", r"no column 'rings'. It has sex, length"),
+        ("sex,length,rings\nM,long,7\n", r"column 'length' must have numbers only"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(content, message, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine: what comes, what is kept, and what is said when it does not come."""
+"""Downloads from a local server: the tables, the cache, and the messages when a download fails."""
 
 import csv
 import gzip
@@ -26,7 +26,10 @@ TOY_PATH = "/static/toy.zip"
 
 
 class Server:
-    """Answers of a list of (status, headers, body) for each path, one a request and the last again and again."""
+    """A server with a list of answers (status, headers, body) for each path.
+
+    A request gets the next answer of its path; the last answer is repeated.
+    """
 
     def __init__(self):
         self.answers, self.requests, self.agents = {}, [], []
@@ -63,12 +66,15 @@ class Server:
 
 @contextmanager
 def serving(monkeypatch, folder):
-    """A server in place of all publishers, no folder of one's own, an empty cache in `folder`, short pauses."""
+    """Replace all publishers by a local server, with an empty cache in `folder` and short pauses.
+
+    The user has no folder of data.
+    """
     started = Server()
     monkeypatch.delenv("GPX_SCALE_DATA", raising=False)
     monkeypatch.setenv("GPX_SCALE_CACHE", str(folder / "cache"))
     monkeypatch.setenv("GPX_SCALE_MIRROR", started.url)
-    monkeypatch.setattr(download, "PAUSE", 0.01)
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     try:
@@ -177,7 +183,7 @@ def test_other_content_is_refused_and_nothing_is_kept(toy, server, cache):
 def test_a_damaged_cache_is_said_and_removed(damage, toy, server, cache):
     load_table("toy.csv")
     damage(cache / "toy.csv")
-    with pytest.raises(DataUnavailable, match=r"call again to download it"):
+    with pytest.raises(DataUnavailable, match=r"Call again to download it"):
         load_table("toy.csv")
     assert os.listdir(cache) == []
     assert load_table("toy.csv") == TOY
@@ -199,7 +205,7 @@ def test_a_body_that_breaks_off(toy, server, cache):
     server.answers[TOY_PATH] = [(200, {"Content-Length": len(body)}, body[:-10])]
     with pytest.raises(DataUnavailable, match=f"{len(body) - 10} of {len(body)} bytes came"):
         load_table("toy.csv")
-    assert len(server.requests) == download.TRIES
+    assert len(server.requests) == download.MAX_TRIES
     assert os.listdir(cache) == []
     server.answers[TOY_PATH] = [(200, {"Content-Length": len(body)}, body[:-10]), (200, {}, body)]
     assert load_table("toy.csv") == TOY
@@ -237,11 +243,11 @@ def test_a_lasting_fault_ends(toy, server):
     server.answers[TOY_PATH] = [(502, {}, b"")]
     with pytest.raises(DataUnavailable, match="HTTP 502"):
         load_table("toy.csv")
-    assert len(server.requests) == download.TRIES
+    assert len(server.requests) == download.MAX_TRIES
 
 
 def test_a_time_out_is_tried_again(toy, server, monkeypatch):
-    monkeypatch.setattr(download, "TIMEOUT", 0.2)
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.2)
 
     def late():
         time.sleep(0.6)
@@ -305,7 +311,7 @@ def test_only_http_is_opened(tmp_path):
 
 
 def test_too_long(toy, server, monkeypatch):
-    monkeypatch.setattr(download, "LIMIT", 100)
+    monkeypatch.setattr(download, "MAX_BYTES", 100)
     body = fish_zip(TOY)
     assert len(body) > 100
     for headers in ({}, {"Content-Length": None}):
@@ -315,7 +321,7 @@ def test_too_long(toy, server, monkeypatch):
 
 
 def test_a_member_that_unpacks_to_too_much(toy, server, monkeypatch):
-    monkeypatch.setattr(formats, "LIMIT", 10_000)
+    monkeypatch.setattr(formats, "MAX_BYTES", 10_000)
     server.answers[TOY_PATH] = [(200, {}, zipped(**{"qsar_fish_toxicity.csv": "0" * 20_000}))]
     with pytest.raises(DataUnavailable, match="longer than 10,000 bytes"):
         load_table("toy.csv")

@@ -168,7 +168,10 @@ def test_three_papers_and_two_reviews():
 
 
 def test_the_names_of_an_arff_file():
-    text = "@relation r\n@attribute 'living area' NUMERIC\n@Attribute\tdate string\n@attribute \"c\" {a,b}\n@data\n1, 'x, y', a\n"
+    text = (
+        "@relation r\n@attribute 'living area' NUMERIC\n@Attribute\tdate string\n"
+        "@attribute \"c\" {a,b}\n@data\n1, 'x, y', a\n"
+    )
     assert formats.arff(io.BytesIO(text.encode())) == {
         "living area": ("1",),
         "date": ("x, y",),
@@ -182,7 +185,7 @@ def test_the_names_of_an_arff_file():
 def test_reviews_of_another_layout(text, monkeypatch, tmp_path):
     with serving(monkeypatch, tmp_path) as server:
         server.answers[PUBLISHED["paper"][2]] = [(200, {}, zipped(**{"reviews.json": text}))]
-        with pytest.raises(DataUnavailable, match="is not the file of Paper"):
+        with pytest.raises(DataUnavailable, match="is not the expected file of Paper"):
             datasets.load_paper()
 
 

@@ -1,4 +1,4 @@
-"""Texts: the Drug files that a user provides, bags of words, vectors by LSA or by a sentence encoder."""
+"""Texts: the Drug files of a user, bags of words, vectors by LSA or by a sentence encoder."""
 
 import pickle
 import sys
@@ -24,9 +24,13 @@ TEXTS = [
     "the director found no story",
     "warm words for the work",
 ]
-HEADER = "\turlDrugName\trating\teffectiveness\tsideEffects\tcondition\tbenefitsReview\tsideEffectsReview\tcommentsReview\n"
+HEADER = (
+    "\turlDrugName\trating\teffectiveness\tsideEffects\tcondition"
+    "\tbenefitsReview\tsideEffectsReview\tcommentsReview\n"
+)
 TRAIN = (
-    '2202\tenalapril\t4\tHighly Effective\tMild\theart\t"slowed the ""progress"""\tcough\t"two\r\nlines, one tab\t"\n'
+    "2202\tenalapril\t4\tHighly Effective\tMild\theart"
+    '\t"slowed the ""progress"""\tcough\t"two\r\nlines, one tab\t"\n'
     "3117\tortho\t1\tHighly Effective\tSevere\tpills\tworked\tnausea\t\n"
 )
 TEST = "1366\tbiaxin\t9\tConsiderably Effective\tMild\tsinus\t  \tsome pain\ttook it daily\n"
@@ -78,12 +82,12 @@ def test_drug_says_where_to_get_it_and_where_to_put_it(drug_folder, tmp_path):
 
 
 def test_drug_files_of_another_kind(drug_folder):
-    with pytest.raises(InputError, match="no column review; it has urlDrugName, rating"):
+    with pytest.raises(InputError, match=r"no column review. It has urlDrugName, rating"):
         datasets.load_drug(drug_folder, columns=["review"])
     with pytest.raises(InputError, match="leaves no text"):
         datasets.load_drug(drug_folder, columns=[])
     (drug_folder / "drugLibTest_raw.tsv").write_text(HEADER + TEST.replace("\t9\t", "\tnine\t"))
-    with pytest.raises(InputError, match="'rating' is not of numbers"):
+    with pytest.raises(InputError, match="'rating' must have numbers only"):
         datasets.load_drug(drug_folder)
 
 
@@ -97,7 +101,7 @@ def test_paper_and_its_cut_off(shared_data):
 def test_a_file_without_texts(monkeypatch, tmp_path):
     (tmp_path / "paper_reviews.csv").write_text("evaluation\n1\n")
     monkeypatch.setenv("GPX_SCALE_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="no column 'text'; it has evaluation"):
+    with pytest.raises(InputError, match=r"no column 'text'. It has evaluation"):
         datasets.load_paper()
 
 
@@ -173,7 +177,10 @@ def test_texts_go_through_a_model():
 
 @pytest.fixture
 def package(monkeypatch):
-    """A stand-in for sentence_transformers, whose vectors are lengths of texts; it keeps what it was asked for."""
+    """A stand-in for sentence_transformers, whose vectors are lengths of texts.
+
+    It keeps the texts that it was given.
+    """
     module = types.ModuleType("sentence_transformers")
     module.asked = []
 
@@ -227,8 +234,8 @@ def test_an_encoder_by_name(package):
 
 
 def test_lsa_where_the_model_does_not_load(package, monkeypatch):
-    monkeypatch.setattr(vectors, "ENCODER", "absent")
-    with pytest.warns(GPXWarning, match="'absent' could not be loaded.*LSA instead"):
+    monkeypatch.setattr(vectors, "DEFAULT_ENCODER", "absent")
+    with pytest.warns(GPXWarning, match="'absent' could not be loaded.*LSA is used instead"):
         assert datasets.sentence_vectors().encoder == "lsa"
 
 

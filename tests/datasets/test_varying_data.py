@@ -1,4 +1,4 @@
-"""Data of varying coefficients: where they lie, what their columns are, and that one constant leads them."""
+"""Data of varying coefficients: their places, their columns, and the constant that comes first."""
 
 import csv
 import gzip

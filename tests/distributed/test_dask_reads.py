@@ -1,4 +1,4 @@
-"""Dask: a fit reads every partition of its source once, where the workers can hold it, and never more than twice."""
+"""A fit on Dask reads a partition once if its worker can hold it, and never more than twice."""
 
 import os
 import signal
@@ -27,7 +27,9 @@ distributed = pytest.importorskip("distributed")
 
 import gpx_scale.distributed  # noqa: E402
 from gpx_scale.distributed import DaskGPXRegressor, partition_tasks  # noqa: E402
-from gpx_scale.distributed.regressor import DaskRows, partitions_of, result_of  # noqa: E402
+from gpx_scale.distributed.cluster import result_of  # noqa: E402
+from gpx_scale.distributed.dask_rows import DaskRows  # noqa: E402
+from gpx_scale.distributed.partitions import partitions_of  # noqa: E402
 
 pytestmark = [
     pytest.mark.filterwarnings("default")
@@ -65,14 +67,17 @@ def local():
 def room(monkeypatch):
     """Decide for which partitions the workers have room, which otherwise depends on the machine."""
     return lambda decide: monkeypatch.setattr(
-        gpx_scale.distributed.regressor, "has_room", decide, raising=False
+        gpx_scale.distributed.dask_rows, "has_room", decide, raising=False
     )
 
 
 @pytest.fixture
 def forget(monkeypatch):
-    """Wait after the survey until Dask has forgotten what is not held, which otherwise may come too late for a second read."""
-    survey = gpx_scale.distributed.regressor.surveyed
+    """Wait after the survey until Dask has forgotten the partitions that are not held.
+
+    It may otherwise do so too late for a second read.
+    """
+    survey = gpx_scale.distributed.dask_rows.surveyed
 
     def survey_and_wait(client, *arguments):
         found, parts = survey(client, *arguments)
@@ -84,7 +89,7 @@ def forget(monkeypatch):
         )
         return found, parts
 
-    monkeypatch.setattr(gpx_scale.distributed.regressor, "surveyed", survey_and_wait)
+    monkeypatch.setattr(gpx_scale.distributed.dask_rows, "surveyed", survey_and_wait)
 
 
 def wait_until(condition, seconds=20.0):
@@ -240,7 +245,7 @@ def test_a_worker_holds_what_fits(client, local, room, forget, tmp_path):
 
 
 class LastWaits:
-    """Tables of which the last waits, for a while, until one of those before has left the memory."""
+    """Tables whose last one waits for a while, until an earlier one has left the memory."""
 
     tables: ClassVar[list[weakref.ref]] = []
     seen_free = False
@@ -327,7 +332,7 @@ def test_the_memory_that_a_worker_has_left(monkeypatch, limit, used, free_on_mac
 
 @pytest.mark.parametrize("limit", [None, 0, 2**20])
 def test_a_fit_does_not_need_memory_that_is_not_there(local, tmp_path, limit):
-    """A worker that may use a megabyte has none left, and one without a limit has that of the machine."""
+    """A worker with a limit of one megabyte has none left; one without a limit has the machine's."""
     source = Source(tmp_path)
     never = {
         f"distributed.worker.memory.{what}": False
@@ -376,14 +381,14 @@ def test_partitions_that_are_lost_while_they_are_held_are_read_again(
     processes, local, monkeypatch, tmp_path
 ):
     source = Source(tmp_path)
-    survey = gpx_scale.distributed.regressor.surveyed
+    survey = gpx_scale.distributed.dask_rows.surveyed
 
     def survey_and_kill(client, *arguments):
         found = survey(client, *arguments)
         os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
         return found
 
-    monkeypatch.setattr(gpx_scale.distributed.regressor, "surveyed", survey_and_kill)
+    monkeypatch.setattr(gpx_scale.distributed.dask_rows, "surveyed", survey_and_kill)
     model = DaskGPXRegressor(processes, **ARGUMENTS).fit(*mapped_dataframe(source))
     assert max(source.reads()) == 2
     must_agree(model, local)
@@ -430,7 +435,7 @@ def test_a_bad_row_is_named_though_rows_before_it_are_not_counted_first(
 
 
 def test_a_frame_of_parquet_files_and_its_target(client, local, tmp_path):
-    """Dask reads several small files as one partition, and more of them where it needs one column only."""
+    """Dask reads several small files as one partition, and more of them for a single column."""
     pytest.importorskip("pyarrow")
     for k in range(PARTITIONS):
         FRAME[k * ROWS : (k + 1) * ROWS].to_parquet(tmp_path / f"{k}.parquet")

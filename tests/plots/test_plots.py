@@ -1,4 +1,4 @@
-"""Pictures say what the explanations say: bars, points, bands, colours and shaded words against the numbers."""
+"""Plots agree with the numbers of explanations: bars, points, bands, colours, shaded words."""
 
 import re
 import sys
@@ -34,7 +34,7 @@ def nothing_left_behind():
 
 
 def made(weights, std=0.3, shift=1.0, names=None, target=None):
-    """An explanation with these weights, as an array or sparse; contributions are theirs times `shift`."""
+    """Return an explanation with these weights; contributions are the weights times `shift`."""
     weights = weights if sp.issparse(weights) else np.asarray(weights, dtype=float)
     m, d = weights.shape
     deviations = None if std is None else filled(weights, std)
@@ -185,7 +185,7 @@ def test_names_are_drawn_as_they_are():
     ax = plots.plot_contributions(explanation)
     shown = [label.removesuffix(" = 1") for label in labels_of(ax)]
     assert shown[:2] == [r"\$5 and \$6", "<b>x_1^2</b>"]
-    assert len(shown[2]) == style.LONGEST
+    assert len(shown[2]) == style.MAX_LABEL_CHARACTERS
     assert "…" in shown[2]
     assert shown[3] == "two lines"
     assert plots.plot_summary(explanation).get_yticklabels()[0].get_text() == r"\$5 and \$6"
@@ -289,7 +289,7 @@ def test_a_summary_of_a_sparse_z_has_the_samples_that_have_the_feature():
 
 
 def test_deviations_are_drawn_for_a_spread_of_many_samples(monkeypatch):
-    monkeypatch.setattr(overview, "LINES", 10)
+    monkeypatch.setattr(overview, "MAX_ERROR_BARS", 10)
     explanation = some(33, 2, std=0.25)
     ax = plots.plot_summary(explanation)
     for feature, segments in zip(np.argsort(-explanation.importance()), lines_of(ax), strict=True):
@@ -390,13 +390,13 @@ def test_a_pair_is_unpacked_and_constants_have_room(fitted):
 
 def test_columns_that_cannot_be_walked_along_are_named(fitted):
     model, X, _ = fitted["frames"]
-    for on, message in (("d", "on='d': give a number below 3 or one of 'a', 'b'"), (3, "on=3")):
+    for on, message in (("d", "on='d': Give a number below 3 or one of 'a', 'b'"), (3, "on=3")):
         with pytest.raises(InputError, match=re.escape(message)):
             plots.plot_dependence(model, X, 0, on)
     with pytest.raises(InputError, match="feature='z'"):
         plots.plot_dependence(model, X, "z", 0)
     more = X.assign(kind=pd.Categorical(["u"] * 60))
-    with pytest.raises(InputError, match="column 'kind' of X is not of numbers"):
+    with pytest.raises(InputError, match="Column 'kind' of X does not have numbers"):
         plots.plot_dependence(model, more, 0, "kind")
     for given in (["a text", "another"], sp.csr_array(np.eye(3)), np.arange(3.0)):
         with pytest.raises(InputError, match="dense table of numbers"):
@@ -463,7 +463,7 @@ def test_a_map_of_words_has_the_samples_with_the_word():
     column = explanation.weights[:, [1]].tocoo()
     np.testing.assert_allclose(points_of(figure.axes[0])[1].get_offsets(), places[column.coords[0]])
     assert len(figure.axes) == 2  # a map and its colour bar: there are no deviations
-    with pytest.raises(InputError, match="coordinates of shape"):
+    with pytest.raises(InputError, match="coordinates have the shape"):
         plots.plot_map(explanation, 1, places[:3])
 
 

@@ -1,4 +1,4 @@
-"""The report: one file that needs nothing else, says what the explanation says, and runs nothing that a user wrote."""
+"""A report needs no other file, agrees with the explanation, and runs nothing that a user wrote."""
 
 import json
 import re
@@ -21,7 +21,10 @@ pytest.importorskip("jinja2", reason="reports need the extra [report]")
 from gpx_scale.report import Section, write_report
 
 HOSTILE = "<script>alert(1)</script>"
-DOCUMENT = "A great film </script><img src=x onerror=alert(2)> --> & \"quoted\" 'words'\u2028 of an awful <b>plot</b>"
+DOCUMENT = (
+    "A great film </script><img src=x onerror=alert(2)> --> & "
+    "\"quoted\" 'words'\u2028 of an awful <b>plot</b>"
+)
 
 
 def made(m=7, d=4, *, std=True, sparse=False, density=0.3, names=None, seed=0, offset=10.0):
@@ -70,7 +73,7 @@ def written(tmp_path, *sections, title="GPX report"):
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, the JSON of its sections, and all other text of it."""
+    """The elements of a page with their attributes, the JSON of its sections, and other text."""
 
     def __init__(self, page):
         super().__init__()
@@ -243,8 +246,8 @@ def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
         written(tmp_path, Section("Diabetes", explanation, y=y, about="Ten measurements."))
     ).text
     fit = explanation.fit_report
-    assert f"95% intervals hold {explanation.coverage(y):.1%} of 100 true values" in text
-    assert f"those of 80% hold {explanation.coverage(y, 0.8):.1%}" in text
+    assert f"95% intervals contain {explanation.coverage(y):.1%} of 100 true values" in text
+    assert f"80% intervals contain {explanation.coverage(y, 0.8):.1%}" in text
     error = np.mean((y - explanation.prediction) ** 2)
     for said in (
         f"{np.sqrt(error):.2f}",
@@ -270,7 +273,7 @@ def test_the_level_is_the_section_s(tmp_path, diabetes):
     explanation, y = diabetes
     page = written(tmp_path, Section("Diabetes", explanation, y=y, level=0.8))
     assert (
-        f"80% intervals hold {explanation.coverage(y, 0.8):.1%} of 100 true values"
+        f"80% intervals contain {explanation.coverage(y, 0.8):.1%} of 100 true values"
         in Elements(page).text
     )
     assert Elements(page).data[0]["reach"] == pytest.approx(norm.ppf(0.9))
@@ -298,8 +301,8 @@ def test_without_deviations_nothing_is_said_of_intervals(tmp_path):
         written(tmp_path, Section("Bare", explanation, y=explanation.prediction + 1.0))
     ).text
     assert "root mean squared error" in text
-    assert "intervals hold" not in text
-    assert "Sign sure" not in text
+    assert "intervals contain" not in text
+    assert "sign is sure" not in text
     assert "Hyperparameters" not in text  # there is no fit_report
 
 
@@ -391,11 +394,11 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"y": [1.0]}, "1 y for 7"),
-        ({"y": [np.nan] * 7}, "y: give 7 finite"),
-        ({"y": np.zeros((7, 1))}, "y: give 7 finite"),
-        ({"documents": ["a"] * 6}, "6 documents for 7"),
-        ({"sample_names": ["a"] * 8}, "8 sample_names for 7"),
+        ({"y": [1.0]}, "y has 1 entries for 7"),
+        ({"y": [np.nan] * 7}, "y must have 7 finite"),
+        ({"y": np.zeros((7, 1))}, "y must have 7 finite"),
+        ({"documents": ["a"] * 6}, "documents has 6 entries for 7"),
+        ({"sample_names": ["a"] * 8}, "sample_names has 8 entries for 7"),
         ({"image_shape": (3, 3)}, "image_shape=.*4 pixels"),
         ({"level": 95}, "level=95"),
         ({"k": 0}, "k=0"),
@@ -423,7 +426,10 @@ def test_without_jinja2_the_extra_is_named(tmp_path, monkeypatch):
 
 # in a browser
 
-ARGUMENTS = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+ARGUMENTS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update"
+)
 
 
 @pytest.fixture(scope="module")
@@ -447,7 +453,10 @@ def browser():
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """Writes a report and opens it; at the end nothing was asked of the network, no dialog was shown and no error logged."""
+    """Write a report and open it.
+
+    At the end, nothing was asked of the network, no dialog was shown and no error was logged.
+    """
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     asked, troubles = [], []
 
@@ -661,7 +670,10 @@ def test_no_script_but_ours_would_run(browser, tmp_path, policy):
     """What escaping should already prevent, the page's policy prevents again."""
     path = write_report(tmp_path / "report.html", [Section("A", made())])
     text = path.read_text(encoding="utf-8")
-    injected = "<script>document.title = 'ran'</script><p onclick=\"document.title = 'ran'\" id=trap>trap</p>"
+    injected = (
+        "<script>document.title = 'ran'</script>"
+        "<p onclick=\"document.title = 'ran'\" id=trap>trap</p>"
+    )
     text = text.replace("<main>", f"<main>{injected}")
     path.write_text(
         text if policy else re.sub("<meta http-equiv[^>]*>", "", text), encoding="utf-8"
@@ -705,7 +717,10 @@ def test_many_samples_stay_quick(opened):
     page = opened(Section("Many", made(2000, 30), y=np.zeros(2000)))
     took = page.evaluate("""() => {
         const box = document.querySelector("input[type=search]"), start = performance.now();
-        for (const text of ["z1", "z12", "z", ""]) { box.value = text; box.dispatchEvent(new Event("input")); }
+        for (const text of ["z1", "z12", "z", ""]) {
+            box.value = text;
+            box.dispatchEvent(new Event("input"));
+        }
         return performance.now() - start;
     }""")
     assert took < 2000

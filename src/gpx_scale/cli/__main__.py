@@ -1,4 +1,4 @@
-"""`python -m gpx_scale.cli`."""
+"""Run the command by `python -m gpx_scale.cli`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command itself, and what its commands share."""
+"""The command line application, and functions that its commands share."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import csv
 import sys
 from typing import Annotated
 
+import typer
+
 from .. import __version__
 from ..data.table_files import PLAIN, TextFormat
 from ..estimator.regressor import GPXRegressor
 from .column_roles import ColumnRoles
-from .options import typer
 
 UTF8 = PLAIN.encoding
 
 app = typer.Typer(
     name="gpx-scale",
-    help="Predictions with reasons, both with uncertainty: Gaussian process regression with local explanation.",
-    epilog="First steps: `gpx-scale demo`, then `gpx-scale fit houses.csv --target price --out houses.gpx` and "
-    "`gpx-scale report houses.gpx new.csv --out report.html`.",
+    help="Make predictions with reasons, both with their uncertainty, by Gaussian process "
+    "regression with local explanation.",
+    epilog="First steps: `gpx-scale demo`, then `gpx-scale fit houses.csv --target price --out "
+    "houses.gpx` and `gpx-scale report houses.gpx new.csv --out report.html`.",
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -28,7 +30,7 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _start(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
     if version:
         print(f"gpx-scale {__version__}")
@@ -39,34 +41,37 @@ def _start(
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Commas between; a name that has one is quoted."""
+    """Return the names in a list with commas; a name that contains a comma is in quotes."""
     found = tuple(
         name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()
     )
     if text and not found:
-        raise typer.BadParameter(f"{text!r} names no column")
+        raise typer.BadParameter(f"{text!r} names no column. Give names with commas between them.")
     return found
 
 
-def wish_of(target: str | None, x: str, z: str, text: str | None, drop: str) -> ColumnRoles:
+def column_roles_of(target: str | None, x: str, z: str, text: str | None, drop: str) -> ColumnRoles:
+    """Return the columns that the options name."""
     if text is not None and (x or z):
-        raise typer.BadParameter("--text takes the place of --x and --z")
+        raise typer.BadParameter("--text replaces --x and --z. Leave these out.")
     return ColumnRoles(target, names_in(x), names_in(z), text, names_in(drop))
 
 
-def way_of(separator: str | None, encoding: str) -> TextFormat:
+def text_format_of(separator: str | None, encoding: str) -> TextFormat:
+    """Return the format of a text file that --sep and --encoding name."""
     separator = "\t" if separator == "\\t" else separator
     if separator is not None and len(separator) != 1:
-        raise typer.BadParameter(f"--sep {separator!r}: give one character")
+        raise typer.BadParameter(f"--sep {separator!r} is not one character. Give one character.")
     return TextFormat(separator, encoding)
 
 
 def is_watched() -> bool:
-    """Whether a person looks on: progress and remarks are for them, not for pipes."""
+    """Return whether stderr is a terminal; progress and remarks are shown only there."""
     return sys.stderr.isatty()
 
 
-def remark(text: str) -> None:
+def print_remark(text: str) -> None:
+    """Print a text on stderr if that is a terminal."""
     if is_watched():
         print(text, file=sys.stderr)
 
@@ -81,6 +86,7 @@ def model_of(
     n_jobs: int | None,
     seed: int,
 ) -> GPXRegressor:
+    """Return the unfitted model that the options describe."""
     return GPXRegressor(
         kernel,
         ard=ard,

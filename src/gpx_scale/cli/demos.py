@@ -1,4 +1,4 @@
-"""What `gpx-scale demo` shows: models of data that every machine has, each a section of one report."""
+"""The demos of `gpx-scale demo`: models of data that need no download."""
 
 from __future__ import annotations
 
@@ -24,23 +24,26 @@ from ..report.page import Section
 
 
 class Demo(NamedTuple):
-    """A section of the report, and the picture that goes with it."""
+    """A section of the report, and a function that draws its plot."""
 
     section: Section
     draw: Callable[[], Any]
 
 
 def digits(verbose: int = 0) -> Demo:
-    """Handwritten digits as the paper has them: 0-4 are -1, 5-9 are +1."""
+    """Fit handwritten digits with the target of the paper: -1 for 0 to 4, +1 for 5 to 9."""
     data = load_digits()
     kept, held = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=0)
-    X = (
-        data.X / 16.0
-    )  # all pixels on one scale, relative to white: standardised, those that are hardly ever dark weigh most
+    # All pixels stay on one scale. If they were standardised, pixels that are hardly ever dark
+    # would count most.
+    X = data.X / 16.0
     model = GPXRegressor(**PAPER, standardize=False, random_state=0, verbose=verbose)
     model.fit(X[kept], data.y[kept])
     explanation = model.explain(X[held], feature_names=data.feature_names)
-    about = "8 x 8 pixels of handwritten digits (scikit-learn); -1 for 0 to 4, +1 for 5 to 9. Shown: digits that were held out."
+    about = (
+        "Images of 8 x 8 pixels of handwritten digits (from scikit-learn). The target is -1 for "
+        "0 to 4 and +1 for 5 to 9. The digits below were held out."
+    )
     classes = digit_classes()[held]
     section = Section(
         "Digits",
@@ -60,28 +63,32 @@ def digits(verbose: int = 0) -> Demo:
     )
 
 
-WORDS = {
-    **{
-        "bmi": "body mass index",
-        "bp": "blood pressure",
-        "s1": "cholesterol",
-        "s2": "LDL",
-        "s3": "HDL",
-    },
-    **{"s4": "cholesterol / HDL", "s5": "log triglycerides", "s6": "blood sugar"},
+# The names of the measurements of diabetes in words.
+MEASUREMENTS = {
+    "bmi": "body mass index",
+    "bp": "blood pressure",
+    "s1": "cholesterol",
+    "s2": "LDL",
+    "s3": "HDL",
+    "s4": "cholesterol / HDL",
+    "s5": "log triglycerides",
+    "s6": "blood sugar",
 }
 
 
 def diabetes(verbose: int = 0) -> Demo:
-    """Progression of diabetes after a year, by ten measurements."""
+    """Fit the progression of diabetes after a year, by ten measurements."""
     data = load_diabetes()
     X, X_held, y, y_held = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     model = GPXRegressor(random_state=0, verbose=verbose).fit(X, y)
     explanation = model.explain(
-        X_held, feature_names=[WORDS.get(name, name) for name in data.feature_names]
+        X_held, feature_names=[MEASUREMENTS.get(name, name) for name in data.feature_names]
     )
     explanation = replace(explanation, target_name="progression")
-    about = "442 patients (scikit-learn): a measure of progression after a year, by ten measurements. Shown: held-out patients."
+    about = (
+        "A measure of the progression of diabetes after a year in 442 patients, by ten "
+        "measurements (from scikit-learn). The patients below were held out."
+    )
     return Demo(
         Section("Diabetes", explanation, y=y_held, about=about, seen=0),
         lambda: _draw_patients(explanation),
@@ -89,7 +96,7 @@ def diabetes(verbose: int = 0) -> Demo:
 
 
 def _draw_patients(explanation: Explanation) -> Any:
-    """The highest and the lowest prediction."""
+    """Draw the patients with the highest and the lowest prediction."""
     figure, axes = pyplot().subplots(1, 2, figsize=(12.5, 4.6), layout="constrained", sharex=True)
     ends = {"highest": explanation.prediction.argmax(), "lowest": explanation.prediction.argmin()}
     for ax, (end, i) in zip(axes, ends.items(), strict=True):
@@ -98,6 +105,7 @@ def _draw_patients(explanation: Explanation) -> Any:
     return figure
 
 
+# The modules whose docstrings are the texts of a demo, by their target.
 LIBRARIES = {
     1.0: (
         "sklearn.cluster",
@@ -118,7 +126,7 @@ LIBRARIES = {
 
 
 def docstrings() -> tuple[list[str], np.ndarray]:
-    """Summaries of functions and classes, of scikit-learn (+1) and of scipy (-1): texts that are on every machine."""
+    """Return the first paragraphs of docstrings of scikit-learn (+1) and of scipy (-1)."""
     texts: dict[str, float] = {}
     for side, modules in LIBRARIES.items():
         for name in modules:
@@ -133,7 +141,7 @@ def docstrings() -> tuple[list[str], np.ndarray]:
 
 
 def text(verbose: int = 0) -> Demo:
-    """Which library is a docstring of? Words as reasons."""
+    """Fit the library that a docstring is from, with words as reasons."""
     documents, y = docstrings()
     kept, held = train_test_split(np.arange(len(y)), test_size=0.25, random_state=0)
     model = GPXRegressor(
@@ -144,7 +152,10 @@ def text(verbose: int = 0) -> Demo:
     ).fit([documents[i] for i in kept], y[kept])
     asked = [documents[i] for i in held]
     explanation = model.explain(asked)
-    about = "The first words of docstrings: +1 for functions and classes of scikit-learn, -1 for those of scipy."
+    about = (
+        "The first paragraphs of docstrings. The target is +1 for functions and classes of "
+        "scikit-learn and -1 for those of scipy."
+    )
     section = Section("Docstrings", explanation, y=y[held], about=about, seen=0, documents=asked)
     sure = abs(explanation.contributions) > 2 * explanation.contributions_std
     surest = int(np.argmax(sure.sum(axis=1)))
@@ -152,7 +163,7 @@ def text(verbose: int = 0) -> Demo:
 
 
 def spatial(verbose: int = 0) -> Demo:
-    """Coefficients that vary over a square, known because they were made."""
+    """Fit synthetic data, whose coefficients vary over a square and are known."""
     data = synth2(10_500)
     kept, held = slice(0, 10_000), slice(10_000, None)
     model = GPXRegressor(random_state=0, verbose=verbose).fit(
@@ -161,12 +172,12 @@ def spatial(verbose: int = 0) -> Demo:
     explanation = model.explain(data.X[held], data.Z[held], feature_names=data.feature_names)
     assert explanation.weights_std is not None
     assert data.weights is not None
-    inside = (np.abs(explanation.weights - data.weights[held]) <= 2 * explanation.weights_std)[
-        :, 1:
-    ]  # but the level
+    inside = np.abs(explanation.weights - data.weights[held]) <= 2 * explanation.weights_std
+    # The first coefficient is the intercept.
+    inside = inside[:, 1:]
     about = (
-        "10,000 made samples whose coefficients vary smoothly over a square. "
-        f"{inside.mean():.1%} of the true coefficients at 500 new places are within two deviations."
+        "10,000 synthetic samples whose coefficients vary smoothly over a square. At 500 new "
+        f"places, {inside.mean():.1%} of the true coefficients are within two standard deviations."
     )
     section = Section("Coefficients over space", explanation, y=data.y[held], about=about, seen=0)
     shown = model.explain(data.X[:4000], data.Z[:4000], feature_names=data.feature_names)

@@ -1,4 +1,4 @@
-"""From a table to a model: fit, evaluate, plan."""
+"""The commands that learn from a table: fit, evaluate, plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -15,7 +16,7 @@ from ..fitting.expected_time import EXPECTED_TIME_FACTOR, expected_seconds, in_w
 from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
-from .app import UTF8, app, model_of, remark, way_of, wish_of
+from .app import UTF8, app, column_roles_of, model_of, print_remark, text_format_of
 from .column_roles import TabularData
 from .options import (
     Ard,
@@ -35,9 +36,8 @@ from .options import (
     Text,
     X,
     Z,
-    typer,
 )
-from .tables import apart
+from .tables import output_path
 
 
 @app.command()
@@ -58,7 +58,11 @@ def fit(
     n_inducing: Points = 1000,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(help="A file that a fit which is cut off goes on from.", show_default=False),
+        typer.Option(
+            help="A file in which the fit keeps its progress. If the fit is stopped, the same "
+            "command continues from there.",
+            show_default=False,
+        ),
     ] = None,
     memory_limit: Memory = None,
     n_jobs: Jobs = None,
@@ -68,13 +72,16 @@ def fit(
 ) -> None:
     """Learn a model from a table, and write it to a file.
 
-    Columns of numbers are used as they are, a category becomes a column of 0 and 1 for each of its values. Missing values are
-    refused, by row and column. Tables of more than 100,000 rows are read in chunks and never are in memory as a whole.
+    Columns of numbers are used as they are. A category becomes a column of 0 and 1 for each of its
+    values. A missing value is an error that names its row and column. A table of more than 100,000
+    rows is read in chunks, and is never in memory as a whole.
 
     Example: `gpx-scale fit houses.csv --target price --x lon,lat --z size,age --out houses.gpx`
     """
-    apart(out, data)
-    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    output_path(out, data)
+    recipe = TabularData.of(
+        data, column_roles_of(target, x, z, text, drop), text_format_of(sep, encoding)
+    )
     model = model_of(
         kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
     ).set_params(checkpoint=checkpoint)
@@ -82,7 +89,7 @@ def fit(
     model.set_params(**transformers).fit(X, y)
     model.target_name_ = recipe.target
     model.save(out)
-    remark(str(model.fit_report_))
+    print_remark(str(model.fit_report_))
     print(f"model: {out}")
 
 
@@ -91,7 +98,11 @@ def evaluate(
     data: Data,
     target: Target,
     folds: Annotated[
-        int, typer.Option(help="Parts, each of which is predicted from the others.", min=2)
+        int,
+        typer.Option(
+            help="The number of parts of the table, each of which is predicted from the others.",
+            min=2,
+        ),
     ] = 5,
     x: X = "",
     z: Z = "",
@@ -105,7 +116,8 @@ def evaluate(
     report: Annotated[
         Path | None,
         typer.Option(
-            help="An HTML file: every row explained by a model that had not seen it.",
+            help="An HTML file to write, in which every row is explained by a model that had not "
+            "seen it.",
             show_default=False,
         ),
     ] = None,
@@ -116,23 +128,30 @@ def evaluate(
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """How well a model of this table predicts: cross-validation, with the share of true values within their intervals.
+    """Measure by cross-validation how well a model of this table predicts.
+
+    The measures are the root mean squared error (RMSE), the coefficient of determination (R²), and
+    the share of true values that are within their intervals.
 
     Example: `gpx-scale evaluate houses.csv --target price --folds 10`
     """
     recipe = TabularData.of(
-        data, wish_of(target, x, z, text, drop), way_of(sep, encoding), hold=sys.maxsize
+        data,
+        column_roles_of(target, x, z, text, drop),
+        text_format_of(sep, encoding),
+        hold=sys.maxsize,
     )
     if recipe.table.rows < 2 * folds:
         raise InputError(
-            f"{recipe.table.rows} rows are too few for {folds} folds: two rows a fold, at least"
+            f"{recipe.table.rows} rows are too few for {folds} folds. Each fold needs two rows "
+            "at least."
         )
     X, y, transformers = recipe.data()
     model = model_of(
         kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
     ).set_params(**transformers)
     if report is not None:
-        apart(report, data)
+        output_path(report, data)
     found = cross_validate(
         model, X, y, folds=folds, level=level, seed=seed, explain=report is not None
     )
@@ -145,13 +164,16 @@ def evaluate(
         title=f"{data.name}: {target}, {folds} folds",
     )
     for k, (rows, accuracy) in enumerate(found.folds):
-        grid.add_row(str(k + 1), str(rows), *measured(accuracy))
+        grid.add_row(str(k + 1), str(rows), *accuracy_texts(accuracy))
     grid.add_section()
-    grid.add_row("mean", str(len(y)), *measured(found.mean()))
-    grid.add_row("deviation", "", *measured(found.deviation()))
+    grid.add_row("mean", str(len(y)), *accuracy_texts(found.mean()))
+    grid.add_row("std", "", *accuracy_texts(found.deviation()))
     Console().print(grid)
     if report is not None and found.explanation is not None:
-        about = f"Every row of {data.name} by a model of the other {folds - 1} of {folds} parts; the model is the last part's."
+        about = (
+            f"Every row of {data.name} is predicted by a model of the other {folds - 1} of {folds} "
+            "parts. The model that is described is that of the last part."
+        )
         names = [f"row {i + 1}" for i in range(len(y))]
         section = Section(
             f"{target} of {data.name}",
@@ -166,7 +188,8 @@ def evaluate(
         print(f"report: {write_report(report, [section], title=section.title)}")
 
 
-def measured(accuracy: Accuracy) -> list[str]:
+def accuracy_texts(accuracy: Accuracy) -> list[str]:
+    """Return RMSE, R² and the share of true values within their intervals as texts."""
     r2 = f"{accuracy.r2:.4f}" if np.isfinite(accuracy.r2) else "-"
     return [f"{accuracy.rmse:.4g}", r2, f"{accuracy.within:.1%}"]
 
@@ -192,11 +215,15 @@ def plan(
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """What `fit` would do with a table, before anything is fitted: which solver and why, memory, expected time.
+    """Show what `fit` would do with a table: the solver and why, the memory, the expected time.
+
+    Nothing is fitted.
 
     Example: `gpx-scale plan houses.csv --target price`
     """
-    recipe = TabularData.of(data, wish_of(target, x, z, text, drop), way_of(sep, encoding))
+    recipe = TabularData.of(
+        data, column_roles_of(target, x, z, text, drop), text_format_of(sep, encoding)
+    )
     X, y, transformers = recipe.data()
     model = model_of(
         kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0
@@ -204,9 +231,8 @@ def plan(
     found = model.plan(X, y)
     for column in recipe.table.columns.values():
         levels = f" of {len(column.levels)} values" if column.kind == "category" else ""
-        print(
-            f"{'target' if column.name == recipe.target else 'column'} {column.name}: {column.kind}{levels}"
-        )
+        role = "target" if column.name == recipe.target else "column"
+        print(f"{role} {column.name}: {column.kind}{levels}")
     print(found)
     seconds = expected_seconds(found)
     print(

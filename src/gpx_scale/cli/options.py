@@ -1,24 +1,21 @@
-"""The arguments of the `gpx-scale` command that several of its commands take: their names, and what `--help` says of them."""
+"""Arguments that several commands of `gpx-scale` take, with the texts that `--help` shows."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-try:
-    import rich  # noqa: F401  (what tables are printed by)
-    import typer
-except ImportError as error:
-    raise SystemExit(f"gpx-scale needs {error.name}: pip install 'gpx-scale[cli]'") from None
+import typer
 
 Data = Annotated[
     Path,
     typer.Argument(
-        help="A table: .csv, .tsv or .parquet, also .csv.gz and .tsv.gz.", show_default=False
+        help="The table: a file that ends in .csv, .tsv, .parquet, .csv.gz or .tsv.gz.",
+        show_default=False,
     ),
 ]
 Model = Annotated[
-    Path, typer.Argument(help="A model that `gpx-scale fit` wrote.", show_default=False)
+    Path, typer.Argument(help="The model file that `gpx-scale fit` wrote.", show_default=False)
 ]
 Target = Annotated[
     str, typer.Option("--target", "-t", help="The column to predict.", show_default=False)
@@ -27,7 +24,8 @@ X = Annotated[
     str,
     typer.Option(
         "--x",
-        help="Columns that the weights vary with, such as lon,lat. Default: all.",
+        help="The columns that the weights vary with, such as lon,lat. By default these are all "
+        "columns.",
         show_default=False,
     ),
 ]
@@ -35,41 +33,79 @@ Z = Annotated[
     str,
     typer.Option(
         "--z",
-        help="Columns that explain, and get weights. Default: all, or those not in --x.",
+        help="The columns that explain a prediction, and that get weights. By default these are "
+        "the columns that are not in --x, or all columns.",
         show_default=False,
     ),
 ]
 Text = Annotated[
     str | None,
     typer.Option(
-        "--text", help="A column of documents, explained by their words.", show_default=False
+        "--text",
+        help="A column of documents, whose words explain a prediction.",
+        show_default=False,
     ),
 ]
 Drop = Annotated[
     str,
-    typer.Option("--drop", help="Columns to leave out, such as names of rows.", show_default=False),
+    typer.Option(
+        "--drop", help="Columns to leave out, such as the names of rows.", show_default=False
+    ),
 ]
-Kernel = Annotated[str, typer.Option(help="rbf, matern12, matern32, matern52 or rq.")]
-Ard = Annotated[bool, typer.Option("--ard", help="A length scale for each column of x.")]
-Solver = Annotated[str, typer.Option(help="auto, exact, cg, inducing, basis or grid.")]
+Kernel = Annotated[
+    str,
+    typer.Option(
+        help="How the similarity of rows falls with their distance: rbf, matern12, matern32, "
+        "matern52 or rq."
+    ),
+]
+Ard = Annotated[
+    bool, typer.Option("--ard", help="Learn a length scale for each column of x, not one for all.")
+]
+Solver = Annotated[
+    str,
+    typer.Option(
+        help="The method of computation: auto, exact, cg, inducing, basis or grid. auto chooses "
+        "by the size of the table."
+    ),
+]
 Intercept = Annotated[
-    bool, typer.Option("--intercept", help="Give every sample an intercept of its own.")
+    bool, typer.Option("--intercept", help="Give every row an intercept of its own.")
 ]
-Points = Annotated[int, typer.Option("--n-inducing", help="Points of the inducing solver.")]
+Points = Annotated[
+    int,
+    typer.Option("--n-inducing", help="The number of inducing points, if the solver has them."),
+]
 Memory = Annotated[
     str | None,
     typer.Option(
         "--memory-limit",
-        help="Such as 8GiB. Default: 80% of what is available.",
+        help="The memory that may be used, such as 8GiB. By default it is 80% of the memory that "
+        "is available.",
         show_default=False,
     ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--n-jobs", help="Threads. Default: all cores.", show_default=False)
+    int | None,
+    typer.Option(
+        "--n-jobs",
+        help="The number of threads. By default all cores are used.",
+        show_default=False,
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Of all that is drawn.", min=0, max=2**32 - 1)]
-Level = Annotated[float, typer.Option(help="Probability of the intervals.", min=0.01, max=0.9999)]
+Seed = Annotated[int, typer.Option(help="The seed of all random numbers.", min=0, max=2**32 - 1)]
+Level = Annotated[
+    float,
+    typer.Option(
+        help="The probability with which an interval contains the true value.",
+        min=0.01,
+        max=0.9999,
+    ),
+]
 Separator = Annotated[
-    str | None, typer.Option("--sep", help="Between the fields of a .csv; default: a comma.")
+    str | None,
+    typer.Option(
+        "--sep", help="The character between the fields of a .csv file; a comma by default."
+    ),
 ]
-Encoding = Annotated[str, typer.Option(help="Of a .csv or .tsv.")]
+Encoding = Annotated[str, typer.Option(help="The text encoding of a .csv or .tsv file.")]

@@ -1,4 +1,4 @@
-"""From a model and a table to answers: predict, explain, report."""
+"""The commands that apply a model to a table: predict, explain, report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from ..errors import InputError
 from ..estimator.regressor import GPXRegressor, load
 from ..explanation import Explanation, between
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
-from .app import UTF8, app, way_of
+from .app import UTF8, app, text_format_of
 from .column_roles import count_seen, table_for, text_column
-from .options import Data, Encoding, Level, Model, Separator, typer
-from .tables import apart, writable_table, write_csv, write_table
+from .options import Data, Encoding, Level, Model, Separator
+from .tables import check_output_table, output_path, write_csv, write_table
 
 
 @app.command()
@@ -26,20 +27,25 @@ def predict(
     data: Data,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The .csv, .tsv, .parquet or .json file to write; by default lines go to the "
+            "screen.",
+        ),
     ] = None,
     level: Level = 0.95,
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """Predict the target of every row, with its deviation and interval.
+    """Predict the target of every row, with its standard deviation and interval.
 
     Example: `gpx-scale predict houses.gpx new.csv --out predictions.csv`
     """
-    writable_table(out, model, data)
+    check_output_table(out, model, data)
     pandas, fitted = import_optional("pandas", "cli"), loaded(model)
     pieces = []
-    for frame in table_for(fitted, data, way_of(sep, encoding)).chunks():
+    for frame in table_for(fitted, data, text_format_of(sep, encoding)).chunks():
         mean, std = fitted.predict(frame[list(fitted.feature_names_in_)], return_std=True)
         pieces.append(np.column_stack([mean, std]))
     mean, std = np.concatenate(pieces).T
@@ -60,40 +66,53 @@ def explain(
     data: Data,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A .csv, .tsv, .parquet or .json; default: the screen."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The .csv, .tsv, .parquet or .json file to write; by default lines go to the "
+            "screen.",
+        ),
     ] = None,
     top: Annotated[
         int | None,
         typer.Option(
-            help="The largest contributions of each row alone.", show_default=False, min=1
+            help="The number of contributions per row to show, the largest ones; all by default.",
+            show_default=False,
+            min=1,
         ),
     ] = None,
     wide: Annotated[
-        bool, typer.Option("--wide", help="One line a row, its contributions side by side.")
+        bool,
+        typer.Option("--wide", help="Write one line per row, with its contributions side by side."),
     ] = False,
     baseline: Annotated[
-        str, typer.Option(help="What contributions are relative to: mean or zero.")
+        str,
+        typer.Option(
+            help="The value of features that contributions are relative to: mean or zero."
+        ),
     ] = "mean",
     level: Level = 0.95,
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """Say why: the weight and the contribution of every feature to every row's prediction, with their uncertainty.
+    """Explain the prediction of every row by the weight and the contribution of every feature.
 
-    Contributions of a row add up to its prediction less its base value. `--out reasons.json` keeps all of it, with all digits.
+    Both have their uncertainty. The contributions of a row add up to its prediction minus its base
+    value. `--out reasons.json` writes all numbers with all digits.
 
     Example: `gpx-scale explain houses.gpx new.csv --top 5`
     """
-    writable_table(out, model, data)
+    check_output_table(out, model, data)
     if wide and top is not None:
-        raise typer.BadParameter("--wide has all contributions: leave out --top, or --wide")
+        raise typer.BadParameter("--wide shows all contributions: leave out --top, or --wide.")
     fitted = loaded(model)
-    table = table_for(fitted, data, way_of(sep, encoding))
+    table = table_for(fitted, data, text_format_of(sep, encoding))
     found = _explained(fitted, table.chunks(), baseline)
     if out is not None and out.suffix.lower() == ".json":
         if table.held is None or top is not None or wide:
             raise InputError(
-                "JSON has every reason, of tables that fit in memory: for --top, --wide or more rows give a .csv"
+                "A .json file has all contributions, of a table that fits in memory. For --top, "
+                "--wide or more rows, give a .csv file."
             )
         next(found).to_json(out, level=level)
         print(f"explanations: {out}")
@@ -114,15 +133,17 @@ def explain(
 def _explained(
     model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean"
 ) -> Iterator[Explanation]:
+    """Yield the explanation of each frame."""
     names = list(model.feature_names_in_)
     return (model.explain(frame[names], baseline=baseline) for frame in frames)
 
 
 def _one_line_each(frame: Any, start: int) -> Any:
+    """Return a wide frame with the numbers of its rows and without sparse columns."""
     frame.insert(0, "row", np.arange(start, start + len(frame)), allow_duplicates=True)
     if twice := frame.columns[frame.columns.duplicated()].tolist():
         raise InputError(
-            f"a feature is named {twice[0]!r}, as a column of the result: explain without --wide"
+            f"A feature is named {twice[0]!r}, as is a column of the result. Leave out --wide."
         )
     return frame.apply(
         lambda column: column.sparse.to_dense() if hasattr(column.dtype, "fill_value") else column
@@ -130,6 +151,7 @@ def _one_line_each(frame: Any, start: int) -> Any:
 
 
 def _largest(frame: Any, k: int) -> Any:
+    """Return the k largest contributions of each row."""
     order = np.lexsort((-frame["contribution"].abs(), frame["row"]))
     return frame.iloc[order].groupby("row", sort=False).head(k)
 
@@ -142,22 +164,28 @@ def report(
         "report.html"
     ),
     samples: Annotated[
-        int, typer.Option(help="Rows that are explained, evenly spread.", min=1)
+        int,
+        typer.Option(
+            help="The largest number of rows to explain, evenly spread over the table.", min=1
+        ),
     ] = 2000,
-    title: Annotated[str | None, typer.Option(help="Of the report.", show_default=False)] = None,
+    title: Annotated[
+        str | None, typer.Option(help="The title of the report.", show_default=False)
+    ] = None,
     level: Level = 0.95,
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """Explain a table in one HTML file that opens with no network: the model, what matters overall, every row's reasons.
+    """Write a report of a table in one HTML file, which needs no network.
 
-    Where the table has the target, the report compares: error, and how many true values the intervals hold.
+    It has the model, the features that matter overall, and the reasons of every row. If the table
+    has the target, it also has the errors and the share of true values within their intervals.
 
     Example: `gpx-scale report houses.gpx new.csv --out report.html`
     """
-    apart(out, model, data)
+    output_path(out, model, data)
     fitted = loaded(model)
-    table = table_for(fitted, data, way_of(sep, encoding), also=fitted.target_name_)
+    table = table_for(fitted, data, text_format_of(sep, encoding), also=fitted.target_name_)
     rows = table.evenly(samples)
     frame = table.taken(rows)
     (explanation,) = _explained(fitted, iter([frame]))
@@ -167,7 +195,8 @@ def report(
         title or f"{fitted.target_name_ or 'Predictions'} of {data.name}",
         explanation,
         y=frame[fitted.target_name_].to_numpy() if known else None,
-        about=f"{len(rows):,} of {table.rows:,} rows of {data.name}, by {model.name}.",
+        about=f"These are {len(rows):,} of {table.rows:,} rows of {data.name}, by the model "
+        f"{model.name}.",
         seen=count_seen(fitted, frame[list(fitted.feature_names_in_)]),
         documents=None if document is None else frame[document].tolist(),
         sample_names=[f"row {i + 1}" for i in rows],
@@ -177,12 +206,16 @@ def report(
 
 
 def loaded(path: Path) -> GPXRegressor:
+    """Return the model in a file."""
     if not path.is_file():
-        raise InputError(f"there is no model {str(path)!r}")
+        raise InputError(
+            f"There is no model {str(path)!r}. Give a file that `gpx-scale fit` wrote."
+        )
     return load(path)
 
 
 def write(frame: Any, out: Path | None) -> None:
+    """Write a table to a file, or to the screen."""
     if out is None:
         write_csv(frame, sys.stdout)
     else:

@@ -1,7 +1,8 @@
-"""Tables on disk: CSV, TSV and Parquet files, checked as they are read, and written whole.
+"""Tables in CSV, TSV and Parquet files: read and checked in chunks, written whole.
 
-A first pass surveys the file in chunks: which columns are numbers, which are categories, where something is missing. A table
-of few rows is kept as it is read; of more, every later pass reads the file again.
+A first pass surveys the file: which columns are numbers, which are categories, and whether a
+value is missing. A table of few rows is kept in memory; every later pass over a longer one
+reads the file again.
 """
 
 from __future__ import annotations
@@ -28,17 +29,34 @@ from ..data.table_files import (
     must_have,
 )
 from ..errors import InputError
-from ..plan import CG_ROWS
 from ..runtime.files import atomic_write, import_optional, writable
 from ..runtime.parallel import evenly_spaced
+from ..solvers.contract import CG_ROWS
 
-HELD_ROWS = CG_ROWS  # where `auto` goes over to sums
-MOST_LEVELS = 1000  # of a category; more are not counted
+# A table of more rows is read in chunks. From this number on, the solvers that `auto` takes
+# need only sums over the rows.
+MAX_HELD_ROWS = CG_ROWS
+# A category has at most this many values; more are not counted.
+MAX_CATEGORY_LEVELS = 1000
+# These are numbers that are not written plainly, such as 1,200 or 5 %.
+NUMBER = re.compile(r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?")
+# These are dates, with or without a time of day.
+DATE = re.compile(
+    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})"
+    r"([ T]\d{1,2}:\d{2}.*)?"
+)
+# A spreadsheet runs a text that begins so as a formula. OWASP's page on CSV injection lists these.
+FORMULA_STARTS = tuple("=+-@\t\r\n")
+PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass
 class Column:
-    """What is known of a column: "number" (with extremes), "category" (with levels), "text"."""
+    """A column of a table.
+
+    `kind` is "number", "category", "text" or, if it is not known, "". Numbers have extremes,
+    `low` and `high`; a category has `levels`, its values.
+    """
 
     name: str
     kind: str = ""
@@ -49,16 +67,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """The columns asked for, in the order of the file; `held` are all rows where they are few."""
+    """The wanted columns of a file, in its order.
+
+    `held` is a frame of all rows if they are few, and None otherwise.
+    """
 
     path: Path
-    way: TextFormat
+    text_format: TextFormat
     columns: dict[str, Column]
     rows: int
     held: Any
 
     def chunks(self) -> Iterator[Any]:
-        """All rows as frames: numbers are float64, all else is text."""
+        """Return all rows as frames, in which numbers are float64 and all else is text."""
         if self.held is not None:
             return iter([self.held])
         kinds = {
@@ -67,15 +88,15 @@ class Table:
         }
         return (
             _typed(frame, self.columns)
-            for frame in frames(self.path, self.way, list(self.columns), kinds, CHUNK)
+            for frame in frames(self.path, self.text_format, list(self.columns), kinds, CHUNK)
         )
 
     def evenly(self, most: int) -> np.ndarray:
-        """Numbers of rows spread over the table, at most so many."""
+        """Return the numbers of at most `most` rows, evenly spread over the table."""
         return evenly_spaced(most, self.rows)
 
     def taken(self, rows: np.ndarray) -> Any:
-        """Some rows, in ascending order, as one frame."""
+        """Return rows, whose numbers are in ascending order, as one frame."""
         start, found = 0, []
         for frame in self.chunks():
             inside = rows[(rows >= start) & (rows < start + len(frame))]
@@ -84,20 +105,20 @@ class Table:
         return import_optional("pandas", "cli").concat(found, ignore_index=True)
 
 
-# reading
-
-
 def read_table(
     path: Any,
     wanted: Sequence[str] | None = None,
-    way: TextFormat = PLAIN,
+    text_format: TextFormat = PLAIN,
     kinds: dict[str, str] | None = None,
     hold: int | None = None,
 ) -> Table:
-    """Survey a file. wanted: its columns, or all; kinds: what columns must be, where that is known; hold: the rows that are
-    kept in memory at most."""
-    path, hold = Path(path), HELD_ROWS if hold is None else hold
-    names = header_of(path, way)
+    """Survey a file.
+
+    `wanted` are the columns to read, by default all; `kinds` says what columns must be, as far
+    as that is known; a table of more than `hold` rows is not kept in memory.
+    """
+    path, hold = Path(path), MAX_HELD_ROWS if hold is None else hold
+    names = header_of(path, text_format)
     if wanted is not None:
         must_have(wanted, names, path.name)
     some = set(names if wanted is None else wanted)
@@ -106,7 +127,7 @@ def read_table(
     rows = 0
     kept: list[Any] | None = []
     as_written = {name: "str" for name in wanted if found[name].kind in ("category", "text")}
-    with closing(frames(path, way, wanted, as_written, CHUNK)) as chunks:
+    with closing(frames(path, text_format, wanted, as_written, CHUNK)) as chunks:
         for frame in chunks:
             for name in wanted:
                 _survey(
@@ -121,42 +142,48 @@ def read_table(
             if kept is not None:
                 kept = [*kept, _typed(frame, found)] if rows <= hold else None
     if not rows:
-        raise InputError(f"{path.name} has columns ({listed(names)}) and no rows")
+        raise InputError(
+            f"{path.name} has columns ({listed(names)}) and no rows. Give a table with rows."
+        )
     held = (
         None if kept is None else import_optional("pandas", "cli").concat(kept, ignore_index=True)
     )
-    return Table(path, way, found, rows, held)
-
-
-# surveying
+    return Table(path, text_format, found, rows, held)
 
 
 def _survey(
     values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False
 ) -> None:
-    """What a chunk of a column says of it; what is wrong is named by its row, counted from 1 below the header. `typed`: the
-    file says what its columns are, so that texts are no numbers, whatever they look like."""
+    """Add what a chunk shows to what is known of a column.
+
+    An error names its row, counted from 1 below the header. If the file is `typed`, it says
+    what its columns are, and texts are not taken for numbers, whatever they look like.
+    """
     missing = values.isna().to_numpy()
     if missing.any():
         raise InputError(
-            f"{file}: row {start + int(missing.argmax()) + 1}, column {column.name!r} is missing, one of {missing.sum()} "
-            "(empty, or a word for that such as NA, None or null): fill or drop such rows first"
+            f"{file}: the value in row {start + int(missing.argmax()) + 1}, column "
+            f"{column.name!r} is missing, one of {missing.sum()} (empty, or a word such as NA, "
+            "None or null). Fill in such values, or remove their rows."
         )
     first = values.iloc[0]
     if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
         raise InputError(
-            f"{file}: column {column.name!r} holds times: make numbers of them, such as days since the first"
+            f"{file}: column {column.name!r} has dates or times. Replace them by numbers, such "
+            "as days since the first."
         )
     if isinstance(first, list | tuple | dict | set | bytes | np.ndarray):
         raise InputError(
-            f"{file}: column {column.name!r} holds a {type(first).__name__} in each row: leave it out with --drop"
+            f"{file}: column {column.name!r} has a {type(first).__name__} in each row. Leave it "
+            "out with --drop."
         )
     if values.dtype.kind in "biuf":
         numbers = values.to_numpy(dtype=float)
         if not np.isfinite(numbers).all():
             at = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise InputError(
-                f"{file}: row {start + at + 1}, column {column.name!r} is {numbers[at]}"
+                f"{file}: the value in row {start + at + 1}, column {column.name!r} is "
+                f"{numbers[at]}. Replace it by a finite number, or remove its row."
             )
         _agree(column, "number", lambda: (start, values.iloc[0]), file)
         column.low, column.high = min(column.low, numbers.min()), max(column.high, numbers.max())
@@ -168,47 +195,44 @@ def _survey(
     if typed and isinstance(first, str):
         number = np.zeros_like(number)
     at = int((~number).argmax())
-    if number.all() and must_be != "category":  # numbers that the file keeps as text
+    # The file may keep numbers as texts.
+    if number.all() and must_be != "category":
         _survey(texts.astype(float), column, start, file)
     elif must_be == "number" or (2 * number.sum() > len(number) and must_be != "category"):
         raise _mixed(file, column.name, start + at, texts.iloc[at])
     else:
         _agree(column, "category", lambda: (start + at, texts.iloc[at]), file)
-        if len(column.levels) <= MOST_LEVELS:
+        if len(column.levels) <= MAX_CATEGORY_LEVELS:
             column.levels.update(texts.unique())
 
 
 def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file: str) -> None:
+    """Set the kind of a column; another kind than before is an error at `where` (row, value)."""
     if column.kind and column.kind != kind:
         raise _mixed(file, column.name, *where())
     column.kind = kind
 
 
 def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
+    """Return the error of a column of numbers that has something else in a row."""
     remedy = (
-        "write numbers plainly, as in 1200.5"
+        "Write numbers plainly, as in 1200.5."
         if looks_like(NUMBER, [str(value)])
-        else "make it one or the other"
+        else "Make all of its values numbers, or all of them texts."
     )
     return InputError(
-        f"{file}: column {name!r} is to hold numbers, or holds some, and row {row + 1} is {str(value)!r}: {remedy}"
+        f"{file}: column {name!r} should have numbers, or has some, but row {row + 1} is "
+        f"{str(value)!r}. {remedy}"
     )
-
-
-NUMBER = re.compile(
-    r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?"
-)  # but not written plainly
-DATE = re.compile(
-    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})([ T]\d{1,2}:\d{2}.*)?"
-)
 
 
 def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
-    """Whether every text has a form."""
+    """Return whether every text has a form."""
     return all(form.fullmatch(text.strip()) for text in texts)
 
 
 def _typed(frame: Any, columns: dict[str, Column]) -> Any:
+    """Return a frame with numbers as float64 and all else as text."""
     number = {name for name in frame.columns if columns[name].kind == "number"}
     typed = {
         name: frame[name].astype(float)
@@ -219,20 +243,16 @@ def _typed(frame: Any, columns: dict[str, Column]) -> Any:
     return import_optional("pandas", "cli").DataFrame(typed)
 
 
-# writing
-
-FORMULA_STARTS = tuple(
-    "=+-@\t\r\n"
-)  # A spreadsheet runs what begins so. OWASP's page on CSV injection lists these.
-PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-
-
 def write_csv(frame: Any, where: Any, separator: str = ",") -> None:
-    """Write a frame as text, with an apostrophe before each name and each text that a spreadsheet would run as a formula."""
+    """Write a frame as text.
+
+    Each name and each text that a spreadsheet would run as a formula gets an apostrophe before it.
+    """
     _without_formulas(frame).to_csv(where, index=False, sep=separator)
 
 
 def _without_formulas(frame: Any) -> Any:
+    """Return a frame in which no name and no text is a formula."""
     safe = frame.set_axis([_inert(name) for name in frame.columns], axis=1)
     for k, (_, column) in enumerate(frame.items()):
         if column.dtype.kind in "biufMm":
@@ -246,7 +266,10 @@ def _without_formulas(frame: Any) -> Any:
 
 
 def _inert(cell: Any) -> Any:
-    """Return a cell as it is, or with an apostrophe before it if it is a text that begins as a formula, and no number."""
+    """Return a cell, with an apostrophe before it if a spreadsheet would run it as a formula.
+
+    That is a text that begins as a formula and is not a number.
+    """
     runs = (
         isinstance(cell, str)
         and cell.startswith(FORMULA_STARTS)
@@ -266,27 +289,29 @@ WRITERS: dict[str, Callable[[Any, Path], Any]] = {
 }
 
 
-def writable_table(out: Path | None, *inputs: Path) -> None:
-    """An error where a table could not be written, before it is computed."""
+def check_output_table(out: Path | None, *inputs: Path) -> None:
+    """Raise an error if a table cannot be written to `out`, before the table is computed."""
     if out is not None:
-        _writer(apart(out, *inputs))
+        _writer(output_path(out, *inputs))
 
 
-def apart(out: Path, *inputs: Path) -> Path:
-    """A file that can be written, and is none of those that are read."""
+def output_path(out: Path, *inputs: Path) -> Path:
+    """Return the path of a file that can be written and is none of the `inputs`."""
     path = writable(out)
     if any(other.exists() and path.exists() and path.samefile(other) for other in inputs):
-        raise InputError(f"--out {str(out)!r} is also what is read: name another file")
+        raise InputError(f"--out {str(out)!r} is also a file that is read. Give another file.")
     return path
 
 
 def write_table(frame: Any, out: Path) -> None:
+    """Write a frame to a file, whole or not at all."""
     with atomic_write(out) as beside:
         _writer(out)(frame, beside)
 
 
 def _writer(out: Path) -> Callable[[Any, Path], Any]:
+    """Return the function that writes files with the suffix of `out`."""
     found = [write for suffix, write in WRITERS.items() if out.name.lower().endswith(suffix)]
     if not found:
-        raise InputError(f"--out {str(out)!r}: give a file that ends in {', '.join(WRITERS)}")
+        raise InputError(f"--out {str(out)!r}: Give a file that ends in {', '.join(WRITERS)}.")
     return found[0]

@@ -1,14 +1,16 @@
-"""The data of the paper and of the benchmarks, by name, and generators.
+"""The data sets of the paper and of the benchmarks, by name, and synthetic ones.
 
     with scikit-learn     digits, diabetes
     downloaded            abalone, boston, california, fish, king_county, paper, wine
     from your own file    drug
     from your own folder  berlin, bike, georgia, imdb, kin40k, protein, vader
-    made by rule          synth2, synth10
+    synthetic             synth2, synth10
 
-`load_<name>()` looks into the folder that GPX_SCALE_DATA names, then into the cache (GPX_SCALE_CACHE, else the user's), then
-asks the publisher, whose data are checked against a digest and kept in the cache. `progress=True` shows a download on stderr;
-by default it is shown on a terminal. GPX_SCALE_MIRROR, where it is set, stands for the publishers' hosts.
+`load_<name>()` looks for a file in the folder that the environment variable GPX_SCALE_DATA
+names, then in the cache (the folder that GPX_SCALE_CACHE names, or the user's cache). Otherwise
+it downloads the file from its publisher, compares it with a known digest and keeps it in the
+cache. `progress=True` shows a download on stderr; by default it is shown if stderr is a
+terminal. If GPX_SCALE_MIRROR is set, it replaces the hosts of the publishers.
 
 >>> data = load_diabetes()
 >>> data.X.shape, data.feature_names[:3]

@@ -1,4 +1,4 @@
-"""A table as its file has it: columns of cells, by name. Its file, its numbers, and the digest of what it holds."""
+"""Tables of text cells, by column: reading and writing their files, their numbers, their digest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ Table = dict[str, tuple[str, ...]]
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Rows as columns; blank lines are passed over, a row of another length or a name twice is a ValueError."""
+    """Return rows as columns, by name. Blank lines are skipped.
+
+    A row of another length, or a name that occurs twice, is a ValueError.
+    """
     if twice := sorted({name for name in names if list(names).count(name) > 1}):
         raise ValueError(f"it has more than one column {', '.join(map(repr, twice))}")
     kept = [row for row in rows if row]
@@ -31,18 +34,19 @@ def table_of(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 
 def read_table(path: Path, delimiter: str = ",") -> Table:
-    """The columns of a file with a header row, compressed if its name ends in .gz."""
+    """Return the columns of a file with a header row, compressed if its name ends in .gz."""
     try:
         with _opened(path, "r") as lines:
             rows = csv.reader(lines, delimiter=delimiter)
             return table_of(next(rows, []), rows)
     except (ValueError, csv.Error, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(
-            f"{str(path)!r} cannot be read as a table with a header row: {error}"
+            f"{str(path)!r} cannot be read as a table with a header row: {error}."
         ) from error
 
 
 def write_table(path: Path, table: Table) -> None:
+    """Write a header row and the rows, compressed if the name ends in .gz."""
     with _opened(path, "w") as lines:
         writer = csv.writer(lines, lineterminator="\n")
         writer.writerow(table)
@@ -50,6 +54,7 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def _opened(path: Path, mode: str) -> IO[str]:
+    """Open a text file in UTF-8, through gzip if its name ends in .gz."""
     encoding = "utf-8-sig" if mode == "r" else "utf-8"
     if path.suffix == ".gz":
         return gzip.open(path, f"{mode}t", encoding=encoding, newline="")  # type: ignore[return-value]
@@ -57,23 +62,26 @@ def _opened(path: Path, mode: str) -> IO[str]:
 
 
 def column(table: Table, name: str) -> tuple[str, ...]:
+    """Return the cells of a column; a missing one is an InputError."""
     if name not in table:
-        raise InputError(f"the table has no column {name!r}; it has {', '.join(table)}")
+        raise InputError(f"The table has no column {name!r}. It has {', '.join(table)}.")
     return table[name]
 
 
 def numbers(table: Table, name: str) -> np.ndarray:
-    """A column as float64;  (n,)."""
+    """Return a column as float64;  (n,)."""
     cells = column(table, name)
     try:
         return np.array(cells, dtype=float)
     except ValueError as error:
-        raise InputError(f"column {name!r} is not of numbers: {error}") from error
+        raise InputError(f"The column {name!r} must have numbers only: {error}.") from error
 
 
 def content_digest(table: Table, columns: Sequence[str]) -> str:
-    """sha256 of these columns, by name and in this order, whatever the file around them: a column of numbers counts to ten
-    digits (4.09 is 4.0900), a text up to its white space."""
+    """Return the sha256 of these columns, by name and in this order, whatever the file around them.
+
+    Numbers count to ten digits, so that 4.09 is 4.0900. White space in texts counts as one space.
+    """
     digest = hashlib.sha256()
     for name in columns:
         cells = "\x1f".join([name, *_canonical(table[name])])
@@ -82,7 +90,9 @@ def content_digest(table: Table, columns: Sequence[str]) -> str:
 
 
 def _canonical(cells: Sequence[str]) -> list[str]:
+    """Return cells in one spelling: numbers to ten digits, or texts with single spaces."""
     try:
-        return [f"{float(cell) + 0.0:.9e}" for cell in cells]  # + 0.0: minus zero is zero
+        # Adding 0.0 makes zero of minus zero.
+        return [f"{float(cell) + 0.0:.9e}" for cell in cells]
     except ValueError:
         return [" ".join(cell.split()) for cell in cells]

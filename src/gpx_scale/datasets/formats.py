@@ -1,4 +1,7 @@
-"""What publishers send, made into our tables: a function of the file's bytes each; ValueError if it is something else."""
+"""Parsers of the files of publishers.
+
+Each function returns the table in a file; a file in another format is a ValueError.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,17 @@ from pathlib import PurePosixPath
 from typing import IO
 
 from .csv_table import Table, table_of
-from .download import LIMIT
+from .download import MAX_BYTES
 
 ABALONE = (
-    *(
-        "sex",
-        "length",
-        "diameter",
-        "height",
-        "whole_weight",
-        "shucked_weight",
-        "viscera_weight",
-        "shell_weight",
-    ),
+    "sex",
+    "length",
+    "diameter",
+    "height",
+    "whole_weight",
+    "shucked_weight",
+    "viscera_weight",
+    "shell_weight",
     "rings",
 )
 BOSTON = (
@@ -46,26 +47,32 @@ REVIEW = ("lan", "timespan", "confidence", "orientation", "evaluation", "remarks
 
 
 def abalone(stream: IO[bytes]) -> Table:
-    """abalone.data: commas, no header."""
+    """Return the table in abalone.data, which has commas and no header."""
     return table_of(ABALONE, csv.reader(_member(stream, "abalone.data").splitlines()))
 
 
 def boston(stream: IO[bytes]) -> Table:
-    """22 lines about the data, then every record of 14 numbers on two lines."""
+    """Return the table of Boston.
+
+    The file has 22 lines about the data, then every record of 14 numbers on two lines.
+    """
     cells = " ".join(stream.read().decode("latin-1").splitlines()[22:]).split()
     width = len(BOSTON)
     return table_of(BOSTON, [cells[k : k + width] for k in range(0, len(cells), width)])
 
 
 def fish(stream: IO[bytes]) -> Table:
-    """qsar_fish_toxicity.csv: semicolons, no header."""
+    """Return the table in qsar_fish_toxicity.csv, which has semicolons and no header."""
     return table_of(
         FISH, csv.reader(_member(stream, "qsar_fish_toxicity.csv").splitlines(), delimiter=";")
     )
 
 
 def wine(stream: IO[bytes]) -> Table:
-    """winequality-red.csv, then winequality-white.csv: semicolons and a header."""
+    """Return the rows of winequality-red.csv and then those of winequality-white.csv.
+
+    Both have semicolons and a header.
+    """
     names: list[str] = []
     rows: list[list[str]] = []
     for color in ("red", "white"):
@@ -81,7 +88,10 @@ def wine(stream: IO[bytes]) -> Table:
 
 
 def paper(stream: IO[bytes]) -> Table:
-    """reviews.json: {"paper": [{"id", "preliminary_decision", "review": [{"id", "text", "evaluation", ...}]}]}; null is ''."""
+    """Return the reviews in reviews.json; a null is an empty cell.
+
+    {"paper": [{"id", "preliminary_decision", "review": [{"id", "text", "evaluation", ...}]}]}
+    """
     rows = [
         [
             k,
@@ -98,7 +108,7 @@ def paper(stream: IO[bytes]) -> Table:
 
 
 def arff(stream: IO[bytes]) -> Table:
-    """A dense ARFF file: @attribute lines, then the rows after @data."""
+    """Return the table in a dense ARFF file: @attribute lines, then the rows after @data."""
     names = []
     lines = iter(stream.read().decode("utf-8").splitlines())
     for line in lines:
@@ -113,7 +123,10 @@ def arff(stream: IO[bytes]) -> Table:
 
 
 def _member(stream: IO[bytes], name: str) -> str:
-    """The text of a zip's member, in whatever folder of it; nothing is unpacked to the disk."""
+    """Return the text of a member of a zip archive, in any folder of it.
+
+    Nothing is unpacked to the disk.
+    """
     with zipfile.ZipFile(stream) as archive:
         named = [info for info in archive.infolist() if PurePosixPath(info.filename).name == name]
         if not named:
@@ -121,7 +134,7 @@ def _member(stream: IO[bytes], name: str) -> str:
                 f"the archive has no {name!r}; it has {', '.join(archive.namelist()) or 'nothing'}"
             )
         with archive.open(named[0]) as member:
-            data = member.read(LIMIT + 1)
-    if len(data) > LIMIT:
-        raise ValueError(f"{name!r} is longer than {LIMIT:,} bytes")
+            data = member.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{name!r} is longer than {MAX_BYTES:,} bytes")
     return data.decode("utf-8-sig")

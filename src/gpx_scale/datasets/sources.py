@@ -1,9 +1,10 @@
-"""Where a table comes from: the folder that GPX_SCALE_DATA names, else the cache, else its publisher.
+"""Where a table comes from: the folder that GPX_SCALE_DATA names, the cache, or its publisher.
 
-The cache is the folder that GPX_SCALE_CACHE names, else `gpx_scale` in $XDG_CACHE_HOME or ~/.cache. What a publisher sends,
-and what the cache holds, must have the digest of its record. That is a digest of the content, not of the publisher's archive:
-of the columns that a loader reads, once parsed (`table.content_digest`). An archive that was packed again passes, other
-numbers do not. A file in the user's own folder is taken as it is.
+The cache is the folder that GPX_SCALE_CACHE names, or else `gpx_scale` in $XDG_CACHE_HOME or
+~/.cache. The tables that a publisher sends, and those in the cache, must have a known digest.
+It is a digest of the content of the columns that a loader reads (`csv_table.content_digest`),
+and not of the publisher's archive: an archive that was packed again passes, other numbers do
+not. A file in the user's own folder is read without a comparison.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from .download import at_mirror, fetch, reason
 
 UCI = "https://archive.ics.uci.edu/static/public"
 WINE = (
-    *(
-        "fixed_acidity",
-        "volatile_acidity",
-        "citric_acid",
-        "residual_sugar",
-        "chlorides",
-        "free_sulfur_dioxide",
-    ),
-    *("total_sulfur_dioxide", "density", "pH", "sulphates", "alcohol", "quality"),
+    "fixed_acidity",
+    "volatile_acidity",
+    "citric_acid",
+    "residual_sugar",
+    "chlorides",
+    "free_sulfur_dioxide",
+    "total_sulfur_dioxide",
+    "density",
+    "pH",
+    "sulphates",
+    "alcohol",
+    "quality",
 )
 KING_COUNTY = (
     "price",
@@ -51,12 +55,15 @@ KING_COUNTY = (
 
 
 class DataUnavailable(InputError):
-    """A data set is neither in a folder nor in the cache nor to be downloaded, or is not what it should be."""
+    """Raised if a data set cannot be found or downloaded, or if its file is not as expected."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a publisher sends: its URL, what makes our table of it, the columns that count and the digest of their content."""
+    """The file of a publisher.
+
+    `read` makes a table of the bytes at `url`; `sha256` is the digest of its `columns`.
+    """
 
     title: str
     url: str
@@ -66,7 +73,7 @@ class Source:
 
     @property
     def archive(self) -> str:
-        """The name of the publisher's file."""
+        """Return the name of the publisher's file."""
         return self.url.rpartition("/")[2]
 
 
@@ -108,7 +115,8 @@ SOURCES = {
     ),
     "kc_house_data.csv.gz": Source(
         "King County",
-        "https://www.openml.org/data/v1/download/21578898/house_sales.arff",  # of data set 42092
+        # This is the data set 42092 of OpenML.
+        "https://www.openml.org/data/v1/download/21578898/house_sales.arff",
         formats.arff,
         KING_COUNTY,
         "787b0af64d27f0e85c4e492225f8359fcd41ce68abbc14d1bdf3e755b1410571",
@@ -117,13 +125,18 @@ SOURCES = {
 
 
 def load_table(file: str, progress: bool | None = None) -> Table:
-    """The columns of `file`, by the order above. In the user's folder the publisher's own file does as well."""
+    """Return the columns of `file` from the user's folder, from the cache or from its publisher.
+
+    In the user's folder, the file of the publisher is accepted as well.
+    """
     if path := in_folder(file):
         return read_table(path)
     source = SOURCES.get(file)
     if source is None:
-        where = f"let GPX_SCALE_DATA name that; now it is {_folder_now()}"
-        raise DataUnavailable(f"{file} is not downloaded: put it into a folder and {where}")
+        raise DataUnavailable(
+            f"{file} cannot be downloaded. Put it into a folder and set GPX_SCALE_DATA to that "
+            f"folder ({_folder_now()})."
+        )
     if path := in_folder(source.archive):
         with open(path, "rb") as stream:
             return _parsed(source, stream, repr(str(path)))
@@ -134,17 +147,19 @@ def load_table(file: str, progress: bool | None = None) -> Table:
 
 
 def in_folder(file: str) -> Path | None:
-    """A file of the user's own folder, if it is there."""
+    """Return the path of a file in the user's own folder; None if it is not there."""
     folder = data_folder()
     return path if folder is not None and (path := folder / file).is_file() else None
 
 
 def data_folder() -> Path | None:
+    """Return the folder that GPX_SCALE_DATA names; None if that is not set."""
     folder = os.environ.get("GPX_SCALE_DATA")
     return Path(os.path.expanduser(folder)) if folder else None
 
 
 def cache_folder() -> Path:
+    """Return the folder of the cache."""
     if own := os.environ.get("GPX_SCALE_CACHE"):
         return Path(os.path.expanduser(own))
     shared = os.environ.get("XDG_CACHE_HOME", "")
@@ -152,45 +167,46 @@ def cache_folder() -> Path:
 
 
 def unavailable(title: str, files: tuple[str, ...], where: str, why: str) -> DataUnavailable:
-    """`files` are those that do in the user's folder, any one of them."""
+    """Return the error of a failed download, which any one of `files` in a folder replaces."""
     folder = data_folder()
     into = f"{str(folder)!r}" if folder is not None and folder.is_dir() else "a folder"
     return DataUnavailable(
-        f"{title} could not be downloaded from {where}: {why}. To do without, put {' or '.join(files)} into {into} and "
-        f"set GPX_SCALE_DATA to it (it is {_folder_now()})"
+        f"{title} could not be downloaded from {where}: {why}. Alternatively, put "
+        f"{' or '.join(files)} into {into} and set GPX_SCALE_DATA to it ({_folder_now()})."
     )
 
 
 def _folder_now() -> str:
+    """Return the state of GPX_SCALE_DATA in words, for messages."""
     folder = data_folder()
-    return (
-        "not set"
-        if folder is None
-        else f"{str(folder)!r}" + ("" if folder.is_dir() else ", no folder")
-    )
+    if folder is None:
+        return "it is not set"
+    return f"it is {str(folder)!r}" + ("" if folder.is_dir() else ", which is no folder")
 
 
 def _from_cache(source: Source, path: Path) -> Table:
+    """Return the table in the cache; a damaged file is removed, and is an error."""
     try:
         table = read_table(path)
         found = _digest(source, table)
     except InputError as error:
-        raise DataUnavailable(f"{error}. {_removed(path)}") from error
+        raise DataUnavailable(f"{error} {_removed(path)}") from error
     if found != source.sha256:
         raise _mismatch(source, repr(str(path)), found, _removed(path))
     return table
 
 
 def _removed(path: Path) -> str:
-    """A damaged file goes, since only this package writes to the cache."""
+    """Remove a damaged file from the cache, which only this package writes to; say what to do."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        return f"Remove it to have it downloaded again ({error.strerror})"
-    return "It was removed from the cache: call again to download it"
+        return f"Remove it to have it downloaded again ({error.strerror})."
+    return "It was removed from the cache. Call again to download it."
 
 
 def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
+    """Return the table that the publisher sends, and keep it in the cache."""
     url = at_mirror(source.url)
     _made_writable(cached)
     with tempfile.TemporaryFile() as stream:
@@ -209,7 +225,7 @@ def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
             source,
             url,
             found,
-            f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA",
+            f"To use it all the same, put {source.archive} into the folder of GPX_SCALE_DATA.",
         )
     with atomic_write(cached) as beside:
         write_table(beside, table)
@@ -217,46 +233,50 @@ def _downloaded(source: Source, cached: Path, progress: bool | None) -> Table:
 
 
 def _made_writable(cached: Path) -> None:
-    """Before the download: what could not be kept would be asked for again and again."""
+    """Check before a download that it can be kept.
+
+    Otherwise it would be downloaded at every call.
+    """
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
         writable(cached)
     except (OSError, InputError) as error:
         raise DataUnavailable(
-            f"downloads are kept in {str(cached.parent)!r}, which cannot be written ({error}); set GPX_SCALE_CACHE to a "
-            "folder that can"
+            f"Downloads are kept in {str(cached.parent)!r}, which cannot be written ({error}). Set "
+            "GPX_SCALE_CACHE to a folder that can be written."
         ) from error
 
 
+# A file in another format raises these errors.
+OTHER_FORMAT = (ValueError, LookupError, TypeError, AttributeError, csv.Error)
+# A file that is damaged, encrypted or packed in an unknown way raises these errors.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+
+
 def _parsed(source: Source, stream: IO[bytes], where: str) -> Table:
+    """Return the table in the publisher's file; any error in it is a DataUnavailable."""
     try:
         return source.read(stream)
-    except (
-        *(ValueError, LookupError, TypeError, AttributeError, csv.Error),  # of another layout
-        *(
-            zipfile.BadZipFile,
-            zlib.error,
-            EOFError,
-            OSError,
-            RuntimeError,
-        ),  # damaged, encrypted, packed in unknown ways
-    ) as error:
+    except (*OTHER_FORMAT, *DAMAGED) as error:
         what = str(error) or type(error).__name__
         raise DataUnavailable(
-            f"{where} is not the file of {source.title} as it is known here, or is damaged: {what}"
+            f"{where} is not the expected file of {source.title}, or is damaged: {what}."
         ) from error
 
 
 def _digest(source: Source, table: Table) -> str:
+    """Return the digest of the columns that count."""
     if missing := [name for name in source.columns if name not in table]:
         raise DataUnavailable(
-            f"{source.title}: the table has no column {', '.join(missing)}; it has {', '.join(table)}"
+            f"The table of {source.title} has no column {', '.join(missing)}. "
+            f"It has {', '.join(table)}."
         )
     return content_digest(table, source.columns)
 
 
 def _mismatch(source: Source, where: str, found: str, what_to_do: str) -> DataUnavailable:
+    """Return the error of a table with another digest."""
     return DataUnavailable(
-        f"{where} does not hold {source.title} as it is known here: the sha256 of its content is {found} and not "
-        f"{source.sha256}. {what_to_do}"
+        f"{where} does not have the expected content of {source.title}: its sha256 is {found} and "
+        f"not {source.sha256}. {what_to_do}"
     )

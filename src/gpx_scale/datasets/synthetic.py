@@ -1,4 +1,4 @@
-"""Data made by rule, with what is true of them."""
+"""Synthetic data sets, whose true weights are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,30 @@ from .varying_coefficients import Varying
 
 
 def synth10(n: int, random_state: int = 0) -> Dataset:
-    """Ten features with smoothly varying weights: w_l(x) = sin(x.a_l), y = sum_l w_l x_l + 0.1 e, all standardised."""
+    """Return a synthetic data set of ten features whose weights vary smoothly with x.
+
+    w_l(x) = sin(x . a_l) and y = sum_l w_l(x) x_l + 0.1 e, with random directions a_l, standard
+    normal x and standard normal noise e. X and y are standardised.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    random_state : int, default=0
+        The seed of the random numbers.
+
+    Returns
+    -------
+    Dataset
+        X of shape (n, 10), y of shape (n,), and the names x0 to x9.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth10
+    >>> data = synth10(100)
+    >>> data.X.shape, data.y.shape, data.feature_names[:2]
+    ((100, 10), (100,), ['x0', 'x1'])
+    """
     n = whole(n, "n", least=2)
     random = np.random.RandomState(random_state)
     A = random.standard_normal((10, 10)) / np.sqrt(10.0)
@@ -21,7 +44,31 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
 
 
 def synth2(n: int, random_state: int = 0) -> Varying:
-    """Five coefficients that vary over the unit square: z = (1, N(0, 1)^4), y = w(x).z + 0.3 e, scaled by its deviation."""
+    """Return a synthetic data set of five coefficients that vary over the unit square.
+
+    y = w(x) . z + 0.3 e, with x uniform in the square, z = (1, z_1, ..., z_4), and standard normal
+    z_k and noise e. y and the weights are divided by the standard deviation of y.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    random_state : int, default=0
+        The seed of the random numbers.
+
+    Returns
+    -------
+    Varying
+        X of shape (n, 2), y of shape (n,), Z of shape (n, 5), the names of its columns, and the
+        true weights of shape (n, 5).
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth2
+    >>> data = synth2(100)
+    >>> data.X.shape, data.Z.shape, data.weights.shape
+    ((100, 2), (100, 5), (100, 5))
+    """
     n = whole(n, "n", least=2)
     random = np.random.RandomState(random_state)
     X = random.uniform(size=(n, 2))

@@ -1,5 +1,7 @@
-"""Texts as numbers: z, the words that are there, and x, a vector of the whole. To be fitted on the texts that a model is
-fitted on, as `z_transformer` and `x_transformer`."""
+"""Transformers of texts: z says which words a text contains, x is a vector of the whole text.
+
+They are fitted on the training texts, as `z_transformer` and `x_transformer` of a model.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,39 @@ from ..errors import GPXWarning, InputError
 from ..runtime.arguments import whole
 from ..runtime.state import must, stored
 
-# The paper has vectors of 512 dimensions from sentence-transformers, and does not name the model: this one is multilingual.
-ENCODER = "distiluse-base-multilingual-cased-v2"
-# Attributes of an LSA that a model file holds: always, and once it is fitted.
-ARGUMENTS, LEARNED = ("n_components", "random_state"), ("tfidf_", "components_")
+# The paper uses vectors of 512 dimensions from sentence-transformers, and does not name the model.
+# This one has as many dimensions and is multilingual.
+DEFAULT_ENCODER = "distiluse-base-multilingual-cased-v2"
+# The attributes of an LSA that a model file always holds.
+ARGUMENTS = ("n_components", "random_state")
+# The attributes that a model file holds in addition once the LSA is fitted.
+LEARNED = ("tfidf_", "components_")
 
 
 def bag_of_words(min_count: int = 2) -> CountVectorizer:
-    """z_l = 1 if the document has word l, of the words in at least `min_count` documents;  n texts -> sparse (n, d).
+    """Return an unfitted transformer that says which words each text contains.
 
-    The paper's cut-offs are 2 for Paper and 5 for Drug: `min_count` of what `load_paper` and `load_drug` return.
+    z_l = 1 if the text contains word l, and 0 otherwise;  n texts -> sparse (n, d).
+
+    Parameters
+    ----------
+    min_count : int, default=2
+        The number of texts that must contain a word for it to be a feature. The paper takes 2 for
+        the data set Paper and 5 for Drug, which `load_paper` and `load_drug` return as `min_count`.
+
+    Returns
+    -------
+    sklearn.feature_extraction.text.CountVectorizer
+        The transformer, to be used as `z_transformer`.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import bag_of_words
+    >>> words = bag_of_words(min_count=2)
+    >>> words.fit_transform(["a good film", "a bad film"]).toarray().tolist()
+    [[1], [1]]
+    >>> words.get_feature_names_out().tolist()
+    ['film']
     """
     return CountVectorizer(binary=True, min_df=whole(min_count, "min_count", least=1))
 
@@ -37,17 +62,44 @@ def bag_of_words(min_count: int = 2) -> CountVectorizer:
 def sentence_vectors(
     encoder: str = "auto", n_components: int = 100, random_state: Any = 0
 ) -> LSA | SentenceEncoder:
-    """An unfitted transformer of texts into vectors, whose `encoder` says which it is.
+    """Return an unfitted transformer of texts into vectors.
 
-    encoder : "lsa", latent semantic analysis; or the name of a model of the package sentence-transformers, if that is
-        installed; or "auto", distiluse-base-multilingual-cased-v2 (512 dimensions, as the paper's) if package and model are
-        there, else LSA, with a warning if the package is there and the model does not load.
+    Parameters
+    ----------
+    encoder : str, default="auto"
+        "lsa" is latent semantic analysis. The name of a model of the package
+        sentence-transformers takes that model. "auto" takes
+        distiluse-base-multilingual-cased-v2, which has 512 dimensions as the vectors of the
+        paper, if the package is installed, and otherwise LSA. If the package is there and the
+        model does not load, LSA is taken with a warning.
+    n_components : int, default=100
+        The number of dimensions of LSA.
+    random_state : int, RandomState or None, default=0
+        The seed of LSA.
 
-    n_components, random_state : of LSA.
+    Returns
+    -------
+    LSA or SentenceEncoder
+        The transformer, to be used as `x_transformer`. Its attribute `encoder` says which it is.
+
+    Raises
+    ------
+    InputError
+        If `encoder` is no string, or names a model that cannot be loaded.
+    ImportError
+        If `encoder` names a model and sentence-transformers is not installed.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import sentence_vectors
+    >>> vectors = sentence_vectors("lsa", n_components=2)
+    >>> vectors.fit_transform(["a good film", "a bad film", "a book"]).shape
+    (3, 2)
     """
     if not isinstance(encoder, str):
         raise InputError(
-            f"encoder={encoder!r}: give 'auto', 'lsa' or the name of a model of sentence-transformers"
+            f"encoder={encoder!r}: Give 'auto', 'lsa' or the name of a model of "
+            "sentence-transformers."
         )
     if encoder == "lsa":
         return LSA(n_components, random_state)
@@ -55,15 +107,17 @@ def sentence_vectors(
         _model(encoder)
         return SentenceEncoder(encoder)
     try:
-        _model(ENCODER)
+        _model(DEFAULT_ENCODER)
     except ImportError:
         return LSA(n_components, random_state)
     except InputError as error:
         warnings.warn(
-            f"{error}; LSA instead (encoder='lsa' takes it at once)", GPXWarning, stacklevel=2
+            f"{error} LSA is used instead; encoder='lsa' takes it without this warning.",
+            GPXWarning,
+            stacklevel=2,
         )
         return LSA(n_components, random_state)
-    return SentenceEncoder(ENCODER)
+    return SentenceEncoder(DEFAULT_ENCODER)
 
 
 def _written(lsa: LSA) -> dict[str, Any]:
@@ -80,9 +134,29 @@ def _read(n_components: Any, random_state: Any, **learned: Any) -> LSA:
 
 
 @stored(take=_written, make=_read)
-class LSA(TransformerMixin, BaseEstimator):
-    """``x = V^T t / |V^T t|``, t a text's tf-idf with 1 + log tf, V the leading right singular vectors of those of the
-    training texts;  n texts -> (n, k), k the least of n_components, the training texts and their words."""
+class LSA(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer of texts into vectors by latent semantic analysis.
+
+    ``x = V^T t / |V^T t|``, where t is the tf-idf vector of a text, with 1 + log tf, and V has the
+    leading right singular vectors of the tf-idf matrix of the training texts as its columns;
+    n texts -> (n, k), with k the least of `n_components`, the number of training texts and that of
+    their words.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        The number of dimensions.
+    random_state : int, RandomState or None, default=0
+        The seed of the randomised singular value decomposition.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale.datasets import LSA
+    >>> X = LSA(n_components=2).fit_transform(["a good film", "a bad film", "a book"])
+    >>> bool(np.allclose(np.linalg.norm(X, axis=1), 1.0))
+    True
+    """
 
     encoder = "lsa"
     tfidf_: TfidfVectorizer
@@ -93,37 +167,141 @@ class LSA(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, texts: Iterable[str], y: Any = None) -> LSA:
+        """Learn the words and the singular vectors of the training texts.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The training texts.
+        y : object, optional
+            Ignored; scikit-learn's pipelines pass it.
+
+        Returns
+        -------
+        LSA
+            This transformer.
+
+        Raises
+        ------
+        InputError
+            If `n_components` is less than 1.
+
+        Examples
+        --------
+        >>> from gpx_scale.datasets import LSA
+        >>> LSA(n_components=2).fit(["a good film", "a bad film", "a book"]).components_.shape
+        (2, 4)
+        """
         if not self.n_components >= 1:
-            raise InputError(f"n_components={self.n_components!r}: give 1 or more")
+            raise InputError(f"n_components={self.n_components!r}: Give 1 or more.")
         self.tfidf_ = TfidfVectorizer(sublinear_tf=True)
         T = self.tfidf_.fit_transform(texts)
-        # As TruncatedSVD does it, which refuses more components than words, and a single word.
+        # This is what TruncatedSVD does, except that it refuses more components than words, and a
+        # single word.
         k = min(self.n_components, *T.shape)
         _, _, self.components_ = randomized_svd(T, k, n_iter=5, random_state=self.random_state)
         return self
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the vectors of texts.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            A vector per text, of length 1, or 0 if the text has no word of the training texts.
+
+        Examples
+        --------
+        >>> from gpx_scale.datasets import LSA
+        >>> encoder = LSA(n_components=2).fit(["a good film", "a bad film", "a book"])
+        >>> encoder.transform(["another film"]).shape
+        (1, 2)
+        """
         check_is_fitted(self)
-        return normalize(self.tfidf_.transform(texts) @ self.components_.T)
+        vectors: np.ndarray = normalize(self.tfidf_.transform(texts) @ self.components_.T)
+        return vectors
 
 
-class SentenceEncoder(TransformerMixin, BaseEstimator):
-    """x = the vector that a model of sentence-transformers gives a text, which nothing is fitted for;  n texts -> (n, p).
+class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer of texts into the vectors of a model of sentence-transformers.
 
-    encoder : the model's name, of which a copy of this, and its file, holds no more.
-    batch_size : texts that are encoded at a time.
+    n texts -> (n, p). Nothing is fitted. Copies and files of this transformer hold the name of the
+    model and not the model, which is loaded when it is needed.
+
+    Parameters
+    ----------
+    encoder : str, default="distiluse-base-multilingual-cased-v2"
+        The name of the model.
+    batch_size : int, default=32
+        The number of texts that are encoded at a time.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import SentenceEncoder
+    >>> SentenceEncoder().encoder
+    'distiluse-base-multilingual-cased-v2'
     """
 
-    def __init__(self, encoder: str = ENCODER, batch_size: int = 32) -> None:
+    def __init__(self, encoder: str = DEFAULT_ENCODER, batch_size: int = 32) -> None:
         self.encoder = encoder
         self.batch_size = batch_size
 
     def fit(self, texts: Iterable[str], y: Any = None) -> SentenceEncoder:
+        """Return this transformer, for which nothing is fitted.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Ignored.
+        y : object, optional
+            Ignored.
+
+        Returns
+        -------
+        SentenceEncoder
+            This transformer.
+
+        Examples
+        --------
+        >>> from gpx_scale.datasets import SentenceEncoder
+        >>> SentenceEncoder(batch_size=8).fit(["a text"]).batch_size
+        8
+        """
         return self
 
     def transform(self, texts: Iterable[str]) -> np.ndarray:
+        """Return the vectors of texts, which needs the package sentence-transformers.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            The texts.
+
+        Returns
+        -------
+        ndarray of shape (n, p)
+            A vector per text.
+
+        Raises
+        ------
+        InputError
+            If one string is given instead of a sequence, or if the model cannot be loaded.
+        ImportError
+            If sentence-transformers is not installed.
+
+        Examples
+        --------
+        >>> from gpx_scale.datasets import SentenceEncoder
+        >>> SentenceEncoder().transform(["a good film", "a book"]).shape  # doctest: +SKIP
+        (2, 512)
+        """
         if isinstance(texts, str):
-            raise InputError("give a sequence of texts, not one text")
+            raise InputError("Give a sequence of texts, not one text.")
         vectors = _model(self.encoder).encode(
             list(texts), batch_size=self.batch_size, show_progress_bar=False
         )
@@ -135,14 +313,17 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):
 
 @lru_cache(maxsize=1)
 def _model(name: str) -> Any:
-    """A model, loaded once: it takes seconds and some hundred MB."""
+    """Return a model of sentence-transformers.
+
+    It is loaded once, because that takes seconds and some hundred MB.
+    """
     try:
         return importlib.import_module("sentence_transformers").SentenceTransformer(name)
-    except (
-        Exception
-    ) as error:  # many libraries have their own: of files, of the network, of formats
+    # Several libraries raise errors of their own here: of files, of the network, of formats.
+    except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "sentence_transformers":
             raise ImportError(
-                f"encoder={name!r} needs the package sentence-transformers; encoder='lsa' does not"
+                f"encoder={name!r} needs the package sentence-transformers. Install it, or give "
+                "encoder='lsa', which does not need it."
             ) from error
-        raise InputError(f"the sentence encoder {name!r} could not be loaded: {error}") from error
+        raise InputError(f"The sentence encoder {name!r} could not be loaded: {error}.") from error

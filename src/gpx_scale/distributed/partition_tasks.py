@@ -1,4 +1,4 @@
-"""Tasks that a Dask worker runs on one partition of the rows: read it, survey it, scale it, add up over it.
+"""Tasks that a Dask worker runs on one partition of the rows: read, survey, scale, and sum over it.
 
 A partition is a triple (X, y, Z) as the user gave it; Z may be None. Errors name the partition.
 """
@@ -24,17 +24,29 @@ from ..runtime.memory import available_memory
 from ..runtime.parallel import threads
 from ..runtime.session import serial_session
 
-# A worker holds partitions as long as it uses at most this share of its memory. Scaled rows can be larger than the partitions
-# that they replace, and Dask pauses a worker at 80%: with a share of 0.6, one of three tight fits had a worker restarted.
-HELD_SHARE = 0.5
+# A worker holds partitions as long as it uses at most this share of its memory. Scaled rows can be
+# larger than the partitions that they replace, and Dask pauses a worker at 80%: with a share of
+# 0.6, one of three fits with little memory had a worker restarted.
+MAX_HELD_MEMORY_SHARE = 0.5
+# The parameters of glibc's mallopt, by their numbers in malloc.h.
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+# glibc accepts no larger threshold above which an allocation has pages of its own.
+MMAP_THRESHOLD_BYTES = 32 * 2**20
+# The process keeps up to this much free memory at the top of its heap.
+TRIM_THRESHOLD_BYTES = 512 * 2**20
 
 
 def triple_of(X: Any, y: Any, Z: Any = None) -> tuple[Any, Any, Any]:
+    """Return the arguments as one partition."""
     return X, y, Z
 
 
 def triple_of_blocks(*blocks: Any) -> tuple[Any, Any, Any]:
-    """Return the only block of each array; Dask passes that of a table inside a list for each axis but the rows."""
+    """Return the only block of each array as one partition.
+
+    Dask passes the block of a table inside of a list for each axis except that of the rows.
+    """
     found = []
     for block in blocks:
         while isinstance(block, list):
@@ -44,38 +56,50 @@ def triple_of_blocks(*blocks: Any) -> tuple[Any, Any, Any]:
 
 
 def triple_of_future(parts: Any) -> tuple[Any, Any, Any]:
+    """Return the result of a user's future as one partition."""
     if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
-        raise InputError(f"a partition is (X, y) or (X, y, Z), got {type(parts).__name__}")
+        raise InputError(
+            f"The result of a future is of the type {type(parts).__name__}. "
+            "Give futures of (X, y) or (X, y, Z)."
+        )
     return triple_of(*parts)
 
 
 def head_of(parts: Any) -> tuple[int, Any]:
-    """Return the number of rows, and a copy of the first row of X. A view of it would keep all rows in memory."""
+    """Return the number of rows, and a copy of the first row of X.
+
+    A view of the row would keep all rows in memory.
+    """
     return len(parts[1]), copy.deepcopy(take(parts[0], slice(0, 1)))
 
 
 def has_room(parts: Any) -> bool:
-    """Return whether this worker can hold the partition that it has just read, next to those that it holds already.
+    """Return whether this worker can hold the partition that it has just read.
 
-    A worker without a limit has the memory of its machine. Memory that other processes use is not there for it.
+    It holds others already. A worker without a limit has the memory of its machine. Memory that
+    other processes use is not available to it.
     """
     import distributed
 
     worker = distributed.get_worker()
     limit = worker.memory_manager.memory_limit or distributed.system.MEMORY_LIMIT
     left = min(limit - worker.monitor.get_process_memory(), available_memory())
-    return bool(left >= (1.0 - HELD_SHARE) * limit)
+    return bool(left >= (1.0 - MAX_HELD_MEMORY_SHARE) * limit)
 
 
 def survey_partition(
     parts: Any, transforms: InputTransforms, name: str, start: int | None = None
 ) -> Survey | None:
-    """Return the survey of a partition without a sample, because its rows depend on the number of rows before them."""
+    """Return the survey of a partition, without a subset of its rows; None if it has no rows.
+
+    The rows of a subset depend on the number of rows before the partition, which is not known yet.
+    """
     chunk = Chunk(name, *parts)
     return None if is_empty(chunk) else Survey.of(name, through(transforms, chunk, start), 0, 0, 0)
 
 
 def rows_of_survey(survey: Survey | None) -> int:
+    """Return the number of rows that were surveyed."""
     return 0 if survey is None else survey.rows
 
 
@@ -87,7 +111,10 @@ def scale_partition(
     standardize: bool,
     before: ChunkChecksum | None = None,
 ) -> TrainingRows | None:
-    """Return the rows in standardised units; they must be those that the survey saw `before`, if there was one."""
+    """Return the rows in standardised units; None if there are none.
+
+    If there was a survey, `before` is its checksum, and the rows must be those that it saw.
+    """
     chunk = Chunk(name, *parts)
     if is_empty(chunk):
         if before is not None:
@@ -104,12 +131,16 @@ def scale_partition(
 
 
 def rows_of_inputs(data: TrainingRows | None) -> int:
+    """Return the number of scaled rows."""
     return 0 if data is None else len(data)
 
 
 @dataclass
 class Sample:
-    """The rows with the smallest keys, in standardised units; samples of partitions add up to a sample of all rows."""
+    """The `keep` rows with the smallest keys, in standardised units.
+
+    Samples of partitions add up to the sample of all rows.
+    """
 
     keys: np.ndarray
     data: TrainingRows
@@ -117,6 +148,7 @@ class Sample:
 
     @classmethod
     def of(cls, data: TrainingRows | None, start: int, keep: int, seed: int) -> Sample | None:
+        """Return the sample of a partition with `start` rows before it; None if it has no rows."""
         if data is None:
             return None
         row_keys = keys(start, len(data), seed)
@@ -132,15 +164,20 @@ class Sample:
 
 @lru_cache(maxsize=1)
 def _keep_freed_memory() -> None:
-    """Dask's nannies have malloc give back what is freed at once, and every block of rows then waits for the same pages again:
-    1.7 times the time. This process keeps them from now on."""
-    with suppress(OSError, AttributeError):  # not glibc
+    """Let this process keep the memory that it frees.
+
+    Dask's nannies have malloc give back freed memory at once. Every block of rows then waits for
+    the same pages again, which takes 1.7 times the time.
+    """
+    # Only glibc has mallopt.
+    with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 32 * 2**20)  # M_MMAP_THRESHOLD, the most there is
-        mallopt(-1, 512 * 2**20)  # M_TRIM_THRESHOLD
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD_BYTES)
 
 
 def sum_over(task: Callable[[TrainingRows], Any], data: TrainingRows | None) -> Any:
+    """Return the sum of a task over the blocks of a partition, in one thread; None without rows."""
     if data is None:
         return None
     _keep_freed_memory()
@@ -149,14 +186,17 @@ def sum_over(task: Callable[[TrainingRows], Any], data: TrainingRows | None) -> 
 
 
 def add_together(parts: list[Any]) -> Any:
+    """Return the sum of those parts that are not None; None if all are."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
-    total = copy.deepcopy(found[0])  # a result that Dask keeps is not to be written to
+    # Dask keeps the parts, so the sum is written to a copy.
+    total = copy.deepcopy(found[0])
     for part in found[1:]:
         total += part
     return total
 
 
 def itself(value: Any) -> Any:
+    """Return the value, by which a worker keeps it for other tasks."""
     return value

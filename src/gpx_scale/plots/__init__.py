@@ -1,6 +1,7 @@
-"""Pictures of explanations (extra [plot], matplotlib).
+"""Plots of explanations, by matplotlib (needs the extra `[plot]`).
 
-Vermilion adds to the prediction, blue takes away, and deviations say how sure that is.
+Vermilion stands for what adds to a prediction and blue for what takes away from it. Error bars and
+bands show standard deviations or intervals.
 """
 
 from .overview import plot_dependence, plot_map, plot_summary

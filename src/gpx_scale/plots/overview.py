@@ -1,4 +1,4 @@
-"""All samples at once: contributions by feature, a weight along a column of X, a coefficient on a map."""
+"""Plots of all samples: contributions by feature, a weight along a column of X, a map."""
 
 from __future__ import annotations
 
@@ -28,15 +28,45 @@ from .style import (
     unit_of,
 )
 
-LINES = 200  # error bars that a line of a summary shows at most
-GOLDEN = 0.618033988749895  # its multiples are evenly spread modulo 1
+# More error bars per feature of a summary would hide each other.
+MAX_ERROR_BARS = 200
+# The multiples of the golden ratio are evenly spread modulo 1.
+GOLDEN_RATIO = 0.618033988749895
+# A dependence plot marks at most this many values of the column.
+MAX_MARKS = 500
 
 
 def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> Any:
-    """A point for each sample at its contribution, in a line for each of the k most important features; returns the axes.
+    """Draw the contributions of the k most important features, with a point for each sample.
 
-    Coloured by the feature's value, spread by density; thin lines are one deviation either way, of 200 samples at most. Of
-    a sparse Z: points of the samples that have the feature.
+    Each feature has a line of points, coloured by the value of the feature and spread by their
+    density. Thin lines are one standard deviation either way, for at most 200 samples per feature.
+    For sparse features, a sample has a point if it has the feature.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        The samples.
+    k : int, default=12
+        The number of features.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.plots import plot_summary
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X, y)
+    >>> plot_summary(model.explain(X[:50]), ax=Figure().subplots()).get_title()
+    '10 features, 50 samples'
     """
     plt = pyplot()
     order = np.argsort(-explanation.importance(), kind="stable")[:k]
@@ -60,7 +90,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
             ax.scatter(column, heights, c=shades, cmap=SIZES, vmin=0.0, vmax=1.0, **look)
             coloured = True
         if explanation.contributions_std is not None:
-            some = np.argsort(column, kind="stable")[evenly_spaced(LINES, column.size)]
+            some = np.argsort(column, kind="stable")[evenly_spaced(MAX_ERROR_BARS, column.size)]
             deviations = column_of(explanation.contributions_std, feature)[1][some]
             bounds = column[some] - deviations, column[some] + deviations
             ax.hlines(
@@ -93,7 +123,10 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
-    """Heights within 0.4 of a line, the more the denser the points are there; always the same;  (m,)."""
+    """Return heights within 0.4 of a line, spread the more the denser the points are;  (m,).
+
+    The heights are not random: the same values have the same heights.
+    """
     low, high = values.min(), values.max()
     bins = np.zeros(values.size, dtype=int)
     if high > low:
@@ -103,11 +136,12 @@ def _spread(values: np.ndarray) -> np.ndarray:
     reach = 0.05 + 0.35 * density / density.max()
     ranks = np.empty(values.size)
     ranks[np.argsort(values, kind="stable")] = np.arange(values.size)
-    return reach[bins] * (2.0 * ((0.5 + ranks * GOLDEN) % 1.0) - 1.0)
+    heights: np.ndarray = reach[bins] * (2.0 * ((0.5 + ranks * GOLDEN_RATIO) % 1.0) - 1.0)
+    return heights
 
 
 def _low_to_high(values: np.ndarray) -> np.ndarray | None:
-    """From 0 at the 5% quantile to 1 at the 95% one; None of a constant."""
+    """Return values scaled to 0 at their 5% quantile and 1 at their 95% one; None if constant."""
     low, high = range_of(values, 0.05)
     if values.min() == values.max():
         return None
@@ -125,11 +159,45 @@ def plot_dependence(
     level: float = 0.95,
     points: int = 100,
 ) -> Any:
-    """How the weight of a feature (of Z) depends on one column of X, the others at their medians, or at what is most frequent
-    where they are no numbers; returns the axes.
+    """Draw how the weight of a feature of Z depends on one column of X.
 
-    X, Z : rows such as the model was fitted to, as arrays or frames. Features and columns by name or number.
-    The band is where the weight is with probability `level`; `on` goes from its 1% to its 99% quantile.
+    The other columns of X are at their medians, or at their most frequent value if they are not
+    numbers. The column goes from its 1% quantile to its 99% quantile.
+
+    Parameters
+    ----------
+    model : GPXRegressor
+        A fitted model.
+    X : array-like or dataframe of shape (n, p)
+        Rows such as the model was fitted to.
+    feature : str or int
+        The feature of Z, by name or number.
+    on : str or int
+        The column of X, by name or number.
+    Z : array-like or dataframe of shape (n, d), optional
+        The readable features, if the model was fitted with a separate Z.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
+    level : float, default=0.95
+        The probability with which the weight is inside of the band.
+    points : int, default=100
+        The number of values of the column at which the weight is computed.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.plots import plot_dependence
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X, y)
+    >>> plot_dependence(model, X, 2, on=3, ax=Figure().subplots(), points=20).get_title()
+    'weight of x2'
     """
     X, Z = unpack(X, Z)
     column, typical = (_frame_line if hasattr(X, "columns") else _array_line)(model, X, on)
@@ -146,7 +214,7 @@ def plot_dependence(
     )
     ax.plot(line, explanation.weights[:, l], color=BLUE, label="weight")
     seen = np.sort(column[(low <= column) & (column <= high)])
-    marks = seen[evenly_spaced(500, seen.size)]
+    marks = seen[evenly_spaced(MAX_MARKS, seen.size)]
     style = {
         "color": PRINT.quiet,
         "alpha": 0.5,
@@ -166,16 +234,20 @@ def plot_dependence(
     return ax
 
 
-Line = tuple[
-    np.ndarray, Callable[[np.ndarray], tuple[Any, Any]]
-]  # a column, and rows along it with its name
+# A column, and a function that returns typical rows along given values of it, and its name.
+Line = tuple[np.ndarray, Callable[[np.ndarray], tuple[Any, Any]]]
 
 
 def _frame_line(model: Any, X: Any, on: str | int) -> Line:
-    """Of a frame: numbers at their medians, all else at what is most frequent."""
+    """Return a column of a dataframe, and rows along it.
+
+    The other columns are at their medians, or at their most frequent value if not numbers.
+    """
     name = list(X.columns)[position_of([str(column) for column in X.columns], on, "on")]
     if X[name].dtype.kind not in "biuf":
-        raise InputError(f"column {name!r} of X is not of numbers: there is no line along it")
+        raise InputError(
+            f"Column {name!r} of X does not have numbers. Give another column as `on`."
+        )
 
     def typical(line: np.ndarray) -> tuple[Any, Any]:
         usual = {
@@ -190,6 +262,7 @@ def _frame_line(model: Any, X: Any, on: str | int) -> Line:
 
 
 def _array_line(model: Any, X: Any, on: str | int) -> Line:
+    """Return a column of an array, and rows along it with the other columns at their medians."""
     try:
         if sp.issparse(X) or getattr(model, "kernel", None) == "precomputed":
             raise ValueError
@@ -197,7 +270,7 @@ def _array_line(model: Any, X: Any, on: str | int) -> Line:
         names = [f"x{k}" for k in range(numbers.shape[1])]
     except (TypeError, ValueError, IndexError):
         raise InputError(
-            "a dependence is along a column of X: give a dense table of numbers"
+            "A dependence is drawn along a column of X. Give X as a dense table of numbers."
         ) from None
     at = position_of(names, on, "on")
 
@@ -217,21 +290,56 @@ def plot_map(
     figure: Any = None,
     names: Sequence[str] = ("x", "y"),
 ) -> Any:
-    """Two maps: a feature's coefficient at the samples' coordinates (m, 2), and its deviation; returns the figure.
+    """Draw a map of the weight of a feature at the samples, and one of its standard deviation.
 
-    Coefficients within two deviations of 0 are small and grey.
+    Weights within two standard deviations of 0 are small and grey.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        The samples.
+    feature : str or int
+        The feature, by name or number.
+    coordinates : array-like of shape (m, 2)
+        The places of the samples, to the right and up.
+    figure : matplotlib.figure.Figure, optional
+        The figure to draw on; by default a new one.
+    names : sequence of two str, default=("x", "y")
+        The labels of the axes.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    InputError
+        If the coordinates are not two numbers per sample.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.datasets import synth2
+    >>> from gpx_scale.plots import plot_map
+    >>> X, y, Z, names, _ = synth2(200)
+    >>> explanation = GPXRegressor(optimizer=None).fit(X, y, Z).explain(X, Z, feature_names=names)
+    >>> figure = plot_map(explanation, "z1", X, figure=Figure())
+    >>> figure.axes[0].get_title().splitlines()[0]
+    'coefficient of z1'
     """
     places = np.asarray(coordinates, dtype=float)
     if places.shape != (len(explanation), 2):
         raise InputError(
-            f"coordinates of shape {places.shape} for {len(explanation)} samples: one east and one north each"
+            f"coordinates have the shape {places.shape} for {len(explanation)} samples. "
+            "Give two numbers per sample, to the right and up."
         )
     l = position_of(explanation.feature_names, feature, "feature")
     rows, weights = column_of(explanation.weights, l)
     across, up = places[rows].T
-    size = float(
-        np.clip(40_000 / max(rows.size, 1), 2.0, 50.0)
-    )  # points^2, of two maps in a page's width
+    # Markers of this area, in points^2, suit two maps in the width of a page.
+    size = float(np.clip(40_000 / max(rows.size, 1), 2.0, 50.0))
     known = explanation.weights_std is not None
     deviations = column_of(explanation.weights_std, l)[1] if known else np.zeros_like(weights)
     sure = np.abs(weights) > SURE_STDS * deviations if known else np.full(weights.shape, True)

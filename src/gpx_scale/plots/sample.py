@@ -1,4 +1,4 @@
-"""One sample, or some beside each other: bars and images of contributions."""
+"""Plots of one sample, or of a few side by side: bars and images of contributions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,42 @@ from .style import (
 def plot_contributions(
     explanation: Explanation, i: int = 0, *, ax: Any = None, k: int = 20, level: float | None = None
 ) -> Any:
-    """The paper's figure 1: the k largest contributions to sample i as bars, feature values in labels; returns the axes.
+    """Draw the k largest contributions to the prediction of sample i as bars.
 
-    The last bar sums up the others, so that all add up to the prediction minus the base value; it has no error bar, since that
-    of a sum needs covariances. Error bars: one deviation, or bounds of probability `level`.
+    This is figure 1 of the paper. The labels have the values of the features. The last bar is
+    the sum of the other contributions, so that all bars add up to the prediction minus the base
+    value. It has no error bar, because that of a sum needs covariances.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        The samples.
+    i : int, default=0
+        The number of the sample.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure.
+    k : int, default=20
+        The number of features that have a bar of their own.
+    level : float, optional
+        The probability of the intervals that the error bars show; by default they show one standard
+        deviation.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.plots import plot_contributions
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X, y)
+    >>> ax = plot_contributions(model.explain(X[:5]), 0, ax=Figure().subplots(), k=4)
+    >>> [label.get_text() for label in ax.get_yticklabels()][-1]
+    '6 others'
     """
     one = explanation[i]
     contributions, values = row_of(one.contributions), row_of(one.data)
@@ -85,11 +117,12 @@ def plot_contributions(
     return ax
 
 
-IMAGES = {  # colour map, label of a line, what is measured
+# For each kind of image: its colour map, the label of its line, and the unit of its colour bar.
+IMAGES = {
     "data": (PIXELS, "input", "value"),
     "weights": (SIGNED, "weight", "per unit of value"),
     "contributions": (SIGNED, "contribution", "part of prediction"),
-    "certainty": (CERTAINTY, "certainty", "|mean| / deviation"),
+    "certainty": (CERTAINTY, "certainty", "|mean| / std"),
 }
 
 
@@ -102,10 +135,40 @@ def plot_image(
     what: str = "contributions",
     limit: float | None = None,
 ) -> Any:
-    """Sample i as an image; returns the axes. On axes of its own it has a colour bar.
+    """Draw sample i as an image, one pixel per feature.
 
-    what : "contributions", "weights", "data" or "certainty" (how many deviations the weights are from 0).
-    limit : the value of the strongest colour; the largest in the image, by default.
+    Parameters
+    ----------
+    explanation : Explanation
+        The samples.
+    i : int
+        The number of the sample.
+    shape : tuple of two int
+        The numbers of rows and columns of the image.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure, with a colour bar.
+    what : {"contributions", "weights", "data", "certainty"}, default="contributions"
+        The numbers that are drawn. "certainty" is how many standard deviations the weights are
+        from 0.
+    limit : float, optional
+        The value of the strongest colour; by default the largest in the image.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.datasets import load_digits
+    >>> from gpx_scale.plots import plot_image
+    >>> X, y, _ = load_digits()
+    >>> model = GPXRegressor(optimizer=None).fit(X[:200], y[:200])
+    >>> ax = plot_image(model.explain(X[:5]), 0, (8, 8), ax=Figure().subplots())
+    >>> ax.images[0].get_array().shape
+    (8, 8)
     """
     values = _pixels(explanation, [i], shape, what)
     low, high = _scale(values, what, limit)
@@ -126,15 +189,53 @@ def plot_images(
     titles: Sequence[str] | None = None,
     figure: Any = None,
 ) -> Any:
-    """Samples side by side: input, weights, contributions and how many deviations these are from 0; returns the figure.
+    """Draw samples as columns of images: input, weights, contributions and certainty.
 
-    Each line has one scale of colours. titles : of the samples, above their predictions.
+    The certainty is how many standard deviations the weights are from 0. Each line of images
+    has one scale of colours.
+
+    Parameters
+    ----------
+    explanation : Explanation
+        The samples.
+    rows : sequence of int
+        The numbers of the samples to draw.
+    shape : tuple of two int
+        The numbers of rows and columns of an image.
+    titles : sequence of str, optional
+        The titles of the samples, which stand above their predictions.
+    figure : matplotlib.figure.Figure, optional
+        The figure to draw on; by default a new one.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure.
+
+    Raises
+    ------
+    InputError
+        If there are no samples, or not as many titles as samples.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.datasets import load_digits
+    >>> from gpx_scale.plots import plot_images
+    >>> X, y, _ = load_digits()
+    >>> model = GPXRegressor(optimizer=None).fit(X[:200], y[:200])
+    >>> figure = plot_images(model.explain(X[:5]), [0, 1], (8, 8), figure=Figure())
+    >>> len([ax for ax in figure.axes if ax.images])
+    8
     """
     rows = list(rows)
     if not rows:
-        raise InputError("there are no samples to draw")
+        raise InputError("rows=[] has no samples to draw. Give the numbers of some samples.")
     if titles is not None and len(titles) != len(rows):
-        raise InputError(f"{len(titles)} titles for {len(rows)} samples")
+        raise InputError(
+            f"There are {len(titles)} titles for {len(rows)} samples. Give one per sample."
+        )
     lines = [what for what in IMAGES if what != "certainty" or explanation.weights_std is not None]
     if figure is None:
         figure = pyplot().figure(
@@ -161,27 +262,30 @@ def plot_images(
 def _pixels(
     explanation: Explanation, rows: Sequence[int], shape: tuple[int, int], what: str
 ) -> np.ndarray:
-    """Images of samples;  (rows, *shape)."""
+    """Return the images of samples;  (len(rows), *shape)."""
     if what not in IMAGES:
-        raise InputError(f"what={what!r}: give one of {', '.join(map(repr, IMAGES))}")
+        raise InputError(f"what={what!r}: Give one of {', '.join(map(repr, IMAGES))}.")
     some = explanation[np.asarray(rows)]
     values = dense(some.weights if what == "certainty" else getattr(some, what))
     if what == "certainty":
         if some.weights_std is None:
-            raise InputError("these explanations have no deviations: explain(..., std=True)")
+            raise InputError(
+                "These explanations have no standard deviations. Use explain(..., std=True)."
+            )
         deviations = dense(some.weights_std)
         values = np.divide(
             np.abs(values), deviations, out=np.zeros_like(values), where=deviations > 0
         )
     if len(shape) != 2 or shape[0] * shape[1] != values.shape[1]:
         raise InputError(
-            f"shape={shape!r} for {values.shape[1]} features: give rows and columns of an image"
+            f"shape={shape!r} does not fit {values.shape[1]} features. Give the numbers of rows "
+            "and columns of an image."
         )
     return values.reshape(-1, *shape)
 
 
 def _scale(values: np.ndarray, what: str, limit: float | None = None) -> tuple[float, float]:
-    """Values of the first and the last colour."""
+    """Return the values of the first and the last colour."""
     high = (float(np.abs(values).max()) if limit is None else limit) or 1.0
     if IMAGES[what][0] == SIGNED:
         return -high, high

@@ -1,4 +1,4 @@
-"""What all pictures share: axes, colour maps, names as they are written, rows and columns of explanations."""
+"""What all plots share: axes, colour maps, labels, and rows and columns of explanations."""
 
 from __future__ import annotations
 
@@ -14,37 +14,41 @@ from ..numbers_as_text import as_text, decimals
 from ..palette import ColourMap
 from ..runtime.files import import_optional
 
-LONGEST = 32  # characters of a name
+# Longer names are cut, so that labels leave space for the plot.
+MAX_LABEL_CHARACTERS = 32
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot, or an error that says which extra brings it."""
+    """Return matplotlib.pyplot, or raise an error that names the extra to install."""
     return import_optional("matplotlib.pyplot", "plot")
 
 
 def axes_of(ax: Any, width: float, height: float) -> Any:
-    """The given axes, or those of a new figure of this size in inches."""
+    """Return the given axes, or those of a new figure of this size in inches."""
     return pyplot().subplots(figsize=(width, height), layout="constrained")[1] if ax is None else ax
 
 
 def colour_map(colours: ColourMap) -> Any:
-    """Return what matplotlib takes as `cmap`, of a colour map of `palette`."""
+    """Return a colour map of `palette` in a form that matplotlib takes as `cmap`."""
     if isinstance(colours, str):
         return colours
     colors = import_optional("matplotlib.colors", "plot")
     return colors.LinearSegmentedColormap.from_list("gpx_scale", colours)
 
 
-def label_of(name: Any, longest: int = LONGEST) -> str:
-    """A name as matplotlib may draw it: in one line, not too long, no mathematics."""
-    name = " ".join(str(name).split())
-    if len(name) > longest:
-        name = f"{name[: longest - 10]}…{name[-9:]}"
-    return name.replace("$", r"\$")
+def label_of(name: Any, longest: int = MAX_LABEL_CHARACTERS) -> str:
+    """Return a name for matplotlib to draw: in one line, not too long, without mathematics."""
+    text = " ".join(str(name).split())
+    if len(text) > longest:
+        text = f"{text[: longest - 10]}…{text[-9:]}"
+    return text.replace("$", r"\$")
 
 
 def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
-    """Prediction and its deviation, to two digits of the latter, and the base value."""
+    """Return a prediction with its standard deviation, and the base value, as texts.
+
+    They are rounded to two digits of the standard deviation.
+    """
     mean, base = float(explanation.prediction[i]), float(explanation.base_values[i])
     if explanation.prediction_std is None:
         return as_text(mean), as_text(base)
@@ -54,22 +58,28 @@ def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
 
 
 def unit_of(explanation: Explanation) -> str:
-    """Of a weight."""
-    return f"{label_of(explanation.target_name, 20) if explanation.target_name else 'prediction'} per unit"
+    """Return the unit of a weight, for a label."""
+    target = label_of(explanation.target_name, 20) if explanation.target_name else "prediction"
+    return f"{target} per unit"
 
 
 def contribution_to(explanation: Explanation) -> str:
-    """What an axis of contributions measures, in the units of y."""
-    return f"contribution to {label_of(explanation.target_name, 30) if explanation.target_name else 'the prediction'}"
+    """Return the label of an axis of contributions, which are in the units of y."""
+    target = label_of(explanation.target_name, 30) if explanation.target_name else "the prediction"
+    return f"contribution to {target}"
 
 
 def row_of(A: Any) -> np.ndarray:
-    """Of one sample: the numbers of all features, or of those it has."""
-    return A.data if sp.issparse(A) else A[0]
+    """Return the only row of an array; the stored numbers of a sparse one."""
+    row: np.ndarray = A.data if sp.issparse(A) else A[0]
+    return row
 
 
 def column_of(A: Any, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """Samples that have the feature (of an array: all), and its numbers there."""
+    """Return the samples that have a feature, and its numbers there.
+
+    All samples of a dense array have it.
+    """
     if not sp.issparse(A):
         return np.arange(len(A)), A[:, feature]
     entries = A[:, [feature]].tocoo()
@@ -77,17 +87,20 @@ def column_of(A: Any, feature: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def position_of(names: Sequence[str], key: str | int, what: str) -> int:
-    """Where a name is, or a number that is a position."""
+    """Return the position of a name, or a number that is a position; `what` names the argument."""
     if key in names:
         return list(names).index(key)  # type: ignore[arg-type]
     if isinstance(key, int | np.integer) and -len(names) <= key < len(names):
         return int(key) % len(names)
     some = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
-    raise InputError(f"{what}={key!r}: give a number below {len(names)} or one of {some}")
+    raise InputError(f"{what}={key!r}: Give a number below {len(names)} or one of {some}.")
 
 
 def range_of(values: np.ndarray, share: float = 0.01) -> tuple[float, float]:
-    """Quantiles, or extremes where these are one, or a unit around a constant."""
+    """Return the quantiles at `share` and 1 - `share`.
+
+    If these are equal, return the extremes; around a constant, return an interval of length 1.
+    """
     for low, high in (np.quantile(values, [share, 1.0 - share]), (values.min(), values.max())):
         if low < high:
             return float(low), float(high)

@@ -1,4 +1,4 @@
-"""A document as flowing text, its words shaded."""
+"""A plot of a document as flowing text, with its words shaded."""
 
 from __future__ import annotations
 
@@ -11,23 +11,58 @@ from ..palette import PRINT
 from ..text import Piece, deepest, pieces_of, shade
 from .style import axes_of, pyplot
 
-LETTERS, LEADING = 11.0, 19.0  # points: size of the letters, distance of the lines
+# The size of the letters.
+FONT_POINTS = 11.0
+# The distance of the lines.
+LINE_POINTS = 19.0
+# The width of the text in a new figure, which is 6.4 inches wide.
+DEFAULT_WIDTH_POINTS = 445.0
 
 
 def plot_text(
     document: str, reasons: Iterable[Reason], *, ax: Any = None, strongest: float | None = None
 ) -> Any:
-    """The document as flowing text, its words shaded and underlined as `text.highlight` does it; returns the axes.
+    """Draw a document as flowing text, with its words shaded and underlined.
 
-    reasons, strongest : as there. Lines are as wide as `ax` is when this is called.
+    As in `text.highlight`, the shade of a word shows its contribution, and a word is underlined if
+    its contribution is more than two standard deviations from 0.
+
+    Parameters
+    ----------
+    document : str
+        The text.
+    reasons : iterable of Reason
+        The contributions of words, such as `explanation.top(i, k)`.
+    ax : matplotlib.axes.Axes, optional
+        The axes to draw on; by default those of a new figure. Lines are as wide as the axes are
+        when this is called.
+    strongest : float, optional
+        The contribution that has the deepest shade; by default the largest one.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from gpx_scale.explanation import Reason
+    >>> from gpx_scale.plots import plot_text
+    >>> reasons = [Reason("warm", 1.0, 0.8, 0.8, 0.2), Reason("film", 1.0, -0.1, -0.1, 0.3)]
+    >>> ax = plot_text("A warm film.", reasons, ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.texts]
+    ['A', 'warm', 'film', '.']
     """
     plt = pyplot()
     from matplotlib.transforms import Affine2D, ScaledTranslation
 
-    wide = 445.0 if ax is None else 72.0 * ax.get_window_extent().width / ax.figure.dpi
+    wide = DEFAULT_WIDTH_POINTS
+    if ax is not None:
+        wide = 72.0 * ax.get_window_extent().width / ax.figure.dpi
     pieces = pieces_of(document, reasons)
     most, placed = deepest(pieces, strongest), list(_flow(pieces, wide))
-    tall = LEADING * (1 + max((line for _, line, *_ in placed), default=0))
+    tall = LINE_POINTS * (1 + max((line for _, line, *_ in placed), default=0))
     ax = axes_of(ax, 6.4, (tall + 30.0) / 72.0)
     ax.set_axis_off()
     points = (
@@ -35,20 +70,17 @@ def plot_text(
         + ax.figure.dpi_scale_trans
         + ScaledTranslation(0.0, 1.0, ax.transAxes)
     )
-    free = {
-        "transform": points,
-        "clip_on": False,
-        "in_layout": False,
-    }  # in points from the upper left corner, which stays
+    # Positions are in points from the upper left corner, which stays where it is.
+    free = {"transform": points, "clip_on": False, "in_layout": False}
     for x, line, width, word, piece in placed:
-        y = -LEADING * (line + 0.7)
+        y = -LINE_POINTS * (line + 0.7)
         if piece.reasons:
             colour = _rgba(piece.contribution / most)
             ax.add_patch(
                 plt.Rectangle(
                     (x - 1.0, y - 4.0),
                     width + 2.0,
-                    LETTERS + 4.0,
+                    FONT_POINTS + 4.0,
                     color=colour,
                     linewidth=0,
                     **free,
@@ -63,7 +95,7 @@ def plot_text(
                     solid_capstyle="butt",
                     **free,
                 )
-        ax.text(x, y, word, fontsize=LETTERS, va="baseline", parse_math=False, **free)
+        ax.text(x, y, word, fontsize=FONT_POINTS, va="baseline", parse_math=False, **free)
     kinds = ((1.0, f"adds (deepest: {most:.2g})"), (-1.0, "takes away"))
     handles = [
         plt.Rectangle((0, 0), 1, 1, color=_rgba(sign), linewidth=0, label=what)
@@ -95,11 +127,14 @@ def plot_text(
 
 
 def _flow(pieces: Iterable[Piece], wide: float) -> Iterator[tuple[float, int, float, str, Piece]]:
-    """Pieces in lines of a width in points, cut at spaces (or where one alone is too wide): x, line, width, text, piece."""
+    """Yield (x, line, width, text, piece) of words set in lines of a width in points.
+
+    Lines are cut at spaces, or inside of a word that is wider than a line.
+    """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
 
-    font, paths = FontProperties(size=LETTERS), TextToPath()
+    font, paths = FontProperties(size=FONT_POINTS), TextToPath()
 
     def width(text: str) -> float:
         return float(paths.get_text_width_height_descent(text, font, ismath=False)[0])
@@ -124,5 +159,6 @@ def _flow(pieces: Iterable[Piece], wide: float) -> Iterator[tuple[float, int, fl
 
 
 def _rgba(strength: float) -> tuple[float, ...]:
+    """Return the shade of a contribution, from -1 to 1, as matplotlib takes colours."""
     red, green, blue, opacity = shade(strength)
     return red / 255.0, green / 255.0, blue / 255.0, opacity

@@ -1,4 +1,4 @@
-"""One HTML file about explanations that needs no network."""
+"""Reports of explanations, each in one HTML file that needs no network (extra `[report]`)."""
 
 from .page import Section, write_report
 

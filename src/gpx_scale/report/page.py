@@ -1,7 +1,8 @@
-"""A report in one HTML file that needs no network: the model, what matters overall, and every sample's reasons.
+"""A report in one HTML file: the model, the important features, and the reasons of each sample.
 
-The page is `report.html`, a jinja2 template (extra [report]). What users name or write is escaped there; samples are JSON that
-its script shows as text. Its Content-Security-Policy allows that script and that style, by their hashes, and nothing else.
+The page is `report.html`, a jinja2 template (extra `[report]`), and needs no network. The template
+escapes all names and texts of users; samples are JSON, which its script shows as text. Its
+Content-Security-Policy allows that script and that style, by their hashes, and nothing else.
 """
 
 from __future__ import annotations
@@ -34,37 +35,70 @@ from ..text import SURE_STDS, pieces_of, shade
 __all__ = ["Section", "write_report"]
 
 TEMPLATE = Path(__file__).with_name("report.html")
-FEATURES = 20  # of the global importance
-DEEPEST = 0.995  # the quantile of absolute values that has the deepest shade: an outlier does not pale the rest
-DIGITS = {
+# The table of overall importance has at most this many features.
+MAX_IMPORTANT_FEATURES = 20
+# This quantile of the absolute values has the deepest shade, so that an outlier does not make all
+# others pale.
+DEEPEST_SHADE_QUANTILE = 0.995
+# The numbers of a reason are written to this many significant digits.
+SIGNIFICANT_DIGITS = {
     "value": 7,
     "weight": 5,
     "weight_std": 4,
     "contribution": 6,
     "contribution_std": 4,
-}  # of a reason
+}
+# The report explains the hyperparameters by these words.
 MEANINGS = {
     "theta1": "variance of a weight",
-    "theta2": "squared length scale, in x, over which weights change",
-    "shape": "how fast similarity fades with distance: the smaller, the slower",
-    "sigma_w": "spread of a sample's own weights around those of samples like it",
-    "sigma_y": "noise: the deviation of y that no feature explains",
+    "theta2": "squared length scale: how far apart in x weights begin to differ",
+    "shape": "how fast similarity falls with distance: the smaller, the slower",
+    "sigma_w": "standard deviation of a sample's own weights around those of similar samples",
+    "sigma_y": "noise: standard deviation of the part of y that no feature explains",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """Explanations of one set of samples, and how a report shows them.
+    """A section of a report: the explanations of m samples, and how they are shown.
 
-    y : the true values (m,), for the error and the coverage of the intervals.
-    seen : how many of the samples the model was fitted on; None where that is not known. Of those, errors are too small.
-    about : a sentence on the data.
-    image_shape : (rows, columns) where features are pixels: samples are drawn beside their weights and contributions.
-    documents : the texts (m,) whose words are the features: shown with these shaded.
-    sample_names : names (m,) to list and to search by.
-    k : reasons kept of each sample, the largest; the others are summed up.
-    samples : at most so many are listed, evenly spread; figures are of all.
-    level : the probability of intervals.
+    Parameters
+    ----------
+    title : str
+        The title of the section.
+    explanation : Explanation
+        The explanations of the samples.
+    y : array-like of shape (m,), optional
+        The true values. With them the report has the errors and the coverage of the intervals.
+    about : str, default=""
+        A sentence about the data.
+    seen : int, optional
+        How many of the samples the model was fitted on, whose errors are too small; None if that is
+        not known.
+    image_shape : tuple of two int, optional
+        The numbers of rows and columns of an image, if features are pixels. The samples are then
+        drawn, with their weights and contributions.
+    documents : sequence of m str, optional
+        The texts whose words are the features. They are shown with these words shaded.
+    sample_names : sequence of m str, optional
+        The names by which samples are listed and searched.
+    k : int, default=30
+        The number of reasons that are shown per sample, the largest ones; the others are summed up.
+    samples : int, default=2000
+        The largest number of samples that are listed, evenly spread. Figures are of all samples.
+    level : float, default=0.95
+        The probability of the intervals.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.report import Section
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X[:400], y[:400])
+    >>> section = Section("Diabetes", model.explain(X[400:]), y=y[400:], seen=0)
+    >>> len(section.explanation)
+    42
     """
 
     title: str
@@ -82,20 +116,22 @@ class Section:
     def __post_init__(self) -> None:
         m, d = self.explanation.weights.shape
         if m == 0:
-            raise InputError(f"section {self.title!r} has no samples")
+            raise InputError(f"The section {self.title!r} has no samples. Explain at least one.")
         for name in ("y", "documents", "sample_names"):
             given = getattr(self, name)
             if given is not None and len(given) != m:
-                raise InputError(f"{len(given)} {name} for {m} explanations")
+                raise InputError(
+                    f"{name} has {len(given)} entries for {m} explanations. Give one for each."
+                )
         if self.y is not None and not (
             np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()
         ):
-            raise InputError(f"y: give {m} finite numbers")
+            raise InputError(f"y must have {m} finite numbers, one per explanation.")
         if self.image_shape is not None and (
             len(self.image_shape) != 2 or math.prod(self.image_shape) != d
         ):
             raise InputError(
-                f"image_shape={self.image_shape!r}: give (rows, columns) of {d} pixels"
+                f"image_shape={self.image_shape!r}: Give (rows, columns) of an image of {d} pixels."
             )
         probability(self.level, "level")
         whole(self.k, "k", least=1)
@@ -105,11 +141,48 @@ class Section:
 def write_report(
     path: Any, sections: Sequence[Section] | Section, title: str = "GPX report"
 ) -> Path:
-    """Write a report of one or more sections, whole or not at all; returns the path. Needs the extra [report]."""
+    """Write a report of one or more sections into one HTML file, which needs no network.
+
+    The file is written whole or not at all. This needs the extra `[report]`.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write.
+    sections : Section or sequence of Section
+        The sections of the report.
+    title : str, default="GPX report"
+        The title of the page.
+
+    Returns
+    -------
+    pathlib.Path
+        The path of the file.
+
+    Raises
+    ------
+    InputError
+        If there are no sections, or if the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_diabetes
+    >>> from gpx_scale import GPXRegressor
+    >>> from gpx_scale.report import Section, write_report
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = GPXRegressor(optimizer=None).fit(X[:400], y[:400])
+    >>> section = Section("Diabetes", model.explain(X[400:]), y=y[400:], seen=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_report(Path(folder) / "report.html", section)
+    ...     path.name, path.stat().st_size > 0
+    ('report.html', True)
+    """
     jinja2 = import_optional("jinja2", "report")
     sections = [sections] if isinstance(sections, Section) else list(sections)
     if not sections:
-        raise InputError("a report needs at least one section")
+        raise InputError("A report needs at least one section. Give a Section.")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -134,7 +207,7 @@ def write_report(
 
 
 def _colours() -> dict[str, Any]:
-    """Return the template's colours: CSS declarations, and lists of red, green and blue."""
+    """Return the colours of the template: CSS declarations, and lists of red, green and blue."""
     return {
         "light": _declarations(LIGHT),
         "dark": _declarations(DARK),
@@ -155,7 +228,7 @@ def _declarations(scheme: Scheme) -> str:
 
 
 def _identifiers(sections: Sequence[Section]) -> list[str]:
-    """What sections are called in addresses: the words of their titles, no two the same."""
+    """Return the names of sections in addresses: the words of their titles, made different."""
     names = [
         re.sub(r"\W+", "-", section.title.lower()).strip("-") or "section" for section in sections
     ]
@@ -163,13 +236,14 @@ def _identifiers(sections: Sequence[Section]) -> list[str]:
 
 
 def _content(section: Section, identifier: str) -> dict[str, Any]:
-    """What the template shows of a section."""
+    """Return what the template shows of a section."""
     explanation, fit = section.explanation, section.explanation.fit_report
     m, d = explanation.weights.shape
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
     importance, features = explanation.importance(), counted(d, "feature")
-    spread = max(_deviation(explanation.prediction), float(importance.max()))
-    shown = decimals(spread, 3)  # Three digits of what tells samples apart.
+    spread = max(_std(explanation.prediction), float(importance.max()))
+    # Numbers are shown to three digits of the differences between samples.
+    shown = decimals(spread, 3)
     return {
         "id": identifier,
         "given": section,
@@ -179,7 +253,9 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         "figures": [] if section.y is None else _figures(section),
         "held_out": _held_out(section.seen, m),
         "level": percent(section.level),
-        "shown": f"the {FEATURES} largest of {features}" if d > FEATURES else features,
+        "shown": f"the {MAX_IMPORTANT_FEATURES} largest of {features}"
+        if d > MAX_IMPORTANT_FEATURES
+        else features,
         "importance": _importance(explanation, importance),
         "with_std": explanation.contributions_std is not None,
         "sparse": sp.issparse(explanation.weights),
@@ -189,7 +265,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
 
 
 def _card(fit: FitReport) -> dict[str, Any]:
-    """The fit in words: `hyperparameters` (name, value, meaning) and `lines` (term, sentences)."""
+    """Return the fit in words: `hyperparameters` (name, value, meaning) and `lines` (by term)."""
     state = {True: "converged", False: "NOT converged", None: "no search"}[fit.converged]
     counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
     error = (
@@ -199,7 +275,10 @@ def _card(fit: FitReport) -> dict[str, Any]:
     )
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
-        "Evidence": [f"{significant(fit.evidence, 6)} nats{error}"],
+        "Log marginal likelihood": [
+            f"{significant(fit.evidence, 6)} nats{error}",
+            "The natural logarithm of the probability density of y under the model.",
+        ],
         "Leave-one-out": [f"RMSE {significant(fit.leave_one_out_rmse)}"]
         if math.isfinite(fit.leave_one_out_rmse)
         else [],
@@ -212,7 +291,8 @@ def _card(fit: FitReport) -> dict[str, Any]:
         "Variances": [fit.variances],
         "Seconds": [", ".join(f"{phase} {value:.2f}" for phase, value in fit.seconds.items())],
         "Memory": [
-            f"{format_bytes(fit.memory_planned)} planned, {format_bytes(fit.memory_peak)} peak of the process"
+            f"{format_bytes(fit.memory_planned)} planned, "
+            f"{format_bytes(fit.memory_peak)} peak of the process"
         ],
     }
     hyperparameters = []
@@ -221,16 +301,19 @@ def _card(fit: FitReport) -> dict[str, Any]:
         said = f"{np.size(value)} values, {least} to {most}" if np.ndim(value) else least
         hyperparameters.append((name, said, MEANINGS.get(name.split(".")[-1], "")))
     units = (
-        "In standardised units: y and dense features have mean 0 and deviation 1."
+        "In standardised units: y and dense features have mean 0 and standard deviation 1."
         if fit.standardized
-        else "In units of the data."
+        else "In the units of the data."
     )
     shown = {term: said for term, said in lines.items() if any(said)}
     return {"hyperparameters": hyperparameters, "units": units, "lines": shown}
 
 
 def _figures(section: Section) -> list[tuple[str, str]]:
-    """(number, what it is): errors of predictions, coverage and width of intervals, of all samples."""
+    """Return (number, meaning) pairs of all samples.
+
+    They are the errors of the predictions, and the coverage and width of the intervals.
+    """
     explanation, y, level = (
         section.explanation,
         np.asarray(section.y, dtype=float),
@@ -248,9 +331,12 @@ def _figures(section: Section) -> list[tuple[str, str]]:
     if explanation.prediction_std is not None:
         share = f"{found.within:.1%}"
         chance = math.sqrt(section.level * (1 - section.level) / len(y))
-        held = f"{level} intervals hold {share} of {counted(len(y), 'true value')} ({level} ± {chance:.1%} if they are right)"
+        held = (
+            f"{level} intervals contain {share} of {counted(len(y), 'true value')} "
+            f"({level} ± {chance:.1%} if they are right)"
+        )
         others = [
-            f"those of {percent(p)} hold {explanation.coverage(y, p):.1%}"
+            f"{percent(p)} intervals contain {explanation.coverage(y, p):.1%}"
             for p in (0.5, 0.8)
             if p != section.level
         ]
@@ -263,21 +349,33 @@ def _figures(section: Section) -> list[tuple[str, str]]:
 
 
 def _held_out(seen: int | None, m: int) -> str:
+    """Return a sentence that says whether the errors are of samples that the model has seen."""
     if seen is None:
-        return "Of the samples below. Those that the model was fitted on, if any, flatter it."
+        return (
+            "These figures are of the samples below. If the model was fitted on some of them, "
+            "their errors are too small."
+        )
     if seen:
-        return f"Of the samples below; {seen:,} of {m:,} are samples that the model was fitted on, which flatter it."
-    return "Of held-out samples, which the model has not seen."
+        return (
+            f"These figures are of the samples below. The model was fitted on {seen:,} of {m:,} of "
+            "them, whose errors are too small."
+        )
+    return "These figures are of held-out samples, which the model has not seen."
 
 
-def _deviation(values: np.ndarray) -> float:
+def _std(values: np.ndarray) -> float:
+    """Return the standard deviation, computed without overflow."""
     scale = float(np.abs(values).max()) or 1.0
     return scale * float(np.std(values / scale))
 
 
 def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[str, Any]]:
-    """The most important features: mean absolute contribution, its parts that add and take away in % of the largest, and the
-    share of samples (of a sparse Z, of those that have the feature) in which the sign is sure."""
+    """Return the rows of the table of the most important features.
+
+    A row has the mean absolute contribution, its parts that add and take away, in % of the largest,
+    and the share of samples in which the sign is sure. For sparse features, that is the share of
+    those samples that have the feature.
+    """
     entries, most = explanation.entries(), float(importance.max()) or 1.0
     contributions, d = entries["contribution"], len(importance)
     added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(
@@ -287,7 +385,7 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
     having, surely = (
         np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure)
     )
-    order = np.argsort(-importance, kind="stable")[:FEATURES].tolist()
+    order = np.argsort(-importance, kind="stable")[:MAX_IMPORTANT_FEATURES].tolist()
     return [
         {
             "name": explanation.feature_names[l],
@@ -305,7 +403,10 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
 
 
 def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
-    """The kept samples for the page's script; a reason is [feature, value, weight, deviation, contribution, deviation]."""
+    """Return the kept samples for the script of the page.
+
+    A reason is [feature, value, weight, its std, contribution, its std].
+    """
     explanation, names = section.explanation, section.explanation.feature_names
     numbers = {
         "base": explanation.base_values,
@@ -330,7 +431,7 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         reasons: list[Any] = [
             [places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]
         ]
-        for name, digits in DIGITS.items():
+        for name, digits in SIGNIFICANT_DIGITS.items():
             known = name in entries
             reasons.append(
                 [_rounded(value, digits) for value in entries[name][top]]
@@ -367,7 +468,10 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
 def _shaded(
     document: str, names: list[str], entries: dict[str, np.ndarray], deepest: float
 ) -> list[Any]:
-    """The document as `text.highlight` shades it, in pieces: text, or [word, opacity (below 0: takes away), sure, title]."""
+    """Return a document in pieces, shaded as by `text.highlight`.
+
+    A piece is a text, or [word, opacity, sure, title]; a negative opacity takes away.
+    """
     sd = entries.get("contribution_std", [None] * len(entries["feature"]))
     columns = (entries[name] for name in ("feature", "value", "weight", "contribution"))
     reasons = [Reason(names[l], *numbers) for l, *numbers in zip(*columns, sd, strict=True)]
@@ -383,7 +487,7 @@ def _shaded(
 
 
 def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float, size: int) -> str:
-    """A sample's pixels as base64 of bytes, 0 at `low` and 255 at `high`."""
+    """Return the pixels of a sample as base64 of bytes, 0 at `low` and 255 at `high`."""
     row = np.zeros(size)
     row[entries["feature"]] = entries[name]
     share = np.clip((row - low) / ((high - low) or 1.0), 0.0, 1.0)
@@ -391,18 +495,19 @@ def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float,
 
 
 def _deepest(A: Any) -> tuple[float, float]:
-    """Where the shades of weights or contributions end."""
+    """Return the values of the deepest shades of weights or contributions."""
     sizes = np.abs(A.data if sp.issparse(A) else A)
-    most = float(np.quantile(sizes[sizes > 0], DEEPEST)) if sizes.any() else 1.0
+    most = float(np.quantile(sizes[sizes > 0], DEEPEST_SHADE_QUANTILE)) if sizes.any() else 1.0
     return -most, most
 
 
 def _json(value: Any) -> str:
-    """JSON that may stand in a script element: no character of it means anything to HTML."""
+    """Return JSON without characters that mean something to HTML, for a script element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 
 
 def _rounded(value: float, digits: int) -> float | int:
+    """Return a number rounded to significant digits, as an int if it is whole."""
     number = float(f"{value:.{digits}g}")
     return int(number) if abs(number) < 1e15 and number.is_integer() else number
