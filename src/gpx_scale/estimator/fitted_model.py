@@ -202,7 +202,7 @@ class FittedModel:
         if rows is None and not self.posterior.can_evaluate(hyperparameters):
             raise SolverUnavailable(
                 "The log marginal likelihood at these hyperparameters needs the training rows, "
-                "which a saved or copied model does not keep. Call fit again."
+                "which are not kept in a copy, in a file, or after partial_fit. Call fit again."
             )
         session.require(self.plan.bytes_needed, "Evaluating the log marginal likelihood")
         solver = registry.create(self.plan, SolverSetup(session, self.kernel), self.posterior)

@@ -342,7 +342,8 @@ class PredictionMixin:
 
         With inducing points it is a lower bound, for which the rows of `fit` are read again. With a
         basis it comes from sums over the rows, and from the rows themselves if the length scales
-        leave the box of the basis. A copy of such a model, or a saved one, does not have the rows.
+        leave the box of the basis. The rows are not kept in a copy or a file of such a model, nor
+        after `partial_fit`.
 
         Parameters
         ----------
