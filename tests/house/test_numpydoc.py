@@ -67,7 +67,7 @@ class Docstring:
     def __init__(self, text):
         self.text = text
         found = list(SECTION.finditer(text))
-        ends = [match.start() for match in found[1:]] + [len(text)]
+        ends = [*(match.start() for match in found), len(text)][1:]
         self.sections = {"Summary": text[: found[0].start()] if found else text}
         for match, end in zip(found, ends, strict=True):
             assert len(match[1]) == len(match[2]), f"the line below {match[1]} has another length"
