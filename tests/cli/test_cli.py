@@ -823,7 +823,7 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
 
 def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tables, "HELD_ROWS", 60)
-    monkeypatch.setattr(tables, "CHUNK", 50)
+    monkeypatch.setattr(tables, "FILE_CHUNK_ROWS", 50)
     model = str(tmp_path / "m.gpx")
     fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model, "--n-inducing", "15"]
     assert main(fit) == 0
@@ -953,7 +953,7 @@ def test_without_the_extra_the_command_says_so(tmp_path):
 
 def test_words_of_a_long_table_come_from_all_of_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tables, "HELD_ROWS", 100)
-    monkeypatch.setattr(tables, "CHUNK", 50)
+    monkeypatch.setattr(tables, "FILE_CHUNK_ROWS", 50)
     early, late = (
         ["a dull start"] * 60 + ["a bright start"] * 60,
         ["the grand finale"] * 60 + ["the weak finale"] * 60,

@@ -13,7 +13,7 @@ from gpx_scale.data import chunks
 from gpx_scale.data.row_source import blocks_of, keys, least
 from gpx_scale.data.scaling import ColumnMoments
 from gpx_scale.datasets import synth10
-from gpx_scale.runtime.journal import Bar
+from gpx_scale.runtime.journal import ProgressBar
 from gpx_scale.runtime.parallel import slices
 from problems import make_problem
 
@@ -188,7 +188,7 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_kind_of_file_has_the_same_features(tmp_path, name, monkeypatch):
     """The case of its suffix, the order of its columns and its index make no difference."""
-    monkeypatch.setattr(chunks, "CHUNK", 150)
+    monkeypatch.setattr(chunks, "FILE_CHUNK_ROWS", 150)
     FRAME[:400].to_csv(tmp_path / "a.csv", index=False)
     WRITERS[name](FRAME[400:], tmp_path / name)
     (tmp_path / "empty.csv").write_text(",".join(FRAME))  # a header without rows
@@ -445,7 +445,7 @@ def test_partial_fit_takes_streams_too():
 
 def test_progress_over_chunks_is_told(capsys, monkeypatch):
     monkeypatch.setattr(
-        Bar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}")
+        ProgressBar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}")
     )
     GPXRegressor(**ARGUMENTS, optimizer=None, verbose=1).fit(chunks_of(X, y))
     told = capsys.readouterr().err

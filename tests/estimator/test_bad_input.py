@@ -505,7 +505,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("what", "column"), KINDS)
 def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkeypatch):
-    monkeypatch.setattr(checks, "LOOKED_AT", 10)
+    monkeypatch.setattr(checks, "DATE_CHECK_ROWS", 10)
     frame = pd.DataFrame({"a": X[:, 0], "when": column})
     words = f"^column 'when' of X holds {what}: make numbers of them"
     with pytest.raises(InputError, match=words) as error:

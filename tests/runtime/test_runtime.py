@@ -478,8 +478,8 @@ def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver
     """OpenBLAS's threaded Cholesky does so from 16,000 rows on; here, from 30."""
     problem = make_problem(n=40, m=6)
     model = problem.fitted(solver=solver, n_jobs=2)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_FROM", 0)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_UP_TO", {8: 30, 4: 30})
+    monkeypatch.setattr("gpx_scale.runtime.parallel.MIN_THREADED_ROWS", 0)
+    monkeypatch.setattr("gpx_scale.runtime.parallel.MAX_THREADED_ROWS", {8: 30, 4: 30})
     seen, lapack = [], gpx_scale.linalg.cholesky.get_lapack_funcs
 
     def noted(names, arrays):

@@ -22,7 +22,7 @@ from urllib.request import (
 )
 
 from ..errors import InputError
-from ..runtime.journal import Bar, logger
+from ..runtime.journal import ProgressBar, logger
 from ..runtime.memory import format_bytes
 
 TRIES = 3
@@ -129,7 +129,7 @@ def _opener() -> OpenerDirector:
     return opener
 
 
-class Meter(Bar):
+class Meter(ProgressBar):
     """A bar of bytes."""
 
     def __init__(self, title: str) -> None:

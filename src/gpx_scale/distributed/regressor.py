@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.inputs import InputTransforms, TrainingRows, unpack
-from ..data.row_source import Tell, least, nobody
+from ..data.row_source import ReportProgress, ignore_progress, least
 from ..data.stream import ChunkChecksum, Survey, SurveyedRows, SurveyOptions
 from ..errors import GPXError, InputError
 from ..estimator.regressor import GPXRegressor
@@ -306,7 +306,7 @@ class DaskRows(SurveyedRows):
         partitions: list[Any],
         transforms: InputTransforms,
         options: SurveyOptions,
-        tell: Tell = nobody,
+        tell: ReportProgress = ignore_progress,
     ) -> DaskRows:
         """After one pass that surveys all partitions; another brings them behind the preprocessor, where they stay."""
         workers = workers_of(client)

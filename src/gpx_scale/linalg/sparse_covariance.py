@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled import sparse as sparse_loops
-from ..compiled.sparse import PANEL
+from ..compiled.sparse import PANEL_COLUMNS
 from ..data.features import SparseFeatures
 from ..data.inputs import TrainingRows
 from ..kernels.kernel import Kernel
@@ -224,12 +224,12 @@ class PairCovariance(Covariance):
         return PAIR_NS * len(self.pairs)
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
-        """C V;  (n, c) -> (n, c);  each pair serves PANEL columns and both triangles."""
+        """C V;  (n, c) -> (n, c);  each pair serves PANEL_COLUMNS columns and both triangles."""
         self._prepare()
         out = self.diagonal[:, None] * V
-        for chunk in slices(V.shape[1], PANEL):
+        for chunk in slices(V.shape[1], PANEL_COLUMNS):
             width = chunk.stop - chunk.start
-            right, total = (aligned((len(V), PANEL), self.dtype) for _ in range(2))
+            right, total = (aligned((len(V), PANEL_COLUMNS), self.dtype) for _ in range(2))
             right[:, :width] = V[:, chunk]
 
             def multiply(tile: Tile, right: np.ndarray = right, total: np.ndarray = total) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ..runtime.journal import HOPELESS, Journal, Stopped
+from ..runtime.journal import FAILED_LOSS_NATS, Journal, Stopped
 
 SaveBest = Callable[[Hyperparameters], None]
 Told = Callable[[float, Hyperparameters], None]
@@ -164,14 +164,14 @@ class Objective:
     def visit(self, where: np.ndarray, information: bool = False) -> Point:
         """Return the objective in nats per row, keep it if it is the best, and tell of it.
 
-        Where there is no Cholesky factor, it is HOPELESS and flat. Stopped is raised once a
+        Where there is no Cholesky factor, it is FAILED_LOSS_NATS and flat. Stopped is raised once a
         callback asks for that.
         """
         try:
             point = self.at(where, information).per_row()
         except (NotPositiveDefinite, NotConverged):
             here = self.hyperparameters(where)
-            return Point(where, HOPELESS, np.zeros_like(where), None, here)
+            return Point(where, FAILED_LOSS_NATS, np.zeros_like(where), None, here)
         if self.best is None or point.loss < self.best.loss:
             self.best = point
             if self._keep is not None:

@@ -22,7 +22,7 @@ from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..optimize.objective import Optimum
 from ..runtime.memory import counted, format_bytes, within
-from ..runtime.parallel import TILE
+from ..runtime.parallel import TILE_ROWS
 from ..runtime.session import Session
 from ..runtime.state import must, stored
 from .low_dimensional import InputResolution
@@ -177,7 +177,7 @@ class Problem:
             itemsize * n * n
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
-            + self.n_jobs * 4 * 8 * min(n, TILE) * min(n, 4 * TILE)
+            + self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         )
 
     def held_bytes(self) -> int:
