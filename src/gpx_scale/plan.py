@@ -125,7 +125,9 @@ def plan_for(problem: Problem) -> Plan:
         except MemoryLimitError as too_much:
             if solver is registry.SOLVERS[-1] or not solver.gives_way(problem):
                 raise
-            problem = replace(problem, refusal=str(too_much).split(":")[0])
+            first_sentence = str(too_much).split(". ")[0]
+            refusal = first_sentence[0].lower() + first_sentence[1:]
+            problem = replace(problem, refusal=refusal)
     raise AssertionError("the last solver takes every problem")
 
 

@@ -426,7 +426,7 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,a,y\n1,2,3,4\n2,3,4,5\n", "more than one column named 'a'"),
         ("a,,y\n1,2,3\n", "column 2 of 3 has no name"),
         ("a,b\n1,2\n3,4\n", "no column 'y', only 'a', 'b'"),
-        ("a,Y\n1,2\n3,4\n", "did you mean 'Y'?"),
+        ("a,Y\n1,2\n3,4\n", "Did you mean 'Y'?"),
         ("a;b;y\n1;2;3\n", "--sep ';'"),
         ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
         ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
@@ -473,7 +473,7 @@ def test_tables_that_are_refused(text, message, tmp_path, capsys):
 
 def test_files_that_are_no_tables(tmp_path, capsys, folder):
     out = tmp_path / "m.gpx"
-    assert "there is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
+    assert "There is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
     assert "ends in .csv, .tsv" in refused(
         capsys, "fit", written(tmp_path, "", "t.xlsx"), "-t", "y", "-o", out
     )

@@ -594,7 +594,7 @@ def test_too_large_a_basis_is_said_before_it_is_built():
     X, y, Z = varying(100, 2)
     with pytest.raises(SolverUnavailable, match=r"length scales are short.*solver='grid'"):
         fitted(kernels.RBF(1.0, 1e-4), X, y, Z)
-    with pytest.raises(MemoryLimitError, match=r"a basis of .* needs .*n_basis"):
+    with pytest.raises(MemoryLimitError, match=r"basis of .* needs .*n_basis"):
         fitted(kernels.RBF(1.0, 0.5), X, y, Z, memory_limit="30MiB")
 
 

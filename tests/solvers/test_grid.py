@@ -226,7 +226,7 @@ def test_constant_y_and_one_row_are_fitted():
 
 def test_too_fine_a_grid_is_said_before_it_is_laid():
     X, y, Z = varying(200, 3)
-    with pytest.raises(MemoryLimitError, match=r"a grid of .* points for each of 3 weights needs"):
+    with pytest.raises(MemoryLimitError, match=r"grid of .* points for each of 3 weights needs"):
         fitted(kernels.RBF(1.0, 1e-3), X, y, Z, solver="grid", memory_limit="1GiB")
 
 

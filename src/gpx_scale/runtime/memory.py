@@ -170,6 +170,6 @@ def within(needed: int, limit: int, what: str, instead: str = "fewer rows") -> N
     """
     if needed > limit:
         raise MemoryLimitError(
-            f"{what[0].upper()}{what[1:]} needs {format_bytes(needed)}, but memory_limit is "
+            f"{what[0].upper()}{what[1:]} needs {format_bytes(needed)}, and memory_limit is "
             f"{format_bytes(limit)}. Raise memory_limit, or use {instead}."
         )
