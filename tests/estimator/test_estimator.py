@@ -265,7 +265,7 @@ def test_report_reads_and_counts(fitted):
     report, text = fitted.fit_report_, str(fitted.fit_report_)
     for word in (
         "why",
-        "evidence",
+        "log marginal likelihood",
         "evaluations",
         "seconds",
         "at a bound",

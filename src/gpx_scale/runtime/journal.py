@@ -121,34 +121,40 @@ class FitReport:
     def __str__(self) -> str:
         """Return the report as lines of text, each of which begins with what it is about."""
         solution = self.solution or f"Cholesky, condition number at least {self.condition:.1e}"
-        lines = [
-            f"GPX fit: {self.n_samples} samples, {self.n_features} features, "
-            f"solver {self.solver!r} ({self.dtype}, {counted(self.n_jobs, 'thread')})",
-            *(f"  why             {reason}" for reason in self.reasons),
-            "  parameters      "
-            + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
-            f"  evidence        {self.evidence:.3f} nats"
-            + (
-                f" (standard error {self.evidence_deviation:.2g})"
-                if self.evidence_deviation
-                else ""
-            ),
-        ]
-        if self.leave_one_out_rmse == self.leave_one_out_rmse:
-            lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
+        deviation = self.evidence_deviation
+        error = f" (standard error {deviation:.2g})" if deviation else ""
         counts = ", ".join(f"{count} on {phase}" for phase, count in self.evaluations.items())
         state = {True: "converged", False: "NOT converged", None: "none"}[self.converged]
-        lines.append(f"  evaluations     {counts}{'; ' if counts else ''}{state}: {self.message}")
-        lines += [
-            "  seconds         "
-            + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
-            f"  at a bound      {', '.join(self.at_bound) or 'none'}",
-            f"  solution        {solution}; jitter {self.jitter:.0e}",
-            f"  memory          {format_bytes(self.memory_planned)} planned, "
-            f"{format_bytes(self.memory_peak)} peak of the process",
-            f"  variances       {self.variances}",
+        seconds = (f"{phase} {value:.2f}" for phase, value in self.seconds.items())
+        left_out = (
+            []
+            if math.isnan(self.leave_one_out_rmse)
+            else [("leave-one-out", f"RMSE {self.leave_one_out_rmse:.4g}")]
+        )
+        entries = [
+            *(("why", reason) for reason in self.reasons),
+            (
+                "hyperparameters",
+                ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
+            ),
+            ("log marginal likelihood", f"{self.evidence:.3f} nats{error}"),
+            *left_out,
+            ("evaluations", f"{counts}{'; ' if counts else ''}{state}: {self.message}"),
+            ("seconds", ", ".join(seconds)),
+            ("at a bound", ", ".join(self.at_bound) or "none"),
+            ("solution", f"{solution}; jitter {self.jitter:.0e}"),
+            (
+                "memory",
+                f"{format_bytes(self.memory_planned)} planned, "
+                f"{format_bytes(self.memory_peak)} peak of the process",
+            ),
+            ("variances", self.variances),
         ]
-        return "\n".join(lines)
+        title = (
+            f"GPX fit: {self.n_samples} samples, {self.n_features} features, "
+            f"solver {self.solver!r} ({self.dtype}, {counted(self.n_jobs, 'thread')})"
+        )
+        return "\n".join([title, *(f"  {label:<24} {text}" for label, text in entries)])
 
     def after_more_rows(self, plan: Any, evidence: float, posterior: Any) -> FitReport:
         """Return the report of this model after rows were added to it.
