@@ -1,4 +1,7 @@
-"""Streams: functions, folders and memory maps bring the rows in chunks, and give what the same rows in memory give."""
+"""Streams: functions, folders and memory maps bring rows in chunks.
+
+The fitted models are those of the same rows in memory.
+"""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +26,7 @@ X = 3.0 + 2.0 * X
 
 
 def chunks_of(*arrays, size=150):
-    """A function that yields rows of the arrays."""
+    """Return a function that yields the rows of the arrays in chunks."""
     return lambda: (tuple(A[rows] for A in arrays) for rows in slices(len(arrays[0]), size))
 
 
@@ -88,9 +91,6 @@ def test_text_through_transformers_that_are_fitted():
     model.fit(lambda: ((texts[r], marks[r]) for r in slices(120, 50)))
     assert model.score(texts, marks) > 0.8
     assert sp.issparse(model.explain(texts[:3]).weights)
-
-
-# files, memory maps
 
 
 def test_a_folder_of_files(tmp_path):
@@ -187,7 +187,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_kind_of_file_has_the_same_features(tmp_path, name, monkeypatch):
-    """The case of its suffix, the order of its columns and its index make no difference."""
+    """The case of a file's suffix, the order of its columns and its index make no difference."""
     monkeypatch.setattr(chunks, "FILE_CHUNK_ROWS", 150)
     FRAME[:400].to_csv(tmp_path / "a.csv", index=False)
     WRITERS[name](FRAME[400:], tmp_path / name)
@@ -301,9 +301,6 @@ def test_a_memory_map(tmp_path, dtype):
         GPXRegressor(**ARGUMENTS).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1])
 
 
-# bad input
-
-
 def fit(factory, **more):
     return GPXRegressor(**{**ARGUMENTS, "optimizer": None, **more}).fit(factory)
 
@@ -334,7 +331,10 @@ def test_a_number_that_is_missing_is_found():
             lambda: [(X[:300], y[:300]), (X[300:, :4], y[300:])],
             "chunk 2: X has 4 columns here and 10",
         ),
-        (lambda: [(X[:300], y[:300]), (X[300:], y[300:500])], "chunk 2.*400 rows of X, but 200 of y"),
+        (
+            lambda: [(X[:300], y[:300]), (X[300:], y[300:500])],
+            "chunk 2.*400 rows of X, but 200 of y",
+        ),
         (
             lambda: [(X[:300], y[:300]), (X[300:], y[300:], X[300:])],
             "chunk 2: Some chunks bring a Z",
@@ -384,8 +384,14 @@ def test_forms_of_sparse_chunks_and_a_nan_in_a_wide_one():
     [
         ([(X[:300], y[:300])], "ended before chunk 2, after 300 of 700 rows"),
         ([(X[:300], y[:300]), (X[300:], y[300:]), (X[:1], y[:1])], "chunk 3 was not there"),
-        ([(X[:200], y[:200]), (X[200:], y[200:])], "chunk 1, the data differ.*200 rows, 300 before"),
-        ([(X[:300], y[:300]), (X[300:] + 1e-9, y[300:])], "chunk 2, the data differ.*other numbers"),
+        (
+            [(X[:200], y[:200]), (X[200:], y[200:])],
+            "chunk 1, the data differ.*200 rows, 300 before",
+        ),
+        (
+            [(X[:300], y[:300]), (X[300:] + 1e-9, y[300:])],
+            "chunk 2, the data differ.*other numbers",
+        ),
     ],
 )
 def test_a_second_pass_that_differs_is_seen(second, words):
@@ -396,9 +402,9 @@ def test_a_second_pass_that_differs_is_seen(second, words):
 
 def test_a_generator_is_not_a_stream():
     used_up = iter([(X, y)])
-    with pytest.raises(InputError, match="[Aa] generator is used up"):
+    with pytest.raises(InputError, match=r"[Aa] generator is used up"):
         fit(lambda: used_up)
-    with pytest.raises(InputError, match="[Aa] generator is used up"):
+    with pytest.raises(InputError, match=r"[Aa] generator is used up"):
         fit(iter([(X, y)]))
 
 
@@ -445,15 +451,14 @@ def test_partial_fit_takes_streams_too():
 
 def test_progress_over_chunks_is_told(capsys, monkeypatch):
     monkeypatch.setattr(
-        ProgressBar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}")
+        ProgressBar,
+        "_draw",
+        lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}"),
     )
     GPXRegressor(**ARGUMENTS, optimizer=None, verbose=1).fit(chunks_of(X, y))
     told = capsys.readouterr().err
     assert "survey of the rows 0.00 150 rows" in told
     assert "posterior 1.00 700 of 700 rows" in told
-
-
-# what it is of
 
 
 def test_blocks_do_not_depend_on_chunks():

@@ -119,7 +119,7 @@ def test_every_part_of_the_package_has_a_layer():
 
 
 def test_no_module_imports_the_package_by_its_name():
-    """`imports_of` would not see that. Doctests may: they are a user's."""
+    """`imports_of` would not see such an import. Doctests may have them, as users do."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

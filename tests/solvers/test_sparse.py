@@ -617,7 +617,7 @@ def test_bad_sparse_input_is_named():
     )  # dense queries of a sparse model
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         GPXRegressor(**GIVEN).fit(X, y, Z).predict(Xq, CSR(Zq))
-    with pytest.raises(MemoryLimitError, match="[Ee]xplaining"):
+    with pytest.raises(MemoryLimitError, match=r"[Ee]xplaining"):
         GPXRegressor(memory_limit="1MB", n_jobs=2, **GIVEN).fit(X, y, CSR(Z)).explain(
             np.tile(Xq, (200, 1)), CSR(np.tile(Zq, (200, 1))), dense=True
         )
