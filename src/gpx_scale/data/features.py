@@ -185,19 +185,21 @@ def _sparse_features(
 
     Compiled loops use these numbers as addresses, so none may point outside of the arrays.
     """
-    must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
+    must({A.ndim for A in (pointers, indices, values)} == {1}, "the sparse rows are not vectors")
     kinds = [np.dtype(kind) for kind in (np.int64, np.int32, np.float64)]
-    must([A.dtype for A in (pointers, indices, values)] == kinds, "sparse rows of another type")
-    must(isinstance(d, int) and d >= 1, "sparse rows without columns")
+    must(
+        [A.dtype for A in (pointers, indices, values)] == kinds, "the sparse rows have other types"
+    )
+    must(isinstance(d, int) and d >= 1, "the sparse rows have no columns")
     whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
     inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
     fits = whole and inside and pointers[-1] <= indices.size == values.size
-    must(fits, "sparse rows that point outside of themselves")
+    must(fits, "the sparse rows point outside of themselves")
     ascending = np.diff(indices[pointers[0] : pointers[-1]]) > 0
     starts = pointers[1:-1][(pointers[1:-1] > pointers[0]) & (pointers[1:-1] < pointers[-1])]
     # From one row to the next, columns may descend.
     ascending[starts - pointers[0] - 1] = True
-    must(ascending.all(), "sparse rows whose columns are not in order")
+    must(ascending.all(), "the columns of the sparse rows are not in order")
     return SparseFeatures(pointers, indices, values, d)
 
 

@@ -139,7 +139,7 @@ def _training_rows(x: Any, Z: Features, y: np.ndarray) -> TrainingRows:
 
 def _must_be_as_long(x: Any, *others: Any) -> None:
     """Raise a ValueError unless all have the same number of rows."""
-    must({len(x)} == {len(other) for other in others}, "x, y and Z of different lengths")
+    must({len(x)} == {len(other) for other in others}, "x, y and Z have different lengths")
 
 
 @stored(make=_input_rows)
@@ -197,9 +197,6 @@ class Queries(InputRows):
 
     raw_Z: Any = None
     own: bool = False
-
-
-# preprocessing
 
 
 @stored
@@ -460,9 +457,6 @@ def _same_length(*arrays: Any) -> None:
         raise InputError(
             f"X, y and Z have inconsistent numbers of samples: {', '.join(map(str, lengths))} rows."
         )
-
-
-# transformers
 
 
 def _fit_transform(name: str, transformer: Any, A: Any, y: Any) -> tuple[Any, Any]:

@@ -115,7 +115,7 @@ def read_npy(file: Any, size: int) -> np.ndarray:
     )
     shape, fortran, dtype = read(file)
     if dtype.hasobject:
-        raise ValueError("an array of objects")
+        raise ValueError("it holds an array of objects")
     count = int(np.prod(shape, dtype=object))
     if not 0 <= count * dtype.itemsize <= size:
         raise ValueError("an array is shorter than it says")

@@ -241,7 +241,7 @@ class Journal:
         and those to come are not wanted either.
         """
         count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
-        self.say(f"{phase} evaluation {count}: {evidence:.4f} nats")
+        self.say(f"{phase} evaluation {count}: log marginal likelihood {evidence:.4f} nats")
         state = {
             "phase": phase,
             "evaluation": count,

@@ -25,9 +25,6 @@ VALUE_TAGS = (
 Stored = TypeVar("Stored", bound=type)
 
 
-# classes
-
-
 @dataclass(frozen=True)
 class StoredClass:
     """A class that a model file may hold, with the functions that write and read its objects.
@@ -126,9 +123,6 @@ def forget(kind: type) -> None:
     """Take back that a model file may hold objects of a class."""
     if stored_by_type(kind) is not None:
         del _BY_NAME[kind.__name__]
-
-
-# checks
 
 
 def must(right: Any, what: str) -> None:
