@@ -181,7 +181,7 @@ def _contract(C, U, V):
 
 
 def _pair_matmul(C, V):
-    count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL)
+    count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL_COLUMNS)
     return _gemm(
         4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels
     )  # a column's number and a float32 value a pair

@@ -1,7 +1,8 @@
 """Damaged files: model files and checkpoints with one thing changed, drawn from a seed.
 
-A mutation is of *value* if it leaves all names, types and sizes as they were: then the file is of another model, whose answers
-must be finite and add up. Any other mutation must be refused with an error of ours, or change no answer.
+A mutation of *value* leaves all names, types and sizes as they were. The file then holds another
+model, whose answers must be finite and add up. Any other mutation must be refused with a GPXError,
+or change no answer.
 """
 
 import io
@@ -113,7 +114,7 @@ OF_VALUE = [
 
 
 def changed(array, random):
-    """The array after a mutation, or None where it cannot be had of this one."""
+    """Return the array after a mutation, or None if this array cannot have it."""
     how = random.choice(random.choice([OF_SIZE, OF_TYPE, OF_VALUE]))
     try:
         with np.errstate(all="ignore"):
@@ -149,7 +150,7 @@ def zipped(found):
 
 
 def mutated(blob, seed):
-    """A file with one thing changed, and whether only values are."""
+    """A file with one thing changed, and whether only values were changed."""
     random = python_random.Random(seed)
     kind = random.choices(["array", "tree", "member", "bytes"], [10, 10, 1, 1])[0]
     found = members(blob)
@@ -208,13 +209,16 @@ PLANTED += [
 
 
 def is_number(node):
-    """Whether a node of a tree is a number, or says which array it is."""
+    """Return whether a node of a tree is a number, or the name of an array."""
     named = isinstance(node, dict) and node.get("is") == "array"
     return named or (isinstance(node, int | float | str) and not isinstance(node, bool))
 
 
 def mutate_tree(tree, random):
-    """Change one node of a model's tree in place; return whether a number (or name, or array) became another one."""
+    """Change one node of a model's tree in place.
+
+    Return whether a number, a name or an array was replaced by another one of its type.
+    """
     places = []
 
     def walk(node):
@@ -239,7 +243,7 @@ def mutate_tree(tree, random):
 
 
 def answers(model, X, Z):
-    """All numbers that a model says of some rows."""
+    """Return all numbers that a model predicts for some rows."""
     rows = slice(0, 5)
     queries = X[rows], None if Z is None else Z[rows]
     if model.kernel == "precomputed" if isinstance(model.kernel, str) else False:

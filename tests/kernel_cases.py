@@ -1,4 +1,4 @@
-"""Kernels that tests go through, and their formulas."""
+"""The kernels that tests go through, and their formulas."""
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -22,7 +22,7 @@ KERNELS = {
 
 
 def plain(kernel, a, b):
-    """The formulas, one by one."""
+    """Return the kernel matrix by the formula of the kernel."""
     if isinstance(kernel, kernels.Sum):
         return plain(kernel.first, a, b) + plain(kernel.second, a, b)
     if isinstance(kernel, kernels.Product):

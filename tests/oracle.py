@@ -1,6 +1,7 @@
-"""Dense GPX straight from the paper and from its simplified form: slow, obvious, importing nothing of ours.
+"""Dense GPX from the paper's formulas and from their simplified form.
 
-`k(a, b)` is any function that gives the kernel matrix of two sets of rows.
+The code is slow and obvious, and imports nothing of gpx_scale. `k(a, b)` is any function that
+returns the kernel matrix of two sets of rows.
 """
 
 import numpy as np
@@ -33,7 +34,7 @@ def log_evidence(k, X, y, Z, sigma_w, sigma_y):
 
 
 def weights(k, X, y, Z, x, sigma_w, sigma_y):
-    """Mean (d,) and covariance (d, d) of w at one new x (p,), simplified form."""
+    """Return mean (d,) and covariance (d, d) of w at one new x (p,), by the simplified form."""
     C = covariance(k, X, Z, sigma_w, sigma_y)
     B = k(x[None], X)[0][:, None] * Z
     prior = (k(x[None], x[None])[0, 0] + sigma_w**2) * np.eye(Z.shape[1])
@@ -41,7 +42,10 @@ def weights(k, X, y, Z, x, sigma_w, sigma_y):
 
 
 def weights_by_blocks(k, X, y, Z, x, sigma_w, sigma_y):
-    """The same through the paper's nd-sized matrices; digits are lost for small noise."""
+    """Return mean and covariance of w at one new x by the paper's matrices of order n d.
+
+    Digits are lost if the noise is small.
+    """
     n, d = Z.shape
     K_bar = np.kron(np.eye(d), k(X, X))
     Z_bar = np.hstack([np.diag(Z[:, l]) for l in range(d)])
@@ -55,7 +59,7 @@ def weights_by_blocks(k, X, y, Z, x, sigma_w, sigma_y):
 
 
 def predict(k, X, y, Z, Xq, Zq, sigma_w, sigma_y):
-    """Mean (m,) and joint covariance (m, m) of new y, noise included."""
+    """Return mean (m,) and joint covariance (m, m) of new y, noise included."""
     C = covariance(k, X, Z, sigma_w, sigma_y)
     c = k(Xq, X) * (Zq @ Z.T)
     own = k(Xq, Xq) * (Zq @ Zq.T) + np.diag(sigma_y**2 + sigma_w**2 * (Zq**2).sum(axis=1))
@@ -63,7 +67,7 @@ def predict(k, X, y, Z, Xq, Zq, sigma_w, sigma_y):
 
 
 def own_weights(k, X, y, Z, i, sigma_w, sigma_y):
-    """Posterior mean (d,) and covariance (d, d) of training row i's own w_i."""
+    """Return posterior mean (d,) and covariance (d, d) of the weights w_i of training row i."""
     C = covariance(k, X, Z, sigma_w, sigma_y)
     cross = k(X, X)[i] + sigma_w**2 * (np.arange(len(X)) == i)
     B = cross[:, None] * Z
@@ -71,14 +75,14 @@ def own_weights(k, X, y, Z, i, sigma_w, sigma_y):
 
 
 def bound(k, X, y, Z, Xu, Zu, sigma_w, sigma_y):
-    """Titsias' bound with inducing points (Xu, Zu)."""
+    """Return Titsias' bound on the log marginal likelihood with inducing points (Xu, Zu)."""
     D, S_nu = sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1), k(X, Xu) * (Z @ Zu.T)
     Q = S_nu @ np.linalg.solve(k(Xu, Xu) * (Zu @ Zu.T), S_nu.T)
     return log_density(y, Q + np.diag(D)) - 0.5 * (np.diag(k(X, X) * (Z @ Z.T) - Q) / D).sum()
 
 
 def inducing_weights(k, X, y, Z, Xu, Zu, x, sigma_w, sigma_y):
-    """Mean (d,) and covariance (d, d) of w at one new x (p,) from the inducing points' posterior."""
+    """Return mean (d,) and covariance (d, d) of w at one new x (p,), by inducing points."""
     D, S_nu, S_uu = (
         sigma_y**2 + sigma_w**2 * (Z**2).sum(axis=1),
         k(X, Xu) * (Z @ Zu.T),
@@ -93,7 +97,7 @@ def inducing_weights(k, X, y, Z, Xu, Zu, x, sigma_w, sigma_y):
 
 
 def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
-    """y_i minus its prediction from the other rows, and that prediction's deviation."""
+    """Return y_i minus its prediction from all other rows, and the standard deviation of that."""
     residuals, deviations = np.empty(len(y)), np.empty(len(y))
     for i in range(len(y)):
         rest = np.arange(len(y)) != i
@@ -103,7 +107,7 @@ def leave_one_out(k, X, y, Z, sigma_w, sigma_y):
 
 
 def tolerance(k, X, Z, sigma_w, sigma_y):
-    """What rounding allows: condition number times n eps."""
+    """Return the relative error that rounding allows: the condition number times n eps."""
     return max(
         1e-12,
         10 * np.linalg.cond(covariance(k, X, Z, sigma_w, sigma_y)) * len(X) * np.finfo(float).eps,

@@ -61,7 +61,7 @@ class Problem:
         return Hyperparameters.of(kernels.RBF(self.theta1, self.theta2), self.sigma_w, self.sigma_y)
 
     def model(self, **arguments):
-        """A GPXRegressor at these very hyperparameters, in these very units."""
+        """Return a GPXRegressor fitted at these hyperparameters, in these units."""
         given = {
             "theta1": self.theta1,
             "theta2": self.theta2,
@@ -87,7 +87,10 @@ def make_problem(
     tied=False,
     share=1.0,
 ):
-    """`share` of Z's entries are not 0; some of its rows may be empty then."""
+    """Return a problem drawn from a seed.
+
+    A `share` of the entries of Z are not 0. If it is below 1, some rows of Z may be empty.
+    """
     random = np.random.RandomState(seed)
     X, X_query = random.randn(n, p), random.randn(m, p)
     Z, Z_query = (X, X_query) if tied else (random.randn(n, d), random.randn(m, d))
@@ -123,7 +126,7 @@ def session_of(n_jobs=1, random_state=None, **more):
 def cg_solver(
     data, session, seed, *, form, rank, dtype=np.float32, try_jacobi=False, shared=MAX_SHARED_ROWS
 ):
-    """Return conjugate gradients for rows in memory, as a plan with these settings would make them."""
+    """Return the solver of conjugate gradients for rows in memory, made from these settings."""
     sizes = (*data.Z.shape, data.Z.shape[1])
     plan = Plan(*sizes, "cg", dtype, session.executor.n_jobs, 0, session.memory_limit)
     settings = CGSettings(form, rank, try_jacobi, shared)
@@ -131,7 +134,7 @@ def cg_solver(
 
 
 def basis_solver(rows, count=None):
-    """Return a basis of that many functions for each column of x, as a plan would make it for rows in memory."""
+    """Return the basis solver for rows in memory, with that many functions per column of x."""
     session, data = session_of(), rows.data
     sizes = len(rows), data.x.shape[1], data.Z.shape[1]
     plan = Plan(*sizes, "basis", np.float64, 1, 0, session.memory_limit)

@@ -20,14 +20,15 @@ from gpx_scale.solvers.neighborhood import FLOAT32_ROUNDING_SHARE, LocalVariance
 from problems import session_of
 
 EPS, EPS_SINGLE = np.finfo(np.float64).eps, np.finfo(np.float32).eps
-GRID_POINTS = 600  # about 40 to a length scale
+# There are about 40 points per length scale.
+GRID_POINTS = 600
 # Nats over the noise of a query, to which conjugate gradients solve for its joint covariance.
 JOINT_SHARE = 1e-4
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """How far answers may be off: means and covariances of weights and of y, log p(y) in nats."""
+    """The allowed errors of means and covariances of weights and of y, and of log p(y) in nats."""
 
     delta: float
     mean: float
@@ -78,7 +79,7 @@ def to_rounding(problem):
 
 @dataclass(frozen=True)
 class Case:
-    """What makes a solver exact, or nearly so, on a small problem, and how near that is.
+    """The arguments that make a solver exact, or nearly so, on a small problem, and its errors.
 
     `arguments` are for a small problem, `large` for one of several blocks and tiles, and `fixed`
     (of a problem) for one whose rows come in pieces: nothing may depend on the first piece.
@@ -110,7 +111,7 @@ class Case:
         return allowed(problem, self.kernel_error(model), self.eps, *missed)
 
     def allowed_of_sparse(self, problem, model):
-        """Return the same for a sparse Z beside a dense: b.C^-1 b falls by `raised` C_ii / D_i."""
+        """Return the allowed errors of a sparse Z: b.C^-1 b falls by `raised` C_ii / D_i."""
         known = self.allowed(problem, model)
         squared = np.square(problem.Z).sum(axis=1)
         noise = problem.sigma_y**2 + problem.sigma_w**2 * squared
@@ -129,13 +130,13 @@ class Case:
 
 
 def inducing_error(model):
-    """A factor L of S_uu makes S_nu L^-T off by m eps cond(L), and what jitter adds."""
+    """Return the error of S_nu L^-T: m eps cond(L), and what jitter adds to S_uu = L L^T."""
     posterior = model.posterior_
     return len(posterior) * EPS * np.linalg.cond(posterior.L) + posterior.jitter
 
 
 def basis_error(model):
-    """What the functions leave of k at the rows, and the image of a point in the box's edge."""
+    """Return the part of k that the functions miss: at the rows, and by the edge of the box."""
     posterior = model.posterior_
     longest = posterior.statistics.box.longest
     length = posterior.hyperparameters.kernel.length_scale_range(longest.size)[0]
@@ -144,7 +145,7 @@ def basis_error(model):
 
 
 def grid_error(model):
-    """What cubics leave of k, for each column of x, by the points that a length scale has."""
+    """Return the part of k that cubic interpolation misses, by the points per length scale."""
     grid, kernel = model.posterior_.interpolated.grid, model.posterior_.hyperparameters.kernel
     factor, order = INTERPOLATION_ERROR[np.inf]
     shortest = kernel.length_scale_range(grid.step.size)[0]
@@ -153,7 +154,7 @@ def grid_error(model):
 
 
 def on_few_rows(problem):
-    """Conjugate gradients, each query of which knows of ten rows only."""
+    """Return conjugate gradients whose variances use only ten rows per query."""
     model = problem.fitted(solver="cg", random_state=0)
     posterior = model.posterior_
     known = posterior.support, posterior.hyperparameters
@@ -163,7 +164,7 @@ def on_few_rows(problem):
 
 
 def given_points(problem):
-    """A third of the rows, a little off, as inducing points."""
+    """Return inducing points: a third of the rows, moved a little."""
     some = slice(0, min(60, len(problem.y) // 3))
     return {"inducing_points": XZ(problem.X[some] + 0.1, problem.Z[some])}
 

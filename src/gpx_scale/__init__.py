@@ -1,4 +1,7 @@
-"""gpx_scale: Gaussian process regression with local explanation (GPX), a prediction and its reasons, at scale."""
+"""Gaussian process regression with local explanation (GPX), exact and at scale.
+
+A prediction comes with its reasons: a weight for every readable feature, with its uncertainty.
+"""
 
 from . import blocks, compare, datasets, kernels, metrics, plots, report, text
 from .data.inputs import XZ

@@ -1,33 +1,49 @@
-"""Messages: what was seen, what is needed, what to try."""
+"""The types of errors and warnings.
+
+Every message says what is wrong, and then what to do about it.
+"""
 
 
 class GPXError(Exception):
-    """Base of every error that gpx_scale raises on purpose."""
+    """The base class of all errors that gpx_scale raises on purpose.
+
+    Each of them is also one of Python's own types of errors, so that code which knows nothing of
+    gpx_scale can handle it.
+    """
 
 
 class InputError(GPXError, ValueError):
-    """The data or an argument cannot be used as given."""
+    """The data or an argument cannot be used as given.
+
+    The message names the argument, the column or the file, and says what would be accepted.
+    """
 
 
 class MemoryLimitError(GPXError, MemoryError):
-    """More memory is needed than `memory_limit` allows; raised before anything is allocated."""
+    """More memory is needed than `memory_limit` allows.
+
+    This error is raised before anything is allocated. The message has both sizes.
+    """
 
 
 class NotPositiveDefinite(GPXError, ArithmeticError):
-    """The covariance has no Cholesky factor, even with jitter."""
+    """The covariance matrix has no Cholesky factor, even with jitter on its diagonal."""
 
 
 class NotConverged(GPXError, ArithmeticError):
-    """An iterative solve did not reach its tolerance; the message has the residual and the remedy."""
+    """An iterative solver did not reach its tolerance.
+
+    The message has the residual that was reached, and the arguments that help.
+    """
 
 
 class SolverUnavailable(GPXError, NotImplementedError):
-    """A solver, or an answer, that this model, kernel or data cannot have."""
+    """The solver cannot fit this model, kernel or data, or cannot give the result asked for."""
 
 
 class GPXWarning(UserWarning):
-    """The result is usable, but something was done that the user should know of."""
+    """The result can be used, but something was done that the user should know of."""
 
 
 class JitterWarning(GPXWarning):
-    """Jitter was added to the diagonal of a nearly singular covariance."""
+    """Jitter was added to the diagonal of a nearly singular covariance matrix."""

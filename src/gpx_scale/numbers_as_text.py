@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+# A hyphen is shorter than a plus sign, so columns of signed numbers would not line up.
 MINUS = "\N{MINUS SIGN}"
 
 
@@ -17,7 +18,9 @@ def as_text(value: float, form: str = ".4g") -> str:
 
 
 def significant(value: float, digits: int = 4) -> str:
-    """Return a number with that many significant digits, or more if it has more before the point.
+    """Return a number with `digits` significant digits, and with all digits before its point.
+
+    Numbers below 1e-4 or from 1e12 on are in scientific notation.
 
     >>> significant(19_081.0), significant(0.029664), significant(-1907.684, 6)
     ('19,081', '0.02966', '−1,907.68')
@@ -27,7 +30,7 @@ def significant(value: float, digits: int = 4) -> str:
 
 
 def decimals(value: float, digits: int) -> int:
-    """Return how many decimals a number of this size needs to show that many significant digits.
+    """Return how many decimals a number needs in order to show `digits` significant digits.
 
     >>> decimals(0.0123, 2), decimals(54.3, 2), decimals(54_321.0, 2)
     (3, 0, 0)
@@ -36,12 +39,12 @@ def decimals(value: float, digits: int) -> int:
 
 
 def magnitude(value: float) -> int:
-    """Return the exponent of a number in scientific notation; 0 for 0, infinity and NaN."""
+    """Return the exponent of a number in scientific notation, and 0 for 0, infinity and NaN."""
     return math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
 
 
 def percent(share: float) -> str:
-    """Return a share, such as the probability of an interval, in percent.
+    """Return a share between 0 and 1, such as the probability of an interval, in percent.
 
     >>> percent(0.95), percent(0.99999)
     ('95%', '99.999%')

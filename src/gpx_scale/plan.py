@@ -6,7 +6,6 @@ module asks the solvers in turn.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -190,9 +189,10 @@ def plan_for(problem: Problem) -> Plan:
         except MemoryLimitError as too_much:
             if solver is registry.SOLVERS[-1] or not solver.gives_way(problem):
                 raise
-            # The next solver gives the first half of the message as its reason. The second half
-            # is advice, which is not needed if another solver fits into memory.
-            refusal, *_ = re.split(r"\W+raise memory_limit", str(too_much), flags=re.IGNORECASE)
+            # The next solver gives the first sentence of the message as its reason. The rest is
+            # advice, which is not needed if another solver fits into memory.
+            first_sentence = str(too_much).split(". ")[0]
+            refusal = first_sentence[0].lower() + first_sentence[1:]
             problem = replace(problem, refusal=refusal)
     raise AssertionError("The last solver takes every problem.")
 

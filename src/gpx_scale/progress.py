@@ -1,4 +1,4 @@
-"""The record of a fit, at its public path."""
+"""The public module of `FitReport`, the record of a fit."""
 
 from .runtime.journal import FitReport
 

@@ -429,7 +429,7 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b,a,y\n1,2,3,4\n2,3,4,5\n", "more than one column named 'a'"),
         ("a,,y\n1,2,3\n", "column 2 of 3 has no name"),
         ("a,b\n1,2\n3,4\n", "no column 'y', only 'a', 'b'"),
-        ("a,Y\n1,2\n3,4\n", "did you mean 'Y'?"),
+        ("a,Y\n1,2\n3,4\n", "Did you mean 'Y'?"),
         ("a;b;y\n1;2;3\n", "--sep ';'"),
         ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
         ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
@@ -476,7 +476,7 @@ def test_tables_that_are_refused(text, message, tmp_path, capsys):
 
 def test_files_that_are_no_tables(tmp_path, capsys, folder):
     out = tmp_path / "m.gpx"
-    assert "there is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
+    assert "There is no file" in refused(capsys, "fit", tmp_path / "none.csv", "-t", "y", "-o", out)
     assert "ends in .csv, .tsv" in refused(
         capsys, "fit", written(tmp_path, "", "t.xlsx"), "-t", "y", "-o", out
     )
@@ -829,7 +829,7 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
 
 def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tables, "MAX_HELD_ROWS", 60)
-    monkeypatch.setattr(tables, "CHUNK", 50)
+    monkeypatch.setattr(tables, "FILE_CHUNK_ROWS", 50)
     model = str(tmp_path / "m.gpx")
     fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model, "--n-inducing", "15"]
     assert main(fit) == 0
@@ -959,7 +959,7 @@ def test_without_the_extra_the_command_says_so(tmp_path):
 
 def test_words_of_a_long_table_come_from_all_of_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tables, "MAX_HELD_ROWS", 100)
-    monkeypatch.setattr(tables, "CHUNK", 50)
+    monkeypatch.setattr(tables, "FILE_CHUNK_ROWS", 50)
     early, late = (
         ["a dull start"] * 60 + ["a bright start"] * 60,
         ["the grand finale"] * 60 + ["the weak finale"] * 60,

@@ -1,4 +1,7 @@
-"""Streams: functions, folders and memory maps bring the rows in chunks, and give what the same rows in memory give."""
+"""Streams: functions, folders and memory maps bring rows in chunks.
+
+The fitted models are those of the same rows in memory.
+"""
 
 import numpy as np
 import pandas as pd
@@ -13,7 +16,7 @@ from gpx_scale.data import chunks
 from gpx_scale.data.row_source import blocks_of, keys, least
 from gpx_scale.data.scaling import ColumnMoments
 from gpx_scale.datasets import synth10
-from gpx_scale.runtime.journal import Bar
+from gpx_scale.runtime.journal import ProgressBar
 from gpx_scale.runtime.parallel import slices
 from problems import make_problem
 
@@ -23,7 +26,7 @@ X = 3.0 + 2.0 * X
 
 
 def chunks_of(*arrays, size=150):
-    """A function that yields rows of the arrays."""
+    """Return a function that yields the rows of the arrays in chunks."""
     return lambda: (tuple(A[rows] for A in arrays) for rows in slices(len(arrays[0]), size))
 
 
@@ -90,9 +93,6 @@ def test_text_through_transformers_that_are_fitted():
     assert sp.issparse(model.explain(texts[:3]).weights)
 
 
-# files, memory maps
-
-
 def test_a_folder_of_files(tmp_path):
     memory = GPXRegressor(**ARGUMENTS, optimizer=None).fit(X, y).predict(X)
     frame = pd.DataFrame(X, columns=NAMES).assign(target=y)
@@ -144,7 +144,7 @@ def test_a_folder_of_files(tmp_path):
     with pytest.raises(InputError, match=r"wrong.npz has no X and no y, only A"):
         GPXRegressor().fit(tmp_path / "wrong.npz")
     np.savez(tmp_path / "scalar.npz", X=3.0, y=y)
-    with pytest.raises(InputError, match="rows are needed"):
+    with pytest.raises(InputError, match="table with rows is needed"):
         GPXRegressor().fit(tmp_path / "scalar.npz")
 
 
@@ -187,8 +187,8 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_kind_of_file_has_the_same_features(tmp_path, name, monkeypatch):
-    """The case of its suffix, the order of its columns and its index make no difference."""
-    monkeypatch.setattr(chunks, "CHUNK", 150)
+    """The case of a file's suffix, the order of its columns and its index make no difference."""
+    monkeypatch.setattr(chunks, "FILE_CHUNK_ROWS", 150)
     FRAME[:400].to_csv(tmp_path / "a.csv", index=False)
     WRITERS[name](FRAME[400:], tmp_path / name)
     (tmp_path / "empty.csv").write_text(",".join(FRAME))  # a header without rows
@@ -214,11 +214,11 @@ LINES = "".join(f"{k},{k % 7},{k % 5}\n" for k in range(50))
             "bad.csv cannot be read as a table: .*Expected 3 fields in line 52, saw 4",
         ),
         ("a,a,target\n" + LINES, "bad.csv has more than one column named 'a'"),
-        (",a,target\n" + LINES, "bad.csv: column 1 of 3 has no name.*index=False"),
+        (",a,target\n" + LINES, "bad.csv, column 1 of 3 has no name.*index=False"),
         (("a,b,target\n" + LINES).replace(",", ";"), "separated by ';'.*a function that yields"),
         ("a,b,cible é\n" + LINES, "bad.csv is not UTF-8.*a function that yields"),
         ("a,b,y\n" + LINES, "bad.csv has no column 'target', only a, b, y"),
-        ("a,b,target\n", "the stream has no rows"),
+        ("a,b,target\n", "The stream has no rows"),
         ("target\n1\n2\n", "bad.csv has no column besides the target 'target'"),
         ("", "bad.csv cannot be read as a table: it has no columns"),
     ],
@@ -272,7 +272,7 @@ def test_files_that_are_skipped_are_named(tmp_path):
     with pytest.raises(InputError, match=r"holds no .npz.*only 'b.xlsx', 'c.csv.zip'"):
         fit_folder(tmp_path)
     with pytest.raises(
-        InputError, match=r"b.xlsx' is not a file that fit reads: give one that ends in .npz"
+        InputError, match=r"b.xlsx' is not a file that fit reads\. Give one that ends in .npz"
     ):
         fit_folder(tmp_path / "b.xlsx")
     with pytest.raises(InputError, match=r"X=.*is not the path of a file"):
@@ -299,9 +299,6 @@ def test_a_memory_map(tmp_path, dtype):
     )
     with pytest.raises(InputError, match="700 rows needs y"):
         GPXRegressor(**ARGUMENTS).fit(np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1])
-
-
-# bad input
 
 
 def fit(factory, **more):
@@ -334,10 +331,13 @@ def test_a_number_that_is_missing_is_found():
             lambda: [(X[:300], y[:300]), (X[300:, :4], y[300:])],
             "chunk 2: X has 4 columns here and 10",
         ),
-        (lambda: [(X[:300], y[:300]), (X[300:], y[300:500])], "chunk 2.*400 rows of X, 200 of y"),
+        (
+            lambda: [(X[:300], y[:300]), (X[300:], y[300:500])],
+            "chunk 2.*400 rows of X, but 200 of y",
+        ),
         (
             lambda: [(X[:300], y[:300]), (X[300:], y[300:], X[300:])],
-            "chunk 2: some chunks bring a Z",
+            "chunk 2: Some chunks bring a Z",
         ),
         (
             lambda: [(X[:300], y[:300]), (sp.csr_array(X[300:]), y[300:])],
@@ -345,7 +345,7 @@ def test_a_number_that_is_missing_is_found():
         ),
         (lambda: [(X[:300], y[:300]), (X[300:], y[:0])], "chunk 2: .*y"),
         (lambda: [(X[:300], y[:300]), (X[:0], y[300:])], "chunk 2"),
-        (lambda: [X], "chunk 1 is not"),
+        (lambda: [X], "chunk 1 of the stream is of type ndarray"),
         (lambda: 3, "function that yields"),
         (lambda: [(np.array([["a", "b"]]), [1.0])], "chunk 1"),
     ],
@@ -357,9 +357,9 @@ def test_chunks_that_do_not_fit_are_named(factory, words):
 
 def test_frames_with_other_columns_are_named():
     frames = [pd.DataFrame(X[:300], columns=NAMES), pd.DataFrame(X[300:], columns=NAMES[::-1])]
-    with pytest.raises(InputError, match="chunk 2: columns are"):
+    with pytest.raises(InputError, match="chunk 2: The columns are"):
         fit(lambda: [(frames[0], y[:300]), (frames[1], y[300:])])
-    with pytest.raises(InputError, match="chunk 2: columns are"):
+    with pytest.raises(InputError, match="chunk 2: The columns are"):
         fit(lambda: [(frames[0], y[:300], X[:300]), (frames[1], y[300:], X[300:])])
     model = fit(lambda: [(frames[0], y[:300])])
     with pytest.raises(InputError, match="chunk 1: The feature names"):
@@ -384,8 +384,14 @@ def test_forms_of_sparse_chunks_and_a_nan_in_a_wide_one():
     [
         ([(X[:300], y[:300])], "ended before chunk 2, after 300 of 700 rows"),
         ([(X[:300], y[:300]), (X[300:], y[300:]), (X[:1], y[:1])], "chunk 3 was not there"),
-        ([(X[:200], y[:200]), (X[200:], y[200:])], "chunk 1 differs.*200 rows, 300 before"),
-        ([(X[:300], y[:300]), (X[300:] + 1e-9, y[300:])], "chunk 2 differs.*other numbers"),
+        (
+            [(X[:200], y[:200]), (X[200:], y[200:])],
+            "chunk 1, the data differ.*200 rows, 300 before",
+        ),
+        (
+            [(X[:300], y[:300]), (X[300:] + 1e-9, y[300:])],
+            "chunk 2, the data differ.*other numbers",
+        ),
     ],
 )
 def test_a_second_pass_that_differs_is_seen(second, words):
@@ -396,9 +402,9 @@ def test_a_second_pass_that_differs_is_seen(second, words):
 
 def test_a_generator_is_not_a_stream():
     used_up = iter([(X, y)])
-    with pytest.raises(InputError, match="a generator is used up"):
+    with pytest.raises(InputError, match=r"[Aa] generator is used up"):
         fit(lambda: used_up)
-    with pytest.raises(InputError, match="a generator is used up"):
+    with pytest.raises(InputError, match=r"[Aa] generator is used up"):
         fit(iter([(X, y)]))
 
 
@@ -412,7 +418,7 @@ def test_what_a_stream_brings_is_not_given_again(arguments, words):
 
 
 def test_kernels_that_need_all_rows_say_so():
-    with pytest.raises(InputError, match="a stream needs vectors"):
+    with pytest.raises(InputError, match="A stream needs vectors"):
         GPXRegressor("precomputed").fit(chunks_of(X, y))
 
 
@@ -445,15 +451,14 @@ def test_partial_fit_takes_streams_too():
 
 def test_progress_over_chunks_is_told(capsys, monkeypatch):
     monkeypatch.setattr(
-        Bar, "_draw", lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}")
+        ProgressBar,
+        "_draw",
+        lambda self, phase, share, state: self.line(f"{phase} {share:.2f} {state}"),
     )
     GPXRegressor(**ARGUMENTS, optimizer=None, verbose=1).fit(chunks_of(X, y))
     told = capsys.readouterr().err
     assert "survey of the rows 0.00 150 rows" in told
     assert "posterior 1.00 700 of 700 rows" in told
-
-
-# what it is of
 
 
 def test_blocks_do_not_depend_on_chunks():

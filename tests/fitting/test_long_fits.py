@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from gpx_scale import GPXRegressor, InputError, datasets, kernels
 from gpx_scale.errors import GPXWarning
-from gpx_scale.runtime.journal import Bar, Journal
+from gpx_scale.runtime.journal import Journal, ProgressBar
 
 data = datasets.synth10(700)
 
@@ -47,7 +47,7 @@ def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
     assert "hyperparameters, all rows |" in text
     assert "iteration 8, 1.0e-04 nats" in text
     assert "s left" in text
-    assert "#" * Bar.WIDTH in text
+    assert "#" * ProgressBar.WIDTH in text
     assert (
         text.rstrip()
         .split("\n")[-1]

@@ -1,4 +1,4 @@
-"""The robustness run: `python -m pytest tests/fuzz -m fuzz`; left out of every other run."""
+"""The fuzz tests run only by `python -m pytest tests/fuzz -m fuzz`."""
 
 import resource
 

@@ -1,6 +1,7 @@
-"""Strategies of hostile tables: numbers of any scale, in any dtype, laid out and wrapped in any way.
+"""Strategies for hostile tables: numbers of any scale, dtype, memory layout and container.
 
-Numbers come from a drawn seed and a drawn recipe, not entry by entry: a case costs little to draw, and shrinks to a recipe.
+Numbers are not drawn entry by entry, but made from a drawn seed and a drawn recipe. So a case is
+cheap to draw, and hypothesis shrinks it to a simple recipe.
 """
 
 import numpy as np
@@ -94,7 +95,7 @@ QUIRKS = (
 
 
 def numbers(recipe, shape, random):
-    """An array of a recipe."""
+    """Return the array that a recipe describes."""
     A = random.standard_normal(shape)
     n, p = shape
     if recipe in CHANGES and n and p:
@@ -138,7 +139,7 @@ CHANGES = {
 
 
 def as_dtype(A, dtype):
-    """The same numbers as nearly as the dtype can hold them."""
+    """Return these numbers in a dtype, as nearly as it can hold them."""
     if dtype == "objects":
         return np.array([[object() for _ in row] for row in A], dtype=object).reshape(A.shape)
     if dtype == "none":
@@ -154,11 +155,11 @@ def as_dtype(A, dtype):
 
 
 class Subclass(np.ndarray):
-    """An array that knows nothing."""
+    """A subclass of numpy's array that adds nothing."""
 
 
 def laid_out(A, layout, random):
-    """The same table in another layout or container."""
+    """Return the same table in another memory layout or container."""
     if layout in CONTAINERS:
         return CONTAINERS[layout](A, random)
     if layout == "F":
@@ -214,7 +215,7 @@ CONTAINERS = {
 
 
 def sparse(A, form, quirk, random):
-    """A scipy.sparse matrix of these numbers, with what only such matrices can have."""
+    """Return these numbers as a scipy.sparse matrix, with oddities that only such can have."""
     A = np.where(random.rand(*A.shape) < 0.5, A, 0.0)
     if quirk in ("int values", "f4"):
         A = as_dtype(A, "i2" if quirk == "int values" else "f4").astype(float)
@@ -248,7 +249,7 @@ def sparse(A, form, quirk, random):
 
 
 def _unsorted(S, form):
-    """Entries of each row (or column) in the order that they came in, duplicates kept."""
+    """Return csr (or csc) with the entries of each row unsorted, and with duplicates kept."""
     along, across = (S.row, S.col) if form == "csr" else (S.col, S.row)
     order = np.argsort(along, kind="stable")
     pointers = np.r_[0, np.cumsum(np.bincount(along, minlength=S.shape[0 if form == "csr" else 1]))]
@@ -267,7 +268,10 @@ def shapes(draw, rows=25, columns=6, empty=True):
 
 @st.composite
 def tables(draw, shape, hostility=1.0, sparse_too=True):
-    """Any table of about this shape; `hostility` 0: moderate numbers in a usual layout, 1: anything."""
+    """Draw a table of about this shape.
+
+    With `hostility` 0, it has moderate numbers in a usual layout; with 1, anything.
+    """
     random = np.random.RandomState(draw(seeds))
     wild = draw(st.floats(0, 1)) < hostility
     recipe = draw(st.sampled_from(MODERATE + (EXTREME + BROKEN if wild else ())))
@@ -325,7 +329,7 @@ def targets(draw, n, hostility=1.0):
 
 
 def paired(X, Z):
-    """XZ where the two can be a pair."""
+    """Return an XZ pair if the two can be one."""
     try:
         return XZ(X, Z)
     except (ValueError, TypeError):

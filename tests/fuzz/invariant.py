@@ -1,4 +1,4 @@
-"""What holds of every fitted model, whatever it was fitted to."""
+"""Properties that every fitted model has, whatever it was fitted to."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,7 +10,10 @@ ROUNDING = 1e-9  # relative to the largest terms of a sum
 
 
 def must_predict(model, X, Z=None, m=None):
-    """Predictions and deviations: finite, of one a row, above the noise; False where they were refused."""
+    """Check predictions and standard deviations, and return False if they were refused.
+
+    They are finite, there is one per row, and standard deviations are not below the noise.
+    """
     answer = outcome(model.predict, X, Z, return_std=True)
     mean = outcome(model.predict, X, Z)
     if not isinstance(answer, tuple):
@@ -30,13 +33,16 @@ def must_predict(model, X, Z=None, m=None):
 
 
 def scale_of(model, mean):
-    """Sizes that rounding is relative to: of y, and of the predictions around its shift."""
+    """Return the sizes that rounding is relative to: of y, and of predictions minus its mean."""
     scaling = model._preprocessor.scaling
     return np.abs(mean).max(initial=0.0) + scaling.y_scale + abs(scaling.y_shift)
 
 
 def must_explain(model, X, Z=None, must=False, **how):
-    """base + contributions = prediction, in shapes that fit one another, all finite; None where refused."""
+    """Check that base value + contributions = prediction, or return None if it was refused.
+
+    All arrays are finite, and their shapes fit one another.
+    """
     found = outcome(model.explain, X, Z, **how)
     if isinstance(found, Refused):
         assert not must, found.error
@@ -76,7 +82,7 @@ def must_add_up(found):
 
 
 def must_not_depend_on_company(model, X, Z=None):
-    """The prediction of a row alone is that of the row among others."""
+    """Check that the prediction of a row alone is that of the row among others."""
     mean = outcome(model.predict, X, Z)
     for i in range(min(3, len(mean))):
         alone = outcome(model.predict, X[i : i + 1], None if Z is None else Z[i : i + 1])

@@ -1,6 +1,7 @@
-"""What a case may end in: a result, or an error of ours; anything else is a finding.
+"""The outcomes that a fuzz case may have: a result, or a GPXError. Anything else is a bug.
 
-`@fuzz(share)` makes a test a hypothesis run over its share of GPX_SCALE_FUZZ_CASES cases, drawn from GPX_SCALE_FUZZ_SEED.
+`@fuzz(share)` turns a test into a hypothesis run over its share of GPX_SCALE_FUZZ_CASES cases,
+which are drawn from GPX_SCALE_FUZZ_SEED.
 """
 
 import functools
@@ -23,13 +24,16 @@ from gpx_scale import GPXError, GPXWarning
 
 TOTAL = int(os.environ.get("GPX_SCALE_FUZZ_CASES", "10000"))
 SEED = int(os.environ.get("GPX_SCALE_FUZZ_SEED", str(int.from_bytes(os.urandom(4), "big"))))
-SECONDS = 60  # of one call: the first of a process compiles
-run: Counter = Counter()  # cases by test
-ended: Counter = Counter()  # calls, answered or refused
+# One call may take so long, because the first call of a process compiles.
+SECONDS = 60
+# The number of cases of each test.
+run: Counter = Counter()
+# The numbers of calls that were answered and refused.
+ended: Counter = Counter()
 
 
 def fuzz(share, **strategies):
-    """A test of `share` of all cases; what is drawn comes by name."""
+    """Turn a function into a test of a `share` of all cases, with drawn values as its arguments."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -53,7 +57,7 @@ def fuzz(share, **strategies):
 
 @dataclass(frozen=True)
 class Refused:
-    """An error that says what is wrong."""
+    """An outcome that is an error which says what is wrong."""
 
     error: Exception
 
@@ -62,7 +66,7 @@ class Refused:
 
 
 class Hang(BaseException):
-    """Not an Exception, so that nothing on the way takes it for an answer."""
+    """A call that took too long. It is no Exception, so that no handler on the way catches it."""
 
 
 @contextmanager
@@ -80,7 +84,10 @@ def seconds(limit):
 
 
 def outcome(call: Any, *arguments: Any, also: tuple = (), **named: Any) -> Any:
-    """What `call` gives, or `Refused`; any other error, any warning but ours, a hang, or a change of the arguments fails."""
+    """Return the result of `call`, or `Refused`.
+
+    Any other error, any warning but a GPXWarning, a hang, or a change of the arguments fails.
+    """
     held = [Held.of(value) for value in (*arguments, *named.values())]
     try:
         with seconds(SECONDS), warnings.catch_warnings():
@@ -106,7 +113,7 @@ def outcome(call: Any, *arguments: Any, also: tuple = (), **named: Any) -> Any:
 
 
 def by_scikit_learn(error: Exception) -> bool:
-    """Whether the error comes from scikit-learn's checks: the frame that our last one called is its."""
+    """Return whether an error comes from scikit-learn: our last frame called one of its."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     ours = max((at for at, name in enumerate(files) if "/gpx_scale/" in name), default=-1)
     return any("/sklearn/" in name for name in files[ours + 1 : ours + 2])
@@ -114,7 +121,7 @@ def by_scikit_learn(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class Held:
-    """An argument, and the bytes it had."""
+    """An argument, and its content before the call."""
 
     value: Any
     bytes: Any
@@ -130,7 +137,7 @@ class Held:
 
 
 def content(value: Any) -> Any:
-    """All that a caller could see change in an array, sparse matrix, frame or list."""
+    """Return all that a caller could see change in an array, sparse matrix, frame or list."""
     if sp.issparse(value):
         parts = {
             k: v for k, v in vars(value).items() if isinstance(v, np.ndarray | tuple | dict | list)

@@ -1,4 +1,7 @@
-"""Arguments of any type and size, of the constructor, of `make_plan` and of questions: used, or refused by name."""
+"""Arguments of any type and size are used, or refused with an error that names them.
+
+They are those of the constructor, of `make_plan`, and of methods such as `predict`.
+"""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The paper's block matrices, the measures, and the methods compared with, of any tables."""
+"""The paper's block matrices, the measures, and the methods for comparison, on any tables."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_block_matrices_are_what_they_stand_for(n, d, seed, form):
 
 
 class Linear:
-    """The first column, whatever else there is."""
+    """A model that predicts the first column."""
 
     def predict(self, X):
         return np.asarray(X, dtype=float)[:, 0]

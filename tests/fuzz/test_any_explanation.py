@@ -1,4 +1,4 @@
-"""Explanations asked in odd ways: rows that are not there, levels that are none, names that are strange."""
+"""Explanations used in odd ways: rows that do not exist, invalid levels, strange names."""
 
 import json
 

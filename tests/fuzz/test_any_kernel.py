@@ -1,4 +1,7 @@
-"""Kernels given to fits as Gram matrices, functions of objects, or sums and products: as the oracle says, or refused."""
+"""Kernels as Gram matrices, as functions of objects, and as sums and products.
+
+Results are those of the oracle, or the kernel is refused.
+"""
 
 import numpy as np
 import pandas as pd
@@ -52,7 +55,7 @@ PARTS = (
 
 @st.composite
 def objects(draw):
-    """(Gram matrix of n rows and m queries, n, m, Z of all, y)."""
+    """Draw (Gram matrix of n rows and m queries, n, m, Z of all, y)."""
     n, m, d = draw(st.integers(1, 15)), draw(st.integers(1, 4)), draw(st.integers(1, 3))
     random = np.random.RandomState(draw(hostile.seeds))
     x = random.standard_normal((n + m, 2))
@@ -68,7 +71,7 @@ def objects(draw):
 
 
 def must_agree(model, found, k, n, m, Z, y):
-    """With the oracle, of rows 0..n and queries n..n + m that k knows by number."""
+    """Compare with the oracle: rows are 0..n and queries n..n + m, which k knows by number."""
     rows, queries = np.arange(n), np.arange(n, n + m)
     noise = model.sigma_w, model.sigma_y
     mean, cov = oracle.predict(k, rows, y, Z[:n], queries, Z[n:], *noise)
@@ -127,7 +130,7 @@ def test_any_gram_matrix_is_used_or_refused(case, form, asked, seed):
 
 
 class Said(Exception):
-    """What a user's function raises goes through as it is."""
+    """An error that a user's function raises reaches the user unchanged."""
 
 
 @fuzz(0.03, case=objects(), form=st.sampled_from(["raises", *sorted(FORMS)]), seed=hostile.seeds)
@@ -207,7 +210,7 @@ def test_sums_and_products_give_what_the_oracle_says_with_any_threads(kernel, so
     0.01, seed=hostile.seeds, solver=st.sampled_from(("basis", "grid")), length=st.floats(0.2, 2.0)
 )
 def test_functions_and_grids_give_what_the_oracle_says(seed, solver, length):
-    """Of an RBF whose length scale is not short beside the extent of the data."""
+    """This holds for an RBF whose length scale is not short beside the extent of the data."""
     random = np.random.RandomState(seed)
     n, m, p, d = random.randint(2, 25), 3, random.randint(1, 3), random.randint(1, 4)
     X, Z, y = (

@@ -1,4 +1,7 @@
-"""Moderate numbers in any layout, container, dtype or sparse form: the same as the slow oracle says of the plain array."""
+"""Moderate numbers in any memory layout, container, dtype or sparse form.
+
+Results are those of the slow oracle for the plain array.
+"""
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +30,7 @@ SAME = (*hostile.LAYOUTS, "masked", "object frame", "nullable frame", "subclass"
 
 @st.composite
 def twins(draw, n, columns, dtypes=HELD):
-    """(a table as a user might hold it, its numbers as a plain array)."""
+    """Draw (a table as a user might have it, its numbers as a plain array)."""
     random = np.random.RandomState(draw(hostile.seeds))
     A = hostile.numbers(
         draw(st.sampled_from(("normal", "uniform", "whole", "duplicates", "shifted"))),
@@ -65,7 +68,7 @@ def problems(draw):
         draw(st.integers(1, 4)),
     )
     X, Z = draw(twins(n, p)), draw(twins(n, d))
-    # Queries of a dense fit may be sparse: the door makes them what the fit was.
+    # The form of the queries need not be that of the fit.
     X_query, Z_query = draw(twins(m, p)), draw(twins(m, d))
     y = np.sin(X[1][:, 0]) + Z[1].sum(axis=1) + 0.1 * np.random.RandomState(0).standard_normal(n)
     number = st.floats(0.1, 3.0)
@@ -105,8 +108,8 @@ def test_any_layout_gives_what_the_oracle_says(problem, solver, kind, jobs):
     k = oracle.rbf(theta1, theta2)
     mean, cov = oracle.predict(k, plain_X, y, plain_Z, plain_Xq, plain_Zq, sigma_w, sigma_y)
     precise = solver in ("exact", "auto") and kind != "float32"
-    # The iterative solver stops at 1e-6 nats, a refined float32 factor at a residual of 1e-8, and S_uu of all rows may
-    # need jitter; each relative to the size of what is predicted.
+    # The iterative solver stops at 1e-6 nats, a refined float32 factor at a residual of 1e-8, and
+    # S_uu of all rows may need jitter. Each error is relative to the size of the predictions.
     tol = oracle.tolerance(k, plain_X, plain_Z, sigma_w, sigma_y) * 10 if precise else 2e-3
     if dense_and_sparse_mix(X, Xq) or dense_and_sparse_mix(Z, Zq):
         outcome(model.predict, Xq, Zq)
@@ -128,5 +131,8 @@ def test_any_layout_gives_what_the_oracle_says(problem, solver, kind, jobs):
 
 
 def dense_and_sparse_mix(fitted, asked):
-    """A sparse query of a dense fit is refused; a dense one of a sparse fit is made sparse."""
+    """Return whether a query is sparse and the fit dense, which is refused.
+
+    A dense query of a sparse fit is made sparse.
+    """
     return sp.issparse(asked) and not sp.issparse(fitted)

@@ -1,4 +1,4 @@
-"""Rows in chunks, and rows added: hostile chunks are refused, sound ones give what one table gives."""
+"""Rows in chunks and added rows: hostile chunks are refused, others act as one table."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Tables of any numbers, dtype and container, through every solver and every question."""
+"""Tables of any numbers, dtype and container, with every solver and every method."""
 
 import io
 import tempfile
@@ -18,7 +18,7 @@ KERNELS = ("rbf", "rbf", "rbf", "matern12", "matern32", "matern52", "rq")
 
 @st.composite
 def models(draw, columns):
-    """A regressor that a user might make; arguments are sound, their combination may not be."""
+    """Draw a regressor with valid arguments, whose combination may not be valid."""
     solver = draw(st.sampled_from(SOLVERS))
     searched = draw(st.integers(0, 9)) == 0
     return GPXRegressor(
@@ -45,7 +45,7 @@ def models(draw, columns):
 
 @st.composite
 def cases(draw, hostility):
-    """(model, X, y, Z, queries of X and Z)."""
+    """Draw (model, X, y, Z, queries of X and Z)."""
     n, p = draw(hostile.shapes())
     d, m = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     X = draw(hostile.tables((n, p), hostility))

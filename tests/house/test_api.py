@@ -1,4 +1,4 @@
-"""What is public is documented, and on the page of the interface."""
+"""Everything public has a docstring, and stands on the page docs/api.md."""
 
 import ast
 import inspect
@@ -31,14 +31,14 @@ DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE
 
 
 def found_at(path):
-    """The object of a dotted name."""
+    """Return the object of a dotted name."""
     if path.startswith("gpx_scale.distributed"):
         pytest.importorskip("distributed")
     return pkgutil.resolve_name(path)
 
 
 def directives():
-    """(kind, object, members that it lists, members that it leaves out) of what the page shows."""
+    """Yield (kind, object, listed members, excluded members) of everything that the page shows."""
     for kind, path, options in DIRECTIVE.findall((DOCS / "api.md").read_text()):
         listed, left_out = (
             re.search(rf" :{option}: (.+)\n", options) for option in ("members", "exclude-members")
@@ -51,7 +51,10 @@ def directives():
 
 
 def shown():
-    """ids of the objects on the page. A module shows its `__all__`, or without one whatever is defined there."""
+    """Return the ids of the objects on the page.
+
+    A module shows its `__all__`, or everything that is defined in it.
+    """
     ids = set()
     for kind, thing, listed, left_out in directives():
         ids.add(id(thing))
@@ -71,12 +74,15 @@ def shown():
 
 
 def described(thing):
-    """Whether it has a docstring that somebody wrote: a dataclass or NamedTuple without one has its signature."""
+    """Return whether somebody wrote its docstring.
+
+    A dataclass or NamedTuple without a docstring has its signature in the place of one.
+    """
     return bool(thing.__doc__) and not thing.__doc__.startswith(f"{thing.__name__}(")
 
 
 def described_constants(room):
-    """Names of constants with a string below their assignment, which is where Sphinx finds it.
+    """Return the names of constants with a string below their assignment, where Sphinx finds it.
 
     The `__doc__` of a dict or a number is that of its class, and an import has no place for one.
     """
@@ -135,7 +141,7 @@ def test_the_paper_s_model_is_one_of_the_regressor():
 
 
 def names_in(section, cls):
-    """The names that a numpydoc section of a class's docstring begins its entries with."""
+    """Return the names that the entries of a numpydoc section of a docstring begin with."""
     text = inspect.getdoc(cls)
     body = re.search(rf"^{section}\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.MULTILINE | re.DOTALL)[
         1

@@ -1,4 +1,8 @@
-"""Contracts are declared and used: no type tests on our own objects, no solver by its name, no method that is not there."""
+"""Contracts are declared and used.
+
+No code tests the types of our own objects, asks for a solver by its name, or calls a method that a
+contract does not have.
+"""
 
 import ast
 import inspect
@@ -73,7 +77,8 @@ def test_objects_of_other_packages_are_asked_and_not_tested_for_their_type():
     errors = set(vars(gpx_scale.errors))
     for path in FILES:
         tree = ast.parse(path.read_text())
-        # An assertion tells the type checker what is known, and decides nothing. What a file holds may be anything.
+        # An assertion tells the type checker what is known, and decides nothing. A file may
+        # hold anything.
         passed_over = [
             node
             for node in ast.walk(tree)

@@ -1,4 +1,8 @@
-"""The pages of docs/ agree with the source tree: the layers, all modules, names and files."""
+"""The pages of docs/ agree with the source tree.
+
+This holds for the picture of the layers, the table of modules, and the names and files that pages
+cite.
+"""
 
 import re
 from pathlib import Path
@@ -13,7 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
 PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
-# Words of an earlier arrangement of the source, which no longer name anything. `make bench-doors` is a command.
+# Pages must not use these words, because nothing in the source has such a name.
+# `make bench-doors` is a command.
 OLD_WORDS = re.compile(
     r"\brooms?\b|(?<!bench-)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py", re.I
 )

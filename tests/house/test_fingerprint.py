@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fingerprint
 
-RTOL = 1e-9  # Of the largest magnitude of a field: another processor or BLAS rounds differently.
+# Relative to the largest magnitude of a field. Another processor or BLAS rounds differently.
+RTOL = 1e-9
 RECORDED, _ = fingerprint.read_values(fingerprint.VALUES)
 
 

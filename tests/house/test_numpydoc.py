@@ -1,8 +1,8 @@
 """Every public class, function and method has a numpydoc docstring with an example.
 
-A docstring begins with a sentence. Its Parameters section has the parameters of the signature, and no
-others. A function that returns something has a Returns (or Yields) section, one with a `raise` statement
-has a Raises section, and all have an example with `>>>`, which runs as a doctest.
+A docstring begins with a sentence. Its Parameters section has the parameters of the signature, and
+no others. A function that returns something has a Returns (or Yields) section, one with a `raise`
+statement has a Raises section, and all have an example with `>>>`, which runs as a doctest.
 """
 
 import ast
@@ -75,14 +75,14 @@ class Docstring:
 
     @cached_property
     def parameters(self):
-        """The names that the entries of the Parameters section begin with."""
+        """Return the names that the entries of the Parameters section begin with."""
         lines = self.sections.get("Parameters", "").splitlines()
         entries = [line.split(" : ")[0] for line in lines if line and not line.startswith(" ")]
         return [name.strip().lstrip("*") for entry in entries for name in entry.split(",")]
 
 
 def function_of(thing):
-    """The function behind a property, a class method or one that is available only sometimes."""
+    """Return the function of a property, a class method or a method that `available_if` wraps."""
     if isinstance(thing, property):
         return thing.fget
     if isinstance(thing, (classmethod, staticmethod)):
@@ -91,7 +91,7 @@ def function_of(thing):
 
 
 def signature_names(thing):
-    """The names of the parameters, without self."""
+    """Return the names of the parameters, without self."""
     target = thing if inspect.isclass(thing) else function_of(thing)
     try:
         names = list(inspect.signature(target).parameters)
@@ -101,7 +101,7 @@ def signature_names(thing):
 
 
 def returns_something(function):
-    """Whether the annotation says that something comes back."""
+    """Return whether the annotation says that the function returns something."""
     return inspect.signature(function).return_annotation not in (
         None,
         "None",
@@ -110,7 +110,7 @@ def returns_something(function):
 
 
 def raises_something(function):
-    """Whether the body has a raise statement of its own, outside of functions within it."""
+    """Return whether the body has a raise statement."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     return any(isinstance(node, ast.Raise) and node.exc is not None for node in ast.walk(tree))
 
@@ -142,7 +142,7 @@ def test_the_docstring_is_whole(path, thing, owner):
 
 
 def attributes_of(doc):
-    """The names of the Attributes section, by which a record describes its fields."""
+    """Return the names in the Attributes section, by which a record describes its fields."""
     lines = doc.sections.get("Attributes", "").splitlines()
     entries = [line.split(" : ")[0] for line in lines if line and not line.startswith(" ")]
     return [name.strip() for entry in entries for name in entry.split(",")]

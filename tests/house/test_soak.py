@@ -1,6 +1,7 @@
-"""Load: fits, predictions, explanations from several threads and processes at once answer as alone, in no more memory.
+"""Load: many fits, predictions and explanations run in several threads and processes at once.
 
-GPX_SCALE_SOAK_SECONDS says how long (60 unless it is set).
+They must answer as they do alone, and memory must not grow. The load lasts GPX_SCALE_SOAK_SECONDS,
+or 60 seconds if that is not set.
 """
 
 import faulthandler
@@ -33,19 +34,24 @@ from gpx_scale import XZ, GPXRegressor
 from problems import make_problem
 
 SECONDS = float(os.environ.get("GPX_SCALE_SOAK_SECONDS", "60"))
-THREADS = (4, 1, 1)  # of the processes
-ROUND = 3  # jobs of each thread between two looks at the memory
-SETTLING = 0.3  # of the time, and each job once and a half, before memory counts: pools start, malloc finds its size
-LOOKS = 10  # at the memory after that, at least: on a busy machine it takes longer than asked for
+# The number of threads of each process.
+THREADS = (4, 1, 1)
+# Each thread does this many jobs between two measurements of the memory.
+ROUND = 3
+# Memory counts after this share of the time, and after one and a half rounds of all jobs: pools
+# start before that, and malloc finds its size.
+SETTLING = 0.3
+# Memory is then measured at least this many times, even if that takes longer than asked for.
+LOOKS = 10
+# Memory may grow by this share.
 GROWTH = 0.05
-STUCK = 300.0  # seconds that no round takes: jobs are tenths of a second alone, and a minute on cores held by others
-
-
-# jobs
+# No round takes this many seconds. Jobs take tenths of a second alone, and up to a minute on busy
+# cores.
+STUCK = 300.0
 
 
 def told(explanation):
-    """Everything that an explanation says, as one vector."""
+    """Return all arrays of an explanation as one vector."""
     fields = (
         "weights",
         "weights_std",
@@ -83,7 +89,7 @@ def sparse(n_jobs, n, **arguments):
 
 
 def grown(n_jobs, p, **arguments):
-    """By three calls of partial_fit."""
+    """Return the answers of a model that three calls of partial_fit made."""
     problem = make_problem(n=600, p=p, m=50)
     model = GPXRegressor(max_iter=2, n_jobs=n_jobs, random_state=0, **arguments)
     for rows in np.array_split(np.arange(600), 3):
@@ -92,7 +98,7 @@ def grown(n_jobs, p, **arguments):
 
 
 def kept(n_jobs):
-    """From a file: answers, draws, the evidence with its gradient."""
+    """Return the answers of a loaded model, its samples, and its evidence with the gradient."""
     problem = make_problem(n=150, m=20)
     query = problem.X_query, problem.Z_query
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +112,8 @@ def kept(n_jobs):
     return np.concatenate([answers(model, *query), *map(np.ravel, draws), [value], gradient])
 
 
-LOKY = threading.Lock()  # joblib's one pool of processes; it is not ours to load
+# joblib has one pool of processes, and this test is not about it.
+LOKY = threading.Lock()
 
 
 def folds(n_jobs, backend):
@@ -116,18 +123,24 @@ def folds(n_jobs, backend):
         return cross_val_predict(model, XZ(problem.X, problem.Z), problem.y, cv=3, n_jobs=n_jobs)
 
 
-ROUNDING = 1e-9  # of matrices of condition 1e4
+# Rounding errors of matrices with a condition number of 1e4 are below this.
+ROUNDING = 1e-9
 
 
 class Job(NamedTuple):
-    """n_jobs -> a vector, the same but for rounding: BLAS has one number of threads for the whole process, as other threads
-    leave it, and adds up in another order where a matrix is large enough for two."""
+    """A function of n_jobs that returns a vector, which is the same in every call but for rounding.
+
+    BLAS has one thread count for the whole process, which other threads change, and adds up in
+    another order if a matrix is large enough for two threads.
+    """
 
     call: object
     apart: float = ROUNDING
 
 
-STOPPED = 3e-3  # twice sqrt(2e-6): conjugate gradients end within 1e-6 nats, (difference / deviation)^2 / 2
+# Twice sqrt(2e-6): conjugate gradients end within 1e-6 nats, which are (difference / standard
+# deviation)^2 / 2.
+STOPPED = 3e-3
 BY_PROCESSES = "cross-validated by processes"
 
 JOBS = {
@@ -149,8 +162,11 @@ JOBS = {
 
 
 class Shared(NamedTuple):
-    """A model that all threads of a process ask at once, fresh from its pickle in each round: what it makes on first use is
-    made under load too."""
+    """A model that all threads of a process use at once.
+
+    It is unpickled anew in each round, so what it computes at its first use is computed under
+    load, too.
+    """
 
     state: bytes
     X: np.ndarray
@@ -188,11 +204,11 @@ def shared_models():
     }
 
 
-# load
-
-
 class Load:
-    """Threads of one process that do jobs until a time; after each round they all wait, and memory is looked at."""
+    """Threads of one process that do jobs until a given time.
+
+    After each round, all of them wait while the memory is measured.
+    """
 
     def __init__(self, until, jobs, alone, shared, threads, seed, stuck=STUCK):
         self.until, self.jobs, self.alone, self.shared, self.seed = until, jobs, alone, shared, seed
@@ -207,9 +223,8 @@ class Load:
         ]
 
     def look(self):
-        faulthandler.dump_traceback_later(
-            self.stuck, file=sys.__stderr__
-        )  # pytest's own has no descriptor
+        # The stderr of pytest has no file descriptor.
+        faulthandler.dump_traceback_later(self.stuck, file=sys.__stderr__)
         self.models = {key: pickle.loads(shared.state) for key, shared in self.shared.items()}
         gc.collect()
         self.looked = time.time()
@@ -248,15 +263,14 @@ class Load:
         )
 
     def run(self):
-        """(jobs done, sizes of the memory, failures)."""
+        """Return (number of jobs done, measured sizes of the memory, failures)."""
         for worker in self.workers:
             worker.start()
         for worker in self.workers:
             while worker.is_alive() and not self.barrier.broken:
                 worker.join(1.0)
-                if (
-                    time.time() - self.looked > 1.5 * self.stuck
-                ):  # a thread that waits says so itself, and earlier
+                # A thread that waits for another reports that itself, and earlier.
+                if time.time() - self.looked > 1.5 * self.stuck:
                     self.failures.append("no thread has ended a round for long: it hangs")
                     self.barrier.abort()
             worker.join(5.0)
@@ -272,8 +286,11 @@ def in_a_process(pipe, *load):
 
 @contextmanager
 def processes(jobs, alone, shared):
-    """(process, pipe) of each, ready to begin; all of them are gone at the end. Not this one: what its memory has held of
-    other tests would count, and it should outlive a crash."""
+    """Yield (process, pipe) of new processes that are ready to begin, and end them afterwards.
+
+    This process does not take part: memory that other tests have used would count, and it should
+    outlive a crash.
+    """
     spawn, others = multiprocessing.get_context("spawn"), []
     try:
         for seed, threads in enumerate(THREADS):
@@ -282,7 +299,8 @@ def processes(jobs, alone, shared):
                 target=in_a_process, args=(theirs, jobs, alone, shared, threads, seed)
             )
             process.start()
-            theirs.close()  # so that its end is heard
+            # Only the other process holds this end, so we notice when it ends.
+            theirs.close()
             others.append((process, ours))
         assert [heard(*other) for other in others] == ["ready"] * len(THREADS)
         yield others
@@ -295,7 +313,7 @@ def processes(jobs, alone, shared):
 
 
 def heard(process, pipe, seconds=0.0):
-    """What a process says within that time and some more; a failure where it ends without a word, or hangs."""
+    """Return what a process sends in that time and some more, or a failure if it ends or hangs."""
     try:
         return pipe.recv() if pipe.poll(seconds + 3 * STUCK) else (0, [], ["it hangs"])
     except (EOFError, ConnectionResetError):
@@ -304,14 +322,15 @@ def heard(process, pipe, seconds=0.0):
 
 
 def growth(sizes):
-    """From the median of the first fifth to that of the last."""
+    """Return the relative growth from the median of the first fifth to that of the last."""
     fifth = max(1, len(sizes) // 5)
     return float(np.median(sizes[-fifth:]) / np.median(sizes[:fifth])) - 1.0
 
 
 @pytest.mark.soak
 def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, capsys):
-    # By default glibc has 16 arenas here, and each grows to the most that it has held: growth for minutes that is not ours.
+    # By default, glibc has 16 arenas, and each grows to the most that it has held. That is a growth
+    # for minutes that is not ours.
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     shared = shared_models()
     alone = {
@@ -332,14 +351,12 @@ def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, cap
     with capsys.disabled():
         for threads, (done, sizes, _) in zip(THREADS, found, strict=True):
             print(
-                f"\n{threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, grown by {growth(sizes):+.2%}",
+                f"\n{threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, "
+                f"grown by {growth(sizes):+.2%}",
                 end="",
             )
     for _, sizes, _ in found:
         assert growth(sizes) <= GROWTH, sizes
-
-
-# what the load would not overlook
 
 
 KEPT = []

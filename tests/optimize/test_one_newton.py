@@ -12,7 +12,7 @@ from gpx_scale.model.hyperparameters import HyperparameterPrior, Hyperparameters
 from gpx_scale.optimize.lbfgs import lbfgs
 from gpx_scale.optimize.newton import BY_SLOPES, BY_VALUE, End, damped_newton
 from gpx_scale.optimize.objective import Objective, Point
-from gpx_scale.runtime.journal import HOPELESS, Journal, Stopped
+from gpx_scale.runtime.journal import FAILED_LOSS_NATS, Journal, Stopped
 
 A = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
 LEAST = np.array([0.3, -0.4, 0.8])
@@ -135,7 +135,7 @@ def test_an_objective_without_a_factor_is_hopeless():
 
     objective = make_objective(fails)
     point = objective.visit(np.zeros(3))
-    assert point.loss == HOPELESS
+    assert point.loss == FAILED_LOSS_NATS
     assert not point.slope.any()
     assert objective.best is None
     with pytest.raises(NotPositiveDefinite):

@@ -1,4 +1,7 @@
-"""Threads, workers and memory: scopes restore what they found, results do not depend on how many work."""
+"""Threads, workers and memory.
+
+Scopes restore the thread counts from before, and results do not depend on the number of workers.
+"""
 
 import _thread
 import multiprocessing
@@ -40,7 +43,7 @@ def blas_counts():
 
 
 def answers(n_jobs=None):
-    """Everything a model says, as one vector; defined here so that other processes can import it."""
+    """Return all answers of a model as one vector. Other processes import this function."""
     problem = make_problem(n=500, p=5, d=5, m=50, theta2=12.0)
     model = problem.fitted(n_jobs=n_jobs)
     explanation = model.explain(problem.X_query, problem.Z_query)
@@ -87,16 +90,18 @@ def test_overlapping_scopes_of_many_threads_restore_too():
 
 @pytest.fixture
 def ctrl_c_interrupts():
-    """Let SIGINT raise KeyboardInterrupt, also where the suite runs with SIGINT ignored (by nohup, and in many CI systems).
+    """Let SIGINT raise KeyboardInterrupt, even if the suite runs with SIGINT ignored.
 
-    Python installs no handler there, and `_thread.interrupt_main` does nothing without one.
+    This is so under nohup and in many CI systems. Python then installs no handler, and
+    `_thread.interrupt_main` does nothing without one.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-# Ctrl-C between the opening of a file and the `with` that closes it leaves that to Python, which warns.
+# After Ctrl-C between the opening of a file and the `with` that closes it, Python closes the file
+# and warns.
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
@@ -174,7 +179,10 @@ def test_eight_python_threads_at_once():
 
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "tbb"])
 def test_safe_whatever_numba_s_threading_layer(layer):
-    """Concurrent calls abort the process under numba's workqueue layer if a parallel kernel is ever entered."""
+    """No loop is compiled by `parallel=True`.
+
+    Under numba's workqueue layer, concurrent calls of such a loop would end the process.
+    """
     code = """
 import sys; sys.path[:0] = sys.argv[1:]
 from concurrent.futures import ThreadPoolExecutor
@@ -232,16 +240,18 @@ import gpx_scale
 from gpx_scale.datasets import synth10
 X, y, _ = synth10(200)
 for solver in ("exact", "inducing"):
-    explanation = gpx_scale.GPXRegressor(solver=solver, optimizer=None, random_state=0).fit(X, y).explain(X[:3])
+    model = gpx_scale.GPXRegressor(solver=solver, optimizer=None, random_state=0).fit(X, y)
+    explanation = model.explain(X[:3])
     print(explanation.weights_std.min() > 0, end=" ")
 print(gpx_scale.__file__)
 """
 
 
 def test_an_install_that_cannot_be_written_works_without_any_cache(tmp_path):
-    """An administrator's install, used by an account that has no home: compiled loops can be stored nowhere.
+    """An account without a home uses an administrator's install, so no cache can be written.
 
-    A file in the place of each folder that would be written to stops root too, who may write to any folder.
+    A file stands in the place of each folder that would be written to. This stops root, too, who
+    may write to any folder.
     """
     package = tmp_path / "gpx_scale"
     shutil.copytree(
@@ -320,7 +330,7 @@ def test_the_largest_are_those_at_the_end_of_a_sort(count):
 
 
 def test_blas_threads_can_be_limited_from_any_thread():
-    """threadpoolctl 3.8 listens to the first thread that ever set them alone."""
+    """threadpoolctl 3.8 lets only the thread that set the counts first set them again."""
     before = blas_counts()
     seen = []
 
@@ -437,7 +447,7 @@ def test_a_child_forked_while_other_threads_work_neither_hangs_nor_inherits_thei
 
 @pytest.fixture
 def workers(monkeypatch):
-    """The numbers of workers of all executors that are made."""
+    """Return a list that collects the number of workers of every executor that is made."""
     made, init = [], Executor.__init__
 
     def noted(self, n_jobs=None):
@@ -475,11 +485,11 @@ def test_a_copied_cg_model_answers_by_as_many_workers_as_asked_for(copied, worke
 
 @pytest.mark.parametrize("solver", ["exact", "inducing"])
 def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver, monkeypatch):
-    """OpenBLAS's threaded Cholesky does so from 16,000 rows on; here, from 30."""
+    """OpenBLAS's threaded Cholesky ends the process from 16,000 rows on; here, from 30."""
     problem = make_problem(n=40, m=6)
     model = problem.fitted(solver=solver, n_jobs=2)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_FROM", 0)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.THREADS_UP_TO", {8: 30, 4: 30})
+    monkeypatch.setattr("gpx_scale.runtime.parallel.MIN_THREADED_ROWS", 0)
+    monkeypatch.setattr("gpx_scale.runtime.parallel.MAX_THREADED_ROWS", {8: 30, 4: 30})
     seen, lapack = [], gpx_scale.linalg.cholesky.get_lapack_funcs
 
     def noted(names, arrays):

@@ -17,7 +17,7 @@ from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime import parallel as factoring
-from gpx_scale.runtime.parallel import TILE
+from gpx_scale.runtime.parallel import TILE_ROWS
 from gpx_scale.solvers.exact.solver import ExactSolver
 from kernel_cases import KERNELS, plain
 from problems import make_problem, problems, session_of
@@ -70,7 +70,7 @@ def test_gradient_of_every_kernel(name):
         assert found.gradient[k] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("n", [1, 2, TILE - 1, TILE, 2 * TILE + 17])
+@pytest.mark.parametrize("n", [1, 2, TILE_ROWS - 1, TILE_ROWS, 2 * TILE_ROWS + 17])
 def test_tiles_fill_and_contract_like_the_whole(n):
     problem = make_problem(n=n, theta2=(2.5, 1.0, 4.0))
     C = oracle.covariance(problem.k, problem.X, problem.Z, *problem.noise)
@@ -147,7 +147,7 @@ def test_float32_factor_keeps_float64_answers():
 
 def test_busy_cores_are_left_to_others(monkeypatch):
     """If evaluations are slower than with one thread, the next ones take one thread."""
-    problem = make_problem(n=factoring.THREADS_FROM)
+    problem = make_problem(n=factoring.MIN_THREADED_ROWS)
     rows, solver = (
         MemoryRows(problem.inputs),
         ExactSolver(len(problem.y), np.float64, session_of(2)),

@@ -10,7 +10,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 import oracle
 from conftest import GOLDEN
 from gpx_scale import PAPER, XZ, GPXRegressor, kernels, make_plan
-from gpx_scale.data.features import SAMPLED_ROWS, SparseFeatures
+from gpx_scale.data.features import DENSITY_SAMPLE_ROWS, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.errors import InputError, MemoryLimitError, SolverUnavailable
@@ -357,7 +357,7 @@ def test_strips_and_blocks_do_not_matter(session, monkeypatch, strips):
 
 @pytest.mark.parametrize("words", [2, 5, 30])
 def test_density_is_predicted(words):
-    Z = SparseFeatures.of(CSR(bag_of_words(3 * SAMPLED_ROWS, d=400, words=words)))
+    Z = SparseFeatures.of(CSR(bag_of_words(3 * DENSITY_SAMPLE_ROWS, d=400, words=words)))
     true = np.count_nonzero((Z.matrix @ Z.matrix.T).toarray()) / len(Z) ** 2
     assert true * 0.9 < Z.pair_density < true * 1.3
     with_ones = SparseFeatures.of(sp.hstack([Z.matrix, np.ones((len(Z), 1))]))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..data.table_files import (
-    CHUNK,
+    FILE_CHUNK_ROWS,
     PLAIN,
     TextFormat,
     frames,
@@ -88,7 +88,7 @@ class Table:
         }
         return (
             _typed(frame, self.columns)
-            for frame in frames(self.path, self.text_format, list(self.columns), kinds, CHUNK)
+            for frame in frames(self.path, self.text_format, list(self.columns), kinds, FILE_CHUNK_ROWS)
         )
 
     def evenly(self, most: int) -> np.ndarray:
@@ -127,7 +127,7 @@ def read_table(
     rows = 0
     kept: list[Any] | None = []
     as_written = {name: "str" for name in wanted if found[name].kind in ("category", "text")}
-    with closing(frames(path, text_format, wanted, as_written, CHUNK)) as chunks:
+    with closing(frames(path, text_format, wanted, as_written, FILE_CHUNK_ROWS)) as chunks:
         for frame in chunks:
             for name in wanted:
                 _survey(

@@ -1,4 +1,4 @@
-"""The jit decorator, and the compiled loops over dense tiles and sparse rows."""
+"""The compiled loops over dense tiles and sparse rows, and the decorator that compiles them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import Any
 
 import numba
 
-# No "reassoc": it cancels the magic number of the exponential. "nnan" and "ninf": numbers are checked where they enter.
+# The liberties that the compiler may take with floating point numbers. "reassoc" is not among them,
+# because it would cancel the number by which the exponential rounds (`_ROUNDING` in dense.py).
+# "nnan" and "ninf" are safe, because data are checked for finite numbers where they enter.
 FASTMATH = {"contract", "nnan", "nsz", "ninf", "arcp"}
 
 
 def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False) -> Any:
-    """Compile lazily, without the GIL, cached on disk where the install (or the user's cache folder) can be written.
+    """Compile a function by numba at its first call, without the GIL.
 
-    Never `parallel=True`: tiles run in parallel through `Executor`, so that none of our work enters a numba threading
-    layer, which is what makes concurrent calls safe under every layer. What it costs is measured in docs/measured.md.
+    The machine code is cached on disk if the folder of the package, or the user's cache folder, can
+    be written. With `reassociate`, the compiler may change the order of sums.
+
+    `parallel=True` of numba is never used. Tiles run in parallel by the threads of an `Executor`,
+    so none of our work enters a threading layer of numba, and concurrent calls are safe under every
+    layer. docs/measured.md says what that costs.
     """
     if function is None:
         return lambda f: jit(f, reassociate=reassociate)
@@ -25,5 +31,6 @@ def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False
     }
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder for the cache can be written: compile in each process
+    except RuntimeError:
+        # No folder for the cache can be written, so each process compiles for itself.
         return numba.njit(**options)(function)

@@ -1,5 +1,15 @@
-"""Numba kernels of sparse rows, which come as (pointers, indices, values): pointers not necessarily from 0, as a slice of rows
-shares the arrays of the whole."""
+"""Compiled loops over sparse rows.
+
+Sparse rows come as (pointers, indices, values), in the code `ptr`, `ind` and `val`: row i has the
+entries from ptr[i] to ptr[i + 1]. The first pointer need not be 0, because a slice of rows shares
+the arrays of the whole. Rows "by feature" are the entries sorted by feature, as `by_feature` makes
+them: feature l has the entries from starts[l] to starts[l + 1] of `rows` and `values`.
+
+Pairs of rows that share a feature are listed by tile. A tile has the pairs of the rows of one block
+with those of another, whose rows are cut into strips of `strip` rows. Pairs are sorted by strip,
+then by row. `at` (strips, a + 1) points into the arrays of the tile, and `cols` counts from the
+first row of the strip.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +22,16 @@ from numba.extending import intrinsic
 from . import jit
 from .dense import dot
 
-PANEL = 16  # columns of a product at once: of float32, one cache line a row
+# Columns of a product that are computed at once. In float32, a row of them is one cache line.
+PANEL_COLUMNS = 16
 
 
 @jit
 def by_feature(ptr, ind, val, starts, rows, values):
-    """The rows' entries in the order of their features;  starts (d + 1,) of zeros, (entries,) x 2."""
+    """Sort the entries of sparse rows by feature, and by row within a feature.
+
+    `starts` (d + 1,) is zero before the call;  rows and values are (entries,).
+    """
     for e in range(ptr[0], ptr[-1]):
         starts[ind[e] + 1] += 1
     for l in range(starts.size - 1):
@@ -32,7 +46,10 @@ def by_feature(ptr, ind, val, starts, rows, values):
 
 @jit
 def sparse_inner(ptr, ind, val, starts, rows, values, out):
-    """out = <z_i, z'_j> of sparse rows (a, d) and rows that come by feature (b of them);  (a, b);  one addition a match."""
+    """Compute out_ij = <z_i, z'_j> of sparse rows i and rows j that come by feature;  (a, b).
+
+    The cost is one addition per feature that two rows share.
+    """
     for i in range(ptr.size - 1):
         o = out[i]
         for j in range(o.size):
@@ -45,7 +62,7 @@ def sparse_inner(ptr, ind, val, starts, rows, values, out):
 
 @jit
 def outer_rows(order, Z, V, out):
-    """out[i, (l, k)] = z_jl v_jk, j = order_i;  (n, d), (n, c) -> (a, d c)."""
+    """Compute out[i, l c + k] = z_jl v_jk, j = order_i;  (n, d), (n, c) -> (a, d c)."""
     c = V.shape[1]
     for i in range(order.size):
         z, v, o = Z[order[i]], V[order[i]], out[i]
@@ -56,7 +73,7 @@ def outer_rows(order, Z, V, out):
 
 @jit
 def sparse_times(ptr, ind, val, right, out):
-    """out = A right of sparse rows;  (m, c) -> (a, c)."""
+    """Compute out = A right for sparse rows A (a, m);  (m, c) -> (a, c)."""
     for i in range(ptr.size - 1):
         o = out[i]
         o[:] = 0
@@ -68,7 +85,10 @@ def sparse_times(ptr, ind, val, right, out):
 
 @jit
 def inner_rows(order, Z, A, out):
-    """out[j, k] = sum_l z_jl a_i(l, k), j = order_i;  (n, d), (a, d c) -> rows of (n, c)."""
+    """Compute out[j, k] = sum_l z_jl A[i, l c + k], j = order_i;  (n, d), (a, d c) -> (n, c).
+
+    Only the rows of `out` that are in `order` (a,) are written.
+    """
     c = out.shape[1]
     for i in range(order.size):
         z, a, o = Z[order[i]], A[i], out[order[i]]
@@ -80,7 +100,10 @@ def inner_rows(order, Z, A, out):
 
 @jit
 def couple(ptr, ind, val, weights, starts, rows, values, score):
-    """score_j += sum_i weights_i sum_l |z_il z'_jl| of sparse rows i and rows j that come by feature;  (a,) -> (n,)."""
+    """Add score_j += sum_i weights_i sum_l |z_il z'_jl|;  (a,) -> (n,).
+
+    Rows i are sparse, and rows j come by feature.
+    """
     for i in range(ptr.size - 1):
         for e in range(ptr[i], ptr[i + 1]):
             z = weights[i] * abs(val[e])
@@ -88,14 +111,13 @@ def couple(ptr, ind, val, weights, starts, rows, values, score):
                 score[rows[t]] += z * abs(values[t])
 
 
-# Pairs of rows that share a feature are listed by tile: rows of a block, rows of another in strips of `strip`, in a strip by
-# row. `at` (strips, a + 1) points into the tile's arrays; `cols` count from the strip's first row.
-
-
 @jit
 def count_pairs(strip, ptr, ind, starts, docs, size, below, counts):
-    """counts[s, i] = number of rows in strip s of a block of `size` rows that share a feature with row i; the block comes by
-    feature. `below`: the rows are those of the block, and only those before i count."""
+    """Count the rows in strip s of a block that share a feature with row i, as counts[s, i].
+
+    The block has `size` rows, which come by feature. `below` says that the rows i are those of the
+    block itself, and then only rows before i are counted.
+    """
     seen = np.full(size, -1, np.int64)
     for i in range(ptr.size - 1):
         for e in range(ptr[i], ptr[i + 1]):
@@ -110,7 +132,10 @@ def count_pairs(strip, ptr, ind, starts, docs, size, below, counts):
 
 @jit
 def fill_pairs(strip, ptr, ind, val, starts, docs, values, size, below, at, cols, inner):
-    """The pairs that `count_pairs` counted, columns in order, and their inner products;  (pairs,) x 2."""
+    """List the pairs that `count_pairs` counted, with their inner products <z_i, z'_j>.
+
+    cols and inner are (pairs,);  columns ascend within a row of a strip.
+    """
     seen, sums = np.full(size, -1, np.int64), np.zeros(size)
     for i in range(ptr.size - 1):
         end = 0
@@ -136,6 +161,7 @@ def fill_pairs(strip, ptr, ind, val, starts, docs, values, size, below, at, cols
 
 @jit(reassociate=True)
 def _squared_distance(a, b):
+    """Return |a - b|^2 of two vectors;  (p,), (p,)."""
     total = 0.0
     for k in range(a.size):
         total += (a[k] - b[k]) * (a[k] - b[k])
@@ -144,7 +170,7 @@ def _squared_distance(a, b):
 
 @jit
 def pair_distances(strip, at, cols, left, right, out):
-    """out = |x_i - x'_j|^2 of a tile's pairs, by differences;  (a, p), (b, p) -> (pairs,)."""
+    """Compute |x_i - x'_j|^2 of a tile's pairs, from differences;  (a, p), (b, p) -> (pairs,)."""
     for s in range(at.shape[0]):
         for i in range(at.shape[1] - 1):
             for e in range(at[s, i], at[s, i + 1]):
@@ -153,7 +179,7 @@ def pair_distances(strip, at, cols, left, right, out):
 
 @jit
 def _sparse_squared_distance(ind_a, val_a, ind_b, val_b):
-    """By differences, merging two rows with sorted indices."""
+    """Return |a - b|^2 of two sparse rows with sorted indices, from differences."""
     total, s, t = 0.0, 0, 0
     while s < ind_a.size or t < ind_b.size:
         if t == ind_b.size or (s < ind_a.size and ind_a[s] < ind_b[t]):
@@ -171,7 +197,7 @@ def _sparse_squared_distance(ind_a, val_a, ind_b, val_b):
 
 @jit
 def sparse_pair_distances(strip, at, cols, ptr_a, ind_a, val_a, ptr_b, ind_b, val_b, out):
-    """The same for sparse x."""
+    """Compute |x_i - x'_j|^2 of a tile's pairs for sparse rows x;  -> (pairs,)."""
     for s in range(at.shape[0]):
         for i in range(at.shape[1] - 1):
             a = slice(ptr_a[i], ptr_a[i + 1])
@@ -183,7 +209,10 @@ def sparse_pair_distances(strip, at, cols, ptr_a, ind_a, val_a, ptr_b, ind_b, va
 
 @jit
 def refine_close_sparse(ptr_a, ind_a, val_a, ptr_b, ind_b, val_b, tolerance, E):
-    """`refine_close_pairs` for sparse scaled points;  E (a, b) in place where -E < tolerance."""
+    """Recompute -s from differences for close pairs of sparse scaled points.
+
+    E (a, b) is changed in place where -E < tolerance, as in `dense.refine_close_pairs`.
+    """
     for i in range(E.shape[0]):
         a = slice(ptr_a[i], ptr_a[i + 1])
         for j in range(E.shape[1]):
@@ -194,21 +223,23 @@ def refine_close_sparse(ptr_a, ind_a, val_a, ptr_b, ind_b, val_b, tolerance, E):
 
 @intrinsic
 def _row_times(typing, values, cols, start, stop, right, out, r, total):
-    """total += sum_e v_e right[j_e] and out[j_e] += v_e r over pairs e, PANEL columns wide.
+    """Add total += sum_e v_e right[j_e] and out[j_e] += v_e r over the pairs e of one row.
 
-    Written as vector instructions, with the sum in a register: written out column by column it takes 6.5 times as long (numba
-    does not vectorise across statements), as a loop over columns 9 times.
+    `right` and `out` are (b, PANEL_COLUMNS), `r` and `total` are (PANEL_COLUMNS,). The loop is
+    written in vector instructions, with the sum in a register. Written out column by column, it
+    takes 6.5 times as long, because numba does not vectorise across statements; as a loop over
+    columns, 9 times.
     """
 
     def build(context, builder, signature, args):
-        wide = ir.VectorType(context.get_data_type(values.dtype), PANEL)
+        wide = ir.VectorType(context.get_data_type(values.dtype), PANEL_COLUMNS)
         word, lane = ir.IntType(64), ir.IntType(32)
 
         def data(kind, argument):
             return context.make_array(kind)(context, builder, argument).data
 
         def vector(base, row):
-            place = builder.gep(base, [builder.mul(row, word(PANEL))])
+            place = builder.gep(base, [builder.mul(row, word(PANEL_COLUMNS))])
             return builder.bitcast(place, wide.as_pointer())
 
         def load(place):
@@ -232,7 +263,7 @@ def _row_times(typing, values, cols, start, stop, right, out, r, total):
         sum_ = cgutils.alloca_once_value(builder, load(place))
         none, everywhere = (
             ir.Constant(wide, ir.Undefined),
-            ir.Constant(ir.VectorType(lane, PANEL), [0] * PANEL),
+            ir.Constant(ir.VectorType(lane, PANEL_COLUMNS), [0] * PANEL_COLUMNS),
         )
         with cgutils.for_range_slice(builder, args[2], args[3], word(1)) as (e, _):
             j = builder.zext(builder.load(builder.gep(col_at, [e])), word)
@@ -249,11 +280,13 @@ def _row_times(typing, values, cols, start, stop, right, out, r, total):
 
 @jit
 def pair_product(strip, at, cols, values, right_rows, right_cols, out_rows, out_cols):
-    """Both triangles of a tile times PANEL columns: out_rows += T right_cols, out_cols += T^T right_rows.
+    """Multiply a tile T and its transpose: out_rows += T right_cols, out_cols += T^T right_rows.
 
-    (pairs,), (a, PANEL), (b, PANEL) of one dtype, all contiguous and at cache lines (else a pair takes 1.6 times as long).
-    A strip's rows of right_cols and out_cols stay near the core: at a density of 0.2, a pair takes 1.1 ns on one core with
-    strips of 128, 1.4 with 512, 1.7 with all 3,072 rows of a block."""
+    values (pairs,), *_rows (a, PANEL_COLUMNS), *_cols (b, PANEL_COLUMNS), all of one dtype. Arrays
+    are contiguous and begin at cache lines, without which a pair takes 1.6 times as long. The rows
+    of right_cols and out_cols in a strip stay in the cache: at a density of 0.2, a pair takes
+    1.1 ns on one core with strips of 128 rows, 1.4 with 512, and 1.7 with all 3,072 of a block.
+    """
     for s in range(at.shape[0]):
         right, out = right_cols[s * strip : (s + 1) * strip], out_cols[s * strip : (s + 1) * strip]
         for i in range(at.shape[1] - 1):
@@ -265,7 +298,10 @@ def pair_product(strip, at, cols, values, right_rows, right_cols, out_rows, out_
 
 @jit
 def pair_weights(strip, at, cols, left_rows, right_rows, left_cols, right_cols, out):
-    """out *= u_i . v_j + v_i . u_j of a tile's pairs;  (a, c), (b, c) each -> (pairs,)."""
+    """Multiply out_ij *= u_i . v_j + v_i . u_j for a tile's pairs.
+
+    u is `left_*` and v is `right_*`;  *_rows (a, c), *_cols (b, c) -> (pairs,).
+    """
     for s in range(at.shape[0]):
         for i in range(at.shape[1] - 1):
             u, v = left_rows[i], right_rows[i]
@@ -276,7 +312,11 @@ def pair_weights(strip, at, cols, left_rows, right_rows, left_cols, right_cols, 
 
 @jit
 def pair_tangents(strip, at, cols, slopes, v_rows, v_cols, out_rows, out_cols):
-    """out_rows[:, t] += T_t v_cols, out_cols[:, t] += T_t^T v_rows for tiles T_t with values slopes[t];  (t, pairs)."""
+    """Multiply vectors by tiles T_t that have the values slopes[t], and by their transposes.
+
+    out_rows[:, t] += T_t v_cols and out_cols[:, t] += T_t^T v_rows.
+    slopes (t, pairs), v_rows (a,), v_cols (b,) -> (a, t), (b, t).
+    """
     for t in range(slopes.shape[0]):
         for s in range(at.shape[0]):
             for i in range(at.shape[1] - 1):

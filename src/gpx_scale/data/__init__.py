@@ -1,1 +1,1 @@
-"""Checked rows in standardised units, made of what a user gives."""
+"""The way from the data that a user gives to checked rows in standardised units."""

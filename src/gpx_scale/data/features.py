@@ -1,8 +1,10 @@
-"""Z as the engine sees it, dense or sparse: products, norms and slices of rows, and nothing that would make a sparse Z dense
-beyond what is asked for.
+"""The readable features Z, dense or sparse, behind one interface: products, norms, slices of rows.
 
     DenseFeatures      an (n, d) array
-    SparseFeatures     rows as (pointers, indices, values): float64, sorted, without duplicates or stored zeros
+    SparseFeatures     sparse rows as (pointers, indices, values)
+
+The values of sparse rows are float64, their indices are sorted, and there are no duplicates and no
+stored zeros. No operation makes a sparse Z dense beyond what it returns.
 """
 
 from __future__ import annotations
@@ -20,11 +22,18 @@ from ..runtime.parallel import evenly_spaced, slices
 from ..runtime.session import Session
 from ..runtime.state import must, stored
 
-SAMPLED_ROWS = 1024  # on which a predicted density is confirmed
+# The predicted share of pairs that share a feature is checked on this many rows. The standard error
+# of the check falls with the square root of this number.
+DENSITY_SAMPLE_ROWS = 1024
+# The rows of the sample are compared with so many others at once, which bounds the memory.
+DENSITY_BLOCK_ROWS = 4096
 
 
 class Features(abc.ABC):
-    """What both forms answer. Rows are taken by a slice or an array of indices."""
+    """The interface of dense and sparse features Z with n rows and d columns.
+
+    Rows are selected by a slice or by an array of indices.
+    """
 
     is_sparse: ClassVar[bool]
 
@@ -36,59 +45,59 @@ class Features(abc.ABC):
     @property
     @abc.abstractmethod
     def arrays(self) -> list[np.ndarray]:
-        """The numbers that make it up."""
+        """Return the arrays that make it up."""
 
     @abc.abstractmethod
     def __getitem__(self, rows: slice | np.ndarray) -> Self:
-        """Return some of the rows."""
+        """Return the selected rows."""
 
     @abc.abstractmethod
     def astype(self, dtype: Any) -> Self:
-        """Return the same with numbers of another type, shared where they have it already."""
+        """Return these features in another dtype; numbers that have it already are shared."""
 
     @abc.abstractmethod
     def to_dense(self) -> np.ndarray:
-        """Return the array;  (n, d)."""
+        """Return Z as a dense array;  (n, d)."""
 
     @abc.abstractmethod
     def repeat_row(self, z: np.ndarray, count: int) -> Self:
-        """Return rows of this form that are all z;  (d,) -> (count, d)."""
+        """Return `count` rows that all equal z, in the form of this Z;  (d,) -> (count, d)."""
 
     @abc.abstractmethod
     def squared_norms(self) -> np.ndarray:
-        """|z_i|^2;  (n,)."""
+        """Return |z_i|^2 for all rows;  (n,)."""
 
     @abc.abstractmethod
-    def inner_products(self, other: Any) -> np.ndarray:
-        """<z_i, z'_j> with rows of the same form;  (n, m) dense."""
+    def inner_products(self, other: Self) -> np.ndarray:
+        """Return <z_i, z'_j> with m other rows of the same form, as a dense array;  (n, m)."""
 
     @abc.abstractmethod
     def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
-        """K Z;  (m, n) -> (m, d)."""
+        """Return K Z;  (m, n) -> (m, d)."""
 
     @abc.abstractmethod
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
-        """Z A;  (d, c) -> (n, c)."""
+        """Return Z A;  (d, c) -> (n, c)."""
 
     @abc.abstractmethod
     def scale_rows(self, a: np.ndarray) -> Self:
-        """diag(a) Z;  (n,) -> (n, d)."""
+        """Return diag(a) Z;  (n,) -> (n, d)."""
 
     @abc.abstractmethod
     def scale_columns(self, s: np.ndarray) -> Self:
-        """Z diag(s);  (d,) -> (n, d)."""
+        """Return Z diag(s);  (d,) -> (n, d)."""
 
     @abc.abstractmethod
     def row_dots(self, W: np.ndarray) -> np.ndarray:
-        """w_i . z_i;  (n, d) -> (n,)."""
+        """Return w_i . z_i for all rows;  (n, d) -> (n,)."""
 
     @abc.abstractmethod
     def columns(self, which: slice) -> np.ndarray:
-        """Return some columns as an array;  (n, c)."""
+        """Return a slice of c columns as a dense array;  (n, c)."""
 
     @abc.abstractmethod
     def columns_times(self, K: np.ndarray) -> np.ndarray:
-        """B^T of many queries: out[i, l, j] = K_ij z_jl;  (m, n) -> (m, d, n)."""
+        """Return B^T = Z^T diag(k*) for m queries: [i, l, j] is K_ij z_jl;  (m, n) -> (m, d, n)."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -100,14 +109,17 @@ class Features(abc.ABC):
 
     @property
     def entries_per_row(self) -> int:
-        """Numbers that a row takes: d, or the mean of the entries of sparse rows;  what memory is planned by."""
+        """Return how many numbers a row has, by which memory is planned.
+
+        It is d for dense rows, and the mean number of entries for sparse ones.
+        """
         return self.shape[1]
 
 
 @stored
 @dataclass(frozen=True)
 class DenseFeatures(Features):
-    """An array;  `inner` 2 n m d flops."""
+    """Features in a dense array (n, d). Inner products take 2 n m d flops."""
 
     array: np.ndarray
 
@@ -115,7 +127,8 @@ class DenseFeatures(Features):
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.array.shape
+        n, d = self.array.shape
+        return n, d
 
     def __getitem__(self, rows: slice | np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array[rows])
@@ -128,10 +141,10 @@ class DenseFeatures(Features):
         return [self.array]
 
     def squared_norms(self) -> np.ndarray:
-        return np.einsum("ij,ij->i", self.array, self.array)
+        return np.asarray(np.einsum("ij,ij->i", self.array, self.array))
 
-    def inner_products(self, other: DenseFeatures) -> np.ndarray:
-        return self.array @ other.array.T
+    def inner_products(self, other: Self) -> np.ndarray:
+        return np.asarray(self.array @ other.array.T)
 
     def columns(self, which: slice) -> np.ndarray:
         return self.array[:, which]
@@ -149,18 +162,17 @@ class DenseFeatures(Features):
         return session.executor.matmul(K, self.array)
 
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
-        return self.array @ A
+        return np.asarray(self.array @ A)
 
     def scale_rows(self, a: np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array * a[:, None])
 
     def row_dots(self, W: np.ndarray) -> np.ndarray:
-        return (W * self.array).sum(axis=1)
+        return np.asarray((W * self.array).sum(axis=1))
 
     def columns_times(self, K: np.ndarray) -> np.ndarray:
-        return K[:, None, :] * np.ascontiguousarray(
-            self.array.T
-        )  # a strided Z^T costs three times as much
+        # A strided Z^T would take three times as long.
+        return np.asarray(K[:, None, :] * np.ascontiguousarray(self.array.T))
 
 
 def _sparse_features(
@@ -169,26 +181,36 @@ def _sparse_features(
     values: np.ndarray,
     d: int,
 ) -> SparseFeatures:
-    """Return the sparse rows of a file; compiled loops go by these numbers, so none is outside."""
-    must({A.ndim for A in (pointers, indices, values)} == {1}, "sparse rows of another shape")
+    """Return sparse rows that were read from a file, or raise a ValueError if they are not valid.
+
+    Compiled loops use these numbers as addresses, so none may point outside of the arrays.
+    """
+    must({A.ndim for A in (pointers, indices, values)} == {1}, "the sparse rows are not vectors")
     kinds = [np.dtype(kind) for kind in (np.int64, np.int32, np.float64)]
-    must([A.dtype for A in (pointers, indices, values)] == kinds, "sparse rows of another type")
-    must(isinstance(d, int) and d >= 1, "sparse rows without columns")
+    must(
+        [A.dtype for A in (pointers, indices, values)] == kinds, "the sparse rows have other types"
+    )
+    must(isinstance(d, int) and d >= 1, "the sparse rows have no columns")
     whole = pointers.size and pointers[0] >= 0 and (np.diff(pointers) >= 0).all()
     inside = not indices.size or (indices.min() >= 0 and indices.max() < d)
     fits = whole and inside and pointers[-1] <= indices.size == values.size
-    must(fits, "sparse rows that point outside of themselves")
+    must(fits, "the sparse rows point outside of themselves")
     ascending = np.diff(indices[pointers[0] : pointers[-1]]) > 0
     starts = pointers[1:-1][(pointers[1:-1] > pointers[0]) & (pointers[1:-1] < pointers[-1])]
-    ascending[starts - pointers[0] - 1] = True  # From one row to the next, columns may descend.
-    must(ascending.all(), "sparse rows whose columns are not in order")
+    # From one row to the next, columns may descend.
+    ascending[starts - pointers[0] - 1] = True
+    must(ascending.all(), "the columns of the sparse rows are not in order")
     return SparseFeatures(pointers, indices, values, d)
 
 
 @stored(make=_sparse_features)
 @dataclass(frozen=True)
 class SparseFeatures(Features):
-    """Row i has entries pointers[i] .. pointers[i + 1]; a slice of rows shares `indices` and `values` with the whole."""
+    """Features in sparse rows: row i has the entries from pointers[i] to pointers[i + 1].
+
+    pointers (n + 1,) int64, indices and values (entries,) int32 and float64. A slice of rows shares
+    `indices` and `values` with the whole.
+    """
 
     pointers: np.ndarray
     indices: np.ndarray
@@ -199,7 +221,7 @@ class SparseFeatures(Features):
 
     @classmethod
     def of(cls, matrix: Any) -> SparseFeatures:
-        """From any scipy.sparse matrix of finite numbers, which is left as it is."""
+        """Return the features of a scipy.sparse matrix, which is not changed."""
         rows = sp.csr_array(matrix, dtype=np.float64, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
@@ -213,13 +235,12 @@ class SparseFeatures(Features):
 
     @property
     def span(self) -> slice:
-        """Where this one's entries are in `indices` and `values`."""
+        """Return where the entries of these rows are in `indices` and `values`."""
         return slice(int(self.pointers[0]), int(self.pointers[-1]))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")
-        }  # not what can be computed again
+        """Return the fields alone, because cached properties can be computed again."""
+        return {name: self.__dict__[name] for name in ("pointers", "indices", "values", "d")}
 
     @property
     def entries_per_row(self) -> int:
@@ -227,16 +248,16 @@ class SparseFeatures(Features):
 
     @property
     def counts(self) -> np.ndarray:
-        """Entries of each row;  (n,)."""
+        """Return the number of entries of each row;  (n,)."""
         return np.diff(self.pointers)
 
     @property
     def matrix(self) -> sp.csr_array:
-        """The same as scipy knows it; a slice's numbers are copied."""
+        """Return these rows as a scipy.sparse array. The numbers of a slice are copied."""
         return self.with_values(self.values[self.span])
 
     def with_values(self, values: np.ndarray) -> sp.csr_array:
-        """A csr_array of this pattern;  (entries,)."""
+        """Return a scipy.sparse array with other values at the same entries;  (entries,)."""
         pointers = self.pointers - self.pointers[0]
         kind = np.int32 if values.size < 2**31 else np.int64
         return sp.csr_array(
@@ -271,7 +292,11 @@ class SparseFeatures(Features):
 
     @cached_property
     def by_feature(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Entries in the order of their features: starts (d + 1,), the rows they are in, their values."""
+        """Return (starts, rows, values) of the entries, sorted by feature.
+
+        Feature l has the entries from starts[l] to starts[l + 1];  (d + 1,), (entries,),
+        (entries,).
+        """
         size = self.span.stop - self.span.start
         starts, rows, values = (
             np.zeros(self.d + 1, np.int64),
@@ -281,8 +306,8 @@ class SparseFeatures(Features):
         sparse_loops.by_feature(self.pointers, self.indices, self.values, starts, rows, values)
         return starts, rows, values
 
-    def inner_products(self, other: SparseFeatures) -> np.ndarray:
-        """An addition for every feature that two rows share."""
+    def inner_products(self, other: Self) -> np.ndarray:
+        """Return <z_i, z'_j>;  (n, m);  it costs one addition per feature that two rows share."""
         out = np.empty((len(self), len(other)), self.values.dtype)
         sparse_loops.sparse_inner(self.pointers, self.indices, self.values, *other.by_feature, out)
         return out
@@ -296,7 +321,7 @@ class SparseFeatures(Features):
         )
 
     def right_multiply(self, A: np.ndarray) -> np.ndarray:
-        return self.matrix @ A
+        return np.asarray(self.matrix @ A)
 
     def scale_rows(self, a: np.ndarray) -> SparseFeatures:
         each = np.repeat(a, self.counts)
@@ -308,17 +333,19 @@ class SparseFeatures(Features):
         )
 
     def row_dots(self, W: np.ndarray) -> np.ndarray:
-        """w_i . z_i, W dense (n, d) or the values at this very pattern (entries,);  -> (n,)."""
+        """Return w_i . z_i for all rows;  (n, d) -> (n,).
+
+        W may also be given as its values at the entries of these rows;  (entries,).
+        """
         at_pattern = W if W.ndim == 1 else W[self.entry_rows, self.indices[self.span]]
-        return np.bincount(
-            self.entry_rows, self.values[self.span] * at_pattern, minlength=len(self)
-        )
+        products = self.values[self.span] * at_pattern
+        return np.asarray(np.bincount(self.entry_rows, products, minlength=len(self)))
 
     def to_dense(self) -> np.ndarray:
-        return self.matrix.toarray()
+        return np.asarray(self.matrix.toarray())
 
     def columns(self, which: slice) -> np.ndarray:
-        return self.matrix[:, which].toarray()
+        return np.asarray(self.matrix[:, which].toarray())
 
     def repeat_row(self, z: np.ndarray, count: int) -> SparseFeatures:
         where = np.flatnonzero(z)
@@ -330,27 +357,31 @@ class SparseFeatures(Features):
 
     @property
     def entry_rows(self) -> np.ndarray:
-        """The row that each entry is in;  (entries,)."""
+        """Return the row that each entry is in;  (entries,)."""
         return np.repeat(np.arange(len(self)), self.counts)
 
     def columns_times(self, K: np.ndarray) -> np.ndarray:
-        return K[:, None, :] * self.matrix.T.toarray()
+        return np.asarray(K[:, None, :] * self.matrix.T.toarray())
 
     @cached_property
     def pair_density(self) -> float:
-        """Share of the pairs of rows that share a feature, predicted: 1 - prod_l (1 - p_l^2), p_l the share of rows with l;
-        confirmed on SAMPLED_ROWS rows (and two standard errors), as uneven lengths make it less;  in [0, 1]."""
+        """Return the share of pairs of rows that share a feature, as an estimate in [0, 1].
+
+        If features were independent, it would be 1 - prod_l (1 - p_l^2), where p_l is the share of
+        rows that have feature l. Rows of uneven lengths share fewer features, so the estimate is
+        the smaller of two numbers: this one, and the share measured on DENSITY_SAMPLE_ROWS rows
+        plus two standard errors.
+        """
         shares = np.diff(self.by_feature[0]) / len(self)
         if (shares == 1.0).any():
             return 1.0
         predicted = -np.expm1(np.log1p(-(shares**2)).sum())
-        sample = self[evenly_spaced(SAMPLED_ROWS, len(self))]
-        sample, whole = (
-            replace(some, values=np.abs(some.values)) for some in (sample, self)
-        )  # a product may cancel
+        sample = self[evenly_spaced(DENSITY_SAMPLE_ROWS, len(self))]
+        # With absolute values, no inner product of rows that share a feature cancels to 0.
+        sample, whole = (replace(some, values=np.abs(some.values)) for some in (sample, self))
         met = sum(
             np.count_nonzero(sample.inner_products(whole[rows]), axis=1)
-            for rows in slices(len(self), 4096)
+            for rows in slices(len(self), DENSITY_BLOCK_ROWS)
         ) / len(self)
         if len(sample) == len(self):
             return float(np.mean(met))
@@ -358,7 +389,7 @@ class SparseFeatures(Features):
 
 
 def full_pattern(shape: tuple[int, int]) -> SparseFeatures:
-    """All d features of m rows."""
+    """Return m sparse rows that have all d features, with the value 1;  shape is (m, d)."""
     m, d = shape
     return SparseFeatures(
         d * np.arange(m + 1), np.tile(np.arange(d, dtype=np.int32), m), np.ones(m * d), d

@@ -1,4 +1,7 @@
-"""Checks of X, y and Z, once, where they enter. After that, shape, dtype and finiteness are facts."""
+"""X, y and Z are checked once, where they enter, and brought into standardised units.
+
+Below this module, nobody checks shape, dtype and finiteness again.
+"""
 
 from __future__ import annotations
 
@@ -23,41 +26,71 @@ from .scaling import Scaling
 
 @stored
 class XZ:
-    """A pair of inputs that slices by rows as one: the safe way to carry a separate Z through cross-validation.
+    """A pair of inputs X and Z whose rows are selected together.
 
+    Give it in the place of X to functions that split rows, such as `cross_val_score` and
+    `GridSearchCV` of scikit-learn, so that a separate Z is split in the same way.
+
+    Parameters
+    ----------
+    X : array, data frame, sparse matrix or list of n rows
+        What the kernel compares. For a precomputed kernel, it is the Gram matrix.
+    Z : array, data frame or sparse matrix of shape (n, d)
+        The readable features that explanations are made of.
+
+    Raises
+    ------
+    InputError
+        If X and Z do not have the same number of rows.
+
+    Examples
+    --------
+    >>> from gpx_scale import XZ
     >>> pair = XZ([[0.0], [1.0], [2.0]], [[1.0, 5.0], [1.0, 6.0], [1.0, 7.0]])
     >>> len(pair), pair[1:].Z.tolist()
     (3, [[1.0, 6.0], [1.0, 7.0]])
+
+    The pair takes the place of X in cross-validation:
+
+    >>> import numpy as np
+    >>> from gpx_scale import GPXRegressor
+    >>> from sklearn.model_selection import cross_val_predict
+    >>> X = np.linspace(0.0, 1.0, 12)[:, None]
+    >>> Z, y = np.hstack([X, X**2]), X[:, 0] ** 3
+    >>> cross_val_predict(GPXRegressor(optimizer=None), XZ(X, Z), y, cv=3).shape
+    (12,)
     """
 
     def __init__(self, X: Any, Z: Any) -> None:
-        X, Z = (
-            A.tocsr() if sp.issparse(A) else A for A in (X, Z)
-        )  # not every sparse form slices by rows
+        # Not every sparse format can select rows.
+        X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))
         try:
             self.X = X if hasattr(X, "shape") else _as_rows(X)
             self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
         except (TypeError, ValueError):
-            raise InputError("XZ needs rows of X, and a table Z") from None
-        if count_rows(self.X) != count_rows(self.Z):
             raise InputError(
-                f"XZ needs as many rows of X as of Z, got {count_rows(self.X)} and {count_rows(self.Z)}"
-            )
+                "XZ needs rows of X and a table Z. Give both, in this order."
+            ) from None
+        rows, others = count_rows(self.X), count_rows(self.Z)
+        if rows != others:
+            raise InputError(f"XZ needs as many rows of X as of Z, but got {rows} and {others}.")
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Return the shape of X."""
         return (count_rows(self.X), *getattr(self.X, "shape", (0,))[1:])
 
     def __len__(self) -> int:
         return count_rows(self.X)
 
     def __getitem__(self, rows: Any) -> XZ:
+        """Return the pair of the selected rows."""
+        # scikit-learn selects from a Gram matrix by np.ix_(rows, columns), and from all other
+        # inputs by rows or by (rows, Ellipsis).
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is not Ellipsis:
-            at = np.asarray(
-                rows[0]
-            ).ravel()  # scikit-learn slices a Gram matrix by np.ix_(rows, columns)
+            at = np.asarray(rows[0]).ravel()
             return XZ(self.X[rows], take(self.Z, at))
-        if isinstance(rows, tuple):  # and all else by [rows, ...]
+        if isinstance(rows, tuple):
             rows = rows[0]
         if isinstance(rows, int | np.integer):
             rows = [rows]
@@ -68,18 +101,23 @@ class XZ:
 
 
 def _as_rows(X: Any) -> Any:
-    """A list of equal-length numbers is an array; any other sequence stays a list of objects."""
+    """Return a list of vectors of one length as an array, and other sequences as lists."""
     rows = real_array(X)
     return rows if rows.ndim == 2 else list(X)
 
 
 def count_rows(A: Any) -> int:
+    """Return the number of rows of an array, data frame, sparse matrix or list."""
     if getattr(A, "shape", None) == () or not (hasattr(A, "shape") or hasattr(A, "__len__")):
-        raise InputError(f"rows are needed, got {type(A).__name__}")
-    return A.shape[0] if hasattr(A, "shape") else len(A)
+        raise InputError(
+            f"A table with rows is needed, but {type(A).__name__} was given. "
+            "Give an array, a data frame or a list."
+        )
+    return int(A.shape[0]) if hasattr(A, "shape") else len(A)
 
 
 def take(A: Any, rows: Any) -> Any:
+    """Return the selected rows of an array, data frame, sparse matrix or list."""
     if hasattr(A, "iloc"):
         return A.iloc[rows]
     if hasattr(A, "shape"):
@@ -88,25 +126,29 @@ def take(A: Any, rows: Any) -> Any:
 
 
 def _input_rows(x: Any, Z: Features) -> InputRows:
-    """Return the rows of a file."""
+    """Return rows that were read from a file, or raise a ValueError if they do not fit."""
     _must_be_as_long(x, Z)
     return InputRows(x, Z)
 
 
 def _training_rows(x: Any, Z: Features, y: np.ndarray) -> TrainingRows:
-    """Return the training rows of a file."""
+    """Return training rows that were read from a file, or raise a ValueError."""
     _must_be_as_long(x, Z, y)
     return TrainingRows(x, Z, y)
 
 
 def _must_be_as_long(x: Any, *others: Any) -> None:
-    must({len(x)} == {len(other) for other in others}, "x, y and Z of different lengths")
+    """Raise a ValueError unless all have the same number of rows."""
+    must({len(x)} == {len(other) for other in others}, "x, y and Z have different lengths")
 
 
 @stored(make=_input_rows)
 @dataclass(frozen=True)
 class InputRows:
-    """Checked rows in standardised units: x for the kernel, Z (n, d)."""
+    """Checked rows in standardised units.
+
+    x has n rows in the form that the kernel takes;  Z is (n, d).
+    """
 
     x: Any
     Z: Features
@@ -114,13 +156,14 @@ class InputRows:
     def __len__(self) -> int:
         return len(self.Z)
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Any) -> InputRows:
+        """Return the selected rows."""
         return InputRows(self.x[rows], self.Z[rows])
 
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
-        """Raise a ValueError unless a model with this kernel takes such rows.
+        """Raise a ValueError unless these rows, read from a file, fit the rest of a model.
 
-        `n_train` is the number of columns that the rows of a Gram matrix must have, if it is known.
+        `n_train` is the number of columns that a Gram matrix must have, if it is known.
         """
         must_be_features(self.Z, (len(self.Z), preprocessor.n_weights), "Z")
         alike = self.Z.is_sparse == preprocessor.sparse_z
@@ -131,7 +174,7 @@ class InputRows:
 @stored(make=_training_rows)
 @dataclass(frozen=True)
 class TrainingRows(InputRows):
-    """Training data: such rows and their y (n,)."""
+    """Checked rows in standardised units with their targets y (n,)."""
 
     y: np.ndarray
 
@@ -146,22 +189,23 @@ class TrainingRows(InputRows):
 
 @dataclass(frozen=True)
 class Queries(InputRows):
-    """Rows to predict and explain, with Z as the user knows it.
+    """Rows to predict and explain. `raw_Z` is their Z in the user's units.
 
-    `own`: they are the training rows, and ask for their own weights w_i.
+    If `own` is true, they are the training rows, and their own weights w_i (which include the
+    noise of the weights) are asked for.
     """
 
     raw_Z: Any = None
     own: bool = False
 
 
-# preprocessing
-
-
 @stored
 @dataclass(frozen=True)
 class InputTransforms:
-    """The transformers, fitted, and what the kernel takes: checks of everything but scale."""
+    """The fitted transformers of X and Z, and the checks of their results.
+
+    `input_kind` is what the kernel takes: "vectors", "gram" (a Gram matrix) or "objects".
+    """
 
     input_kind: str
     x_transformer: Any
@@ -170,7 +214,11 @@ class InputTransforms:
     def __call__(
         self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)
     ) -> tuple[Any, Any, Any]:
-        """x as the kernel takes it and Z, both in the user's units, and Z with its names. `sparse`: whether they must be."""
+        """Return x in the form that the kernel takes, Z as a checked table, and Z with its names.
+
+        All are in the user's units. `sparse` says whether x and Z must be sparse, with None for
+        both forms.
+        """
         x = _transform_queries("x_transformer", self.x_transformer, X)
         z = _transform_queries("z_transformer", self.z_transformer, X if Z is None else Z)
         return self.check(x, z, "X" if Z is None else "Z", sparse)
@@ -178,6 +226,10 @@ class InputTransforms:
     def check(
         self, x: Any, z: Any, name: str, sparse: tuple[bool | None, bool | None] = (None, None)
     ) -> tuple[Any, Any, Any]:
+        """Return x, Z and Z with its names, as `__call__` does, from transformed inputs.
+
+        `name` is what messages call Z.
+        """
         raw, is_z = matrix_of(z, name, like=sparse[1]), x is z
         if self.input_kind == "vectors":
             x = raw if is_z else matrix_of(x, "X", like=sparse[0])
@@ -193,7 +245,11 @@ class InputTransforms:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What a user asked of the inputs: transformers, standardised columns, and a further column of ones in Z."""
+    """The arguments of the estimator that concern the inputs.
+
+    If `standardize` is true, columns are standardised. If `fit_intercept` is true, a column of ones
+    is added to Z.
+    """
 
     x_transformer: Any = None
     z_transformer: Any = None
@@ -204,7 +260,13 @@ class InputOptions:
 @stored
 @dataclass(frozen=True)
 class Preprocessor:
-    """What `fit` learned of the inputs, and the way for queries: `transform`."""
+    """The steps from the user's inputs to checked rows in standardised units, as fitted.
+
+    separate : whether Z was given apart from X.
+    z_columns : the names of the columns of that Z, or None if it had none.
+    n_z, z_names : the number and the names of the columns of Z after its transformer.
+    sparse_x, sparse_z : whether X and Z are sparse.
+    """
 
     transforms: InputTransforms
     separate: bool
@@ -217,7 +279,7 @@ class Preprocessor:
 
     @property
     def n_x(self) -> int:
-        """Return the number of columns of X; 0 where the kernel does not take vectors."""
+        """Return the number of columns of X, or 0 if the kernel does not take vectors."""
         return self.scaling.x_shift.size
 
     @property
@@ -226,7 +288,7 @@ class Preprocessor:
         return self.n_z + self.scaling.intercept
 
     def transform(self, X: Any, Z: Any) -> Queries:
-        """Return checked queries in standardised units, and Z as the user knows it."""
+        """Return checked queries in standardised units."""
         X, Z = unpack(X, Z)
         self._must_be_separate(Z)
         x, raw, _ = self.transforms(X, Z, (self.sparse_x, self.sparse_z))
@@ -234,17 +296,18 @@ class Preprocessor:
         return Queries(*self.scaled(x, raw), raw_Z=raw)
 
     def _must_be_separate(self, Z: Any) -> None:
+        """Raise an InputError unless Z is given apart from X exactly if it was so at fit."""
         if self.separate and Z is None:
             raise InputError(
-                "this model was fitted with a separate Z: give Z= (or an XZ pair) here too"
+                "This model was fitted with a separate Z. Give Z= (or an XZ pair) here, too."
             )
         if not self.separate and Z is not None:
             raise InputError(
-                "this model was fitted without a separate Z: give X alone, or fit with Z="
+                "This model was fitted without a separate Z. Give X alone, or fit with Z=."
             )
 
     def must_match(self, x: Any, raw: Any, Z: Any) -> None:
-        """Columns as at fit."""
+        """Raise an InputError unless the columns of X and Z are those that were fitted."""
         self._must_be_separate(Z)
         if (
             self.z_columns is not None
@@ -252,24 +315,29 @@ class Preprocessor:
             and given != self.z_columns
         ):
             raise InputError(
-                f"Z's feature names differ from those at fit: {given} here, {self.z_columns} then"
+                f"The feature names of Z differ from those at fit: they are {given} here, and "
+                f"were {self.z_columns} then."
             )
         if raw.shape[1] != self.n_z:
-            raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit")
+            raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit.")
         if self.transforms.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
             raise InputError(
-                f"X has {x.shape[1]} features here, expected {self.scaling.x_shift.size} as at fit"
+                f"X has {x.shape[1]} features here, but {self.scaling.x_shift.size} features are "
+                "expected, as at fit."
             )
 
     def scaled_target(self, y: Any, n: int) -> np.ndarray:
-        y = self.scaling.y(target_of(y))
-        if len(y) != n:
-            raise InputError(f"inconsistent numbers of samples: {n} rows of X, {len(y)} of y")
-        must_be_moderate(y, "y", standardize=True)
-        return y
+        """Return the checked targets of n rows in standardised units;  (n,)."""
+        target = self.scaling.y(target_of(y))
+        if len(target) != n:
+            raise InputError(
+                f"X and y have inconsistent numbers of samples: {n} rows of X, {len(target)} of y."
+            )
+        must_be_moderate(target, "y", standardize=True)
+        return target
 
     def scaled(self, x: Any, raw: Any, standardize: bool = True) -> tuple[Any, Features]:
-        """Return checked rows in standardised units."""
+        """Return x and Z of checked rows in standardised units."""
         if self.transforms.input_kind == "vectors":
             x = self.scaling.x(x)
             must_be_moderate(x, "X", standardize)
@@ -278,7 +346,7 @@ class Preprocessor:
         return x, Z
 
     def training(self, x: Any, raw: Any, y: np.ndarray, standardize: bool = True) -> TrainingRows:
-        """The same of rows to fit on."""
+        """Return checked training rows in standardised units."""
         y = self.scaling.y(y)
         must_be_moderate(y, "y", standardize)
         return TrainingRows(*self.scaled(x, raw, standardize), y)
@@ -287,12 +355,13 @@ class Preprocessor:
 def fit_preprocessor(
     X: Any, y: Any, Z: Any, *, input_kind: str = "vectors", options: InputOptions = InputOptions()
 ) -> tuple[Preprocessor, TrainingRows]:
-    """Fit the transformers, check everything, learn the scaling; returns the rows in standardised units, too."""
+    """Fit the transformers and the scaling, and return them with the rows in standardised units."""
     X, Z = unpack(X, Z)
     x_transformer, z_transformer = options.x_transformer, options.z_transformer
     if Z is None and z_transformer is None and input_kind != "vectors":
         raise InputError(
-            f"this kernel takes {input_kind}: give the readable features as Z= (or a z_transformer)"
+            "This kernel does not take vectors, so X has no readable columns. Give the readable "
+            "features as Z=, or a z_transformer that makes them of X."
         )
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
     z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
@@ -302,9 +371,11 @@ def fit_preprocessor(
     if input_kind == "gram":
         if x.shape[0] != x.shape[1] or not symmetric(x):
             raise InputError(
-                f'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, got {x.shape}'
+                'kernel="precomputed" needs a symmetric n x n Gram matrix at fit, but got the '
+                f"shape {x.shape}."
             )
-        x = x.copy()  # it is kept, and the caller may write to it
+        # The model keeps the Gram matrix, and the caller may write to theirs.
+        x = x.copy()
     _same_length(x, raw, y)
     vectors = x if input_kind == "vectors" else None
     scaling = Scaling.of(
@@ -317,9 +388,14 @@ def fit_preprocessor(
 def preprocessor_for(
     transforms: InputTransforms, Z: Any, x: Any, raw: Any, z: Any, scaling: Scaling
 ) -> Preprocessor:
+    """Return the preprocessor of rows whose scaling is known.
+
+    Z is what the user gave, z has the names of its columns, and raw is the checked table.
+    """
     if scaling.has_units_apart():
         raise InputError(
-            "weights, in units of y over those of Z, leave float64: rescale y, or the columns of Z"
+            "Weights, in units of y over those of Z, would leave float64. Rescale y, or the "
+            "columns of Z."
         )
     names = _feature_names(z, transforms.z_transformer, raw.shape[1])
     sparse = transforms.input_kind == "vectors" and sp.issparse(x), sp.issparse(raw)
@@ -329,7 +405,10 @@ def preprocessor_for(
 
 
 def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
-    """scikit-learn's n_features_in_ and feature_names_in_, set or compared; lists of objects have none."""
+    """Set scikit-learn's n_features_in_ and feature_names_in_, or compare X with them.
+
+    They are set if `reset` is true. Lists of objects have neither.
+    """
     X, _ = unpack(X, None)
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
@@ -344,41 +423,47 @@ def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
 
 
 def name_of(y: Any) -> str | None:
-    """Of a target: a series' or a column's; of files, y is the name itself."""
+    """Return the name of a target, or None.
+
+    A series has a name. If rows are read from files, y is the name of a column itself.
+    """
     name = y if isinstance(y, str) else getattr(y, "name", None)
     return name if isinstance(name, str) else None
 
 
 def _column_names(table: Any) -> list[Any] | None:
+    """Return the names of the columns of a data frame, or None for other tables."""
     return list(table.columns) if hasattr(table, "columns") else None
 
 
 def unpack(X: Any, Z: Any) -> tuple[Any, Any]:
+    """Return X and Z, which may have been given as one XZ pair."""
     if not isinstance(X, XZ):
         return X, Z
     if Z is not None:
-        raise InputError("Z is given twice: in the XZ pair and as Z=")
+        raise InputError("Z is given twice, in the XZ pair and as Z=. Give it once.")
     return X.X, X.Z
 
 
 def _objects(x: Any) -> list[Any]:
-    """The rows of a list, array or frame, as Python objects."""
+    """Return the rows of a list, array or frame as Python objects."""
     return list(np.asarray(x)) if hasattr(x, "iloc") else list(x)
 
 
 def _same_length(*arrays: Any) -> None:
-    lengths = {count_rows(A) for A in arrays}
-    if len(lengths) > 1:
+    """Raise an InputError unless all have the same number of rows."""
+    lengths = [count_rows(A) for A in arrays]
+    if len(set(lengths)) > 1:
         raise InputError(
-            f"inconsistent numbers of samples: {', '.join(str(count_rows(A)) for A in arrays)} rows"
+            f"X, y and Z have inconsistent numbers of samples: {', '.join(map(str, lengths))} rows."
         )
 
 
-# transformers
-
-
 def _fit_transform(name: str, transformer: Any, A: Any, y: Any) -> tuple[Any, Any]:
-    """(fitted transformer, its output). An estimator is cloned; a callable or list of columns is used as it is."""
+    """Return a fitted transformer and its output.
+
+    An estimator is cloned. A function or a list of columns is used as it is.
+    """
     if hasattr(transformer, "transform"):
         transformer = clone(transformer)
         if hasattr(transformer, "fit_transform"):
@@ -388,29 +473,35 @@ def _fit_transform(name: str, transformer: Any, A: Any, y: Any) -> tuple[Any, An
 
 
 def _transform_queries(name: str, transformer: Any, A: Any) -> Any:
-    """Return what a fitted transformer makes of further rows; one that fails on them is an InputError that names it."""
+    """Return the output of a fitted transformer, or raise an InputError that names it."""
     try:
         return _row_by_row(name, A, _transform(transformer, A))
     except (GPXError, NotFittedError, MemoryError):
         raise
-    except Exception as error:  # a transformer may raise anything
+    except Exception as error:
+        # A transformer may raise any error.
         raise InputError(
-            f"{name} failed on these rows ({type(error).__name__}: {error})"
+            f"{name} failed on these rows ({type(error).__name__}: {error})."
         ) from error
 
 
 def _row_by_row(name: str, before: Any, after: Any) -> Any:
-    """Return `after`, if it has as many rows as what it was made of: predictions belong to the rows that were given."""
+    """Return the output of a transformer, or raise an InputError if its number of rows differs.
+
+    Every prediction belongs to one row that was given.
+    """
     if hasattr(after, "shape") or hasattr(after, "__len__"):
         rows, left = count_rows(before), count_rows(after)
         if rows != left:
             raise InputError(
-                f"{name} made {left} rows of {rows}: it must make one of each, so drop rows before fit or predict"
+                f"{name} made {left} rows of {rows}, but must make one row of each. Drop rows "
+                "before fit or predict instead."
             )
     return after
 
 
 def _transform(transformer: Any, A: Any) -> Any:
+    """Apply a fitted estimator, a function or a list of columns; None changes nothing."""
     if transformer is None:
         return A
     if hasattr(transformer, "transform"):
@@ -424,11 +515,13 @@ def _transform(transformer: Any, A: Any) -> Any:
     ):
         return _columns(A, list(transformer))
     raise InputError(
-        f"a transformer is an estimator, a callable or a list of columns, got {transformer!r}"
+        f"The transformer {transformer!r} is not valid. Give an estimator, a function or a list of "
+        "columns."
     )
 
 
 def _columns(A: Any, columns: list[Any]) -> Any:
+    """Return these columns of a table, by position, or by name if it is a data frame."""
     try:
         if hasattr(A, "iloc"):
             return (
@@ -438,15 +531,15 @@ def _columns(A: Any, columns: list[Any]) -> Any:
             )
         return np.asarray(A)[:, columns]
     except (KeyError, IndexError) as error:
-        raise InputError(f"columns {columns} are not all in the input: {error}") from None
+        raise InputError(f"Not all of the columns {columns} are in the input: {error}.") from None
 
 
 def _feature_names(z: Any, transformer: Any, d: int) -> list[str]:
+    """Return names of the d columns of Z: from its transformer or its own, or x0, x1, ..."""
     names: Any = getattr(z, "columns", None)
     if hasattr(transformer, "get_feature_names_out"):
-        with suppress(
-            AttributeError, ValueError
-        ):  # a pipeline may have a step without names to give
+        # A pipeline may have a step that cannot give names.
+        with suppress(AttributeError, ValueError):
             names = transformer.get_feature_names_out()
     elif names is None and isinstance(transformer, Sequence | np.ndarray):
         names = [f"x{column}" for column in transformer]

@@ -1,4 +1,4 @@
-"""Between the user's units and the engine's, and what of the columns decides it."""
+"""Conversion between the user's units and standardised units."""
 
 from __future__ import annotations
 
@@ -12,15 +12,28 @@ from ..errors import InputError
 from ..runtime.state import stored
 from .features import DenseFeatures, Features, SparseFeatures
 
-DIGITS = 40  # binary ones, of shifts and scales
-UNITS_APART = 290  # decimal digits between the units of y and of a z
-COLUMNS_APART = 30.0  # powers of ten between columns of X that are not scaled: squares of float64 keep 16 of them, no unit needs more
+# Shifts and scales are rounded to this many binary digits, so that they do not depend on the order
+# in which the moments of parts of the rows were added up.
+SHIFT_BITS = 40
+# The units of y and of a column of Z may differ by this many powers of ten. Their quotient, which
+# is the unit of a weight, then stays within float64, whose largest number is 1.8e308.
+MAX_UNIT_RATIO_DECADES = 290
+# Columns of X that are not standardised may differ in scale by this many powers of ten. No choice
+# of units needs more, and squares in float64 keep only 16 of them.
+MAX_COLUMN_RATIO_DECADES = 30.0
+# A column is constant if its largest and smallest numbers differ by no more than this relative
+# difference, a few rounding errors.
+CONSTANT_TOLERANCE = 8 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """Means, deviations and extremes of columns, safe for any finite scale;  (p,) each. Those of parts of the rows add up to
-    those of all. Of a sparse matrix, which stays as it is: 0, 1, and nothing constant."""
+    """The means, standard deviations, minima and maxima of columns;  (p,) each.
+
+    The moments of parts of the rows add up (`+`) to those of all rows. Numbers of any finite size
+    are safe. A sparse matrix is never shifted or scaled, so its moments are set to mean 0 and
+    standard deviation 1, with no constant column.
+    """
 
     rows: int
     centre: np.ndarray
@@ -30,6 +43,7 @@ class ColumnMoments:
 
     @classmethod
     def of(cls, A: Any) -> ColumnMoments:
+        """Return the moments of the columns of a table;  (n, p)."""
         if sp.issparse(A):
             zero, one = np.zeros(A.shape[1]), np.ones(A.shape[1])
             return cls(A.shape[0], zero, one, -one, one)
@@ -40,6 +54,7 @@ class ColumnMoments:
         return cls(len(A), unit * relative.mean(axis=0), unit * relative.std(axis=0), low, high)
 
     def __add__(self, other: ColumnMoments) -> ColumnMoments:
+        """Return the moments of the rows of both."""
         rows = self.rows + other.rows
         mine, theirs = self.rows / rows, other.rows / rows
         apart = other.centre - self.centre
@@ -54,40 +69,43 @@ class ColumnMoments:
 
     @property
     def constant(self) -> np.ndarray:
-        same = self.high - self.low <= 8 * np.finfo(float).eps * np.maximum(
-            np.abs(self.low), np.abs(self.high)
-        )
-        return same | (
-            self.deviation < np.finfo(float).tiny
-        )  # denormal numbers have no digits to scale by
+        """Return which columns are constant up to rounding;  (p,) bool."""
+        size = np.maximum(np.abs(self.low), np.abs(self.high))
+        same = self.high - self.low <= CONSTANT_TOLERANCE * size
+        # Denormal numbers have too few digits to be divided by.
+        return np.asarray(same | (self.deviation < np.finfo(float).tiny))
 
     @property
     def mean(self) -> np.ndarray:
-        """To about 12 digits of the deviation, so that it does not depend on how parts were added up; the value itself where
-        constant."""
+        """Return the means, rounded to about 12 decimal digits of the standard deviations;  (p,).
+
+        So they do not depend on how parts were added up. The mean of a constant column is its
+        value.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
-            unit = np.ldexp(
-                1.0, np.frexp(np.maximum(self.deviation, np.abs(self.centre) / 16))[1] - DIGITS
-            )
+            size = np.maximum(self.deviation, np.abs(self.centre) / 16)
+            unit = np.ldexp(1.0, np.frexp(size)[1] - SHIFT_BITS)
             return np.where(self.constant, self.low, np.round(self.centre / unit) * unit)
 
     @property
     def scale(self) -> np.ndarray:
-        """Deviations, to as many digits; 1 where constant."""
+        """Return the standard deviations, rounded likewise, and 1 for constant columns;  (p,)."""
         fraction, exponent = np.frexp(self.deviation)
-        return np.where(
-            self.constant, 1.0, np.ldexp(np.round(np.ldexp(fraction, DIGITS)), exponent - DIGITS)
-        )
+        rounded = np.ldexp(np.round(np.ldexp(fraction, SHIFT_BITS)), exponent - SHIFT_BITS)
+        return np.where(self.constant, 1.0, rounded)
 
 
 @stored
 @dataclass(frozen=True)
 class Scaling:
-    """Between the user's units and the engine's: x~ = (x - shift)/scale, z~ likewise (then a 1 for the intercept), y~.
+    """The conversion between the user's units and standardised units, marked by a tilde.
 
-    x is always centred (kernels see differences only; centring keeps their digits). A constant z column that is not 0 is
-    divided by its value and never centred: it is an intercept. Sparse x and z stay as they are. `z_baseline`: the z to which
-    contributions are relative.
+    x~ = (x - x_shift) / x_scale, and z~ and y~ likewise. With an intercept, z~ has a 1 at its end.
+
+    X is always centred, because kernels see only differences, which then keep more digits. A
+    constant column of Z that is not 0 acts as an intercept: it is divided by its value and never
+    centred. A sparse X or Z stays as it is. Contributions are relative to `z_baseline`, in the
+    user's units.
     """
 
     x_shift: np.ndarray
@@ -103,6 +121,7 @@ class Scaling:
     def of(
         cls, x: Any, Z: Any, y: np.ndarray, *, standardize: bool, fit_intercept: bool
     ) -> Scaling:
+        """Return the scaling of rows in memory; x is None if the kernel does not take vectors."""
         vectors = ColumnMoments.of(x if x is not None else np.empty((1, 0)))
         return cls.from_columns(
             vectors, ColumnMoments.of(Z), ColumnMoments.of(y[:, None]), standardize, fit_intercept
@@ -117,6 +136,7 @@ class Scaling:
         standardize: bool,
         fit_intercept: bool,
     ) -> Scaling:
+        """Return the scaling that follows from the moments of the columns of X, Z and y."""
         z_scale = np.where(z.constant & (z.mean != 0), z.mean, z.scale)
         z_shift = np.where(z.constant, 0.0, z.mean)
         x_scale, z_baseline, y_shift, y_scale = x.scale, z.mean, float(y.mean[0]), float(y.scale[0])
@@ -131,6 +151,7 @@ class Scaling:
         return cls(x.mean, x_scale, z_shift, z_scale, z_baseline, y_shift, y_scale, fit_intercept)
 
     def x(self, x: Any) -> Any:
+        """Return rows of X in standardised units;  (n, p)."""
         return (
             SparseFeatures.of(x)
             if sp.issparse(x)
@@ -138,6 +159,10 @@ class Scaling:
         )
 
     def z(self, Z: Any) -> Features:
+        """Return rows of Z in standardised units, with a column of ones if there is an intercept.
+
+        (n, d) -> (n, d) or (n, d + 1).
+        """
         if sp.issparse(Z):
             return SparseFeatures.of(
                 sp.hstack([Z, np.ones((Z.shape[0], 1))]) if self.intercept else Z
@@ -148,55 +173,64 @@ class Scaling:
         )
 
     def z_row(self, z: np.ndarray) -> np.ndarray:
-        """Return one z in standardised units;  (d,) -> (d~,)."""
+        """Return one row of Z in standardised units;  (d,) -> (d,), or (d + 1,) with intercept."""
         return np.append((z - self.z_shift) / self.z_scale, np.ones(int(self.intercept)))
 
     def raw_z(self, scaled: Features) -> Any:
-        """Back from the engine's Z to the user's."""
+        """Return rows of Z in the user's units, from those in standardised units."""
         if isinstance(scaled, DenseFeatures):
             return scaled.array[:, : self.z_scale.size] * self.z_scale + self.z_shift
         return scaled.matrix[:, : self.z_scale.size]  # type: ignore[attr-defined]
 
     def y(self, y: np.ndarray) -> np.ndarray:
+        """Return the target in standardised units;  (n,)."""
         return (y - self.y_shift) / self.y_scale
 
     def prediction(self, latent: np.ndarray) -> np.ndarray:
-        """The user's y from the engine's sum of contributions."""
+        """Return predictions in the user's units, from w . z in standardised units;  (n,)."""
         with np.errstate(over="ignore"):
             return finite(self.y_shift + self.y_scale * latent, "predictions")
 
     def deviation(self, variance: np.ndarray) -> np.ndarray:
-        """The user's deviation of y from the engine's variance."""
+        """Return standard deviations of y in the user's units, from standardised variances."""
         with np.errstate(over="ignore"):
-            return finite(self.y_scale * np.sqrt(variance), "deviations of predictions")
+            return finite(self.y_scale * np.sqrt(variance), "standard deviations of predictions")
 
     def weights(self, W: np.ndarray) -> np.ndarray:
-        """The user's weights, per unit of z, without the intercept's;  (..., d~) -> (..., d);  also of deviations."""
+        """Return weights per unit of z in the user's units, without that of the intercept.
+
+        (..., d + 1) or (..., d) -> (..., d). Standard deviations of weights are converted likewise.
+        """
         with np.errstate(over="ignore"):
             return finite(W[..., : self.z_scale.size] * (self.y_scale / self.z_scale), "weights")
 
     def has_units_apart(self) -> bool:
-        """Whether weights, in units of y over those of a column of Z, leave float64."""
-        return bool(
-            (np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale))) > UNITS_APART).any()
-        )
+        """Return whether weights, in units of y over those of a column of Z, leave float64."""
+        decades = np.abs(np.log10(self.y_scale) - np.log10(np.abs(self.z_scale)))
+        return bool((decades > MAX_UNIT_RATIO_DECADES).any())
 
 
 def _must_be_comparable(x: ColumnMoments) -> None:
-    """Refuse columns that are added up in one distance and of which the smaller ones cannot count."""
+    """Raise an InputError if the smaller columns of X could not change any distance."""
     spreads = x.scale[~x.constant]
     if (
         spreads.size
-        and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > COLUMNS_APART
+        and (apart := np.log10(spreads.max()) - np.log10(spreads.min())) > MAX_COLUMN_RATIO_DECADES
     ):
         raise InputError(
-            f"the columns of X differ by a factor of 1e{apart:.0f} in scale, and distances would be those of the largest one "
-            "alone: use standardize=True, or rescale them"
+            f"The columns of X differ by a factor of 1e{apart:.0f} in scale, so distances would be "
+            "those of the largest column alone. Use standardize=True, or rescale the columns."
         )
 
 
 def finite(A: np.ndarray, what: str) -> np.ndarray:
-    """A itself; in the user's units, what the engine computed may leave float64."""
+    """Return A, or raise an InputError if a number became infinite in the user's units.
+
+    `what` is a plural noun that the message begins with.
+    """
     if not np.isfinite(A).all():
-        raise InputError(f"{what} leave float64 in the units of the data: rescale y, X and Z")
+        raise InputError(
+            f"{what[0].upper()}{what[1:]} leave float64 in the units of the data. "
+            "Rescale y, X and Z."
+        )
     return A

@@ -1,6 +1,7 @@
-"""Training rows that come in chunks and are read anew for every pass.
+"""Training rows that come in chunks and are read anew in every pass.
 
-A first pass surveys them (sizes, scales, a sample, checksums); every later one is checked to bring the same rows.
+The first pass surveys them: number of rows, moments of the columns, a sample, checksums. Every
+later pass is checked by these checksums to bring the same rows.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ from ..kernels.kernel import Kernel
 from ..runtime.session import Session
 from .chunks import Raw, Source, named, read_through
 from .inputs import InputTransforms, Preprocessor, TrainingRows, preprocessor_for
-from .row_source import RowSource, Tell, blocks_of, keys, least, nobody, told
+from .row_source import (
+    R,
+    ReportProgress,
+    RowSource,
+    blocks_of,
+    ignore_progress,
+    keys,
+    least,
+    reporting_progress,
+)
 from .scaling import ColumnMoments, Scaling
 
 
 @dataclass(frozen=True)
 class ChunkChecksum:
-    """By which a chunk is known again, in later passes."""
+    """The checksum of a chunk, by which later passes check that it brings the same rows."""
 
     name: str
     rows: int
@@ -33,6 +43,7 @@ class ChunkChecksum:
 
     @classmethod
     def of(cls, name: str, raw: Raw) -> ChunkChecksum:
+        """Return the checksum of a chunk's numbers."""
         seen = hashlib.blake2b(digest_size=8)
         A: Any
         for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
@@ -42,10 +53,11 @@ class ChunkChecksum:
 
     @classmethod
     def of_nothing(cls, name: str) -> ChunkChecksum:
-        """Return that of a chunk without rows."""
+        """Return the checksum of a chunk without rows."""
         return cls(name, 0, b"")
 
     def must_be(self, before: ChunkChecksum) -> None:
+        """Raise an InputError unless this is the chunk of the first pass."""
         if (self.rows, self.checksum) != (before.rows, before.checksum):
             what = (
                 f"{self.rows} rows, {before.rows} before"
@@ -53,16 +65,17 @@ class ChunkChecksum:
                 else "other numbers"
             )
             raise InputError(
-                f"{self.name} differs from the first pass ({what}): it must bring the same rows every time"
+                f"In {self.name}, the data differ from the first pass ({what}). A stream must "
+                "bring the same rows in every pass."
             )
 
 
 @dataclass(frozen=True)
 class SurveyOptions:
-    """How rows that are not in memory are surveyed.
+    """The options for surveying rows that are not in memory.
 
-    A subset of `keep` rows, chosen by `seed`, is kept in memory. If `standardize`, columns are scaled; if
-    `fit_intercept`, a column of ones is added to Z after that.
+    A subset of `keep` rows, chosen by `seed`, is kept in memory. If `standardize` is true, columns
+    are standardised. If `fit_intercept` is true, a column of ones is added to Z after that.
     """
 
     keep: int
@@ -73,7 +86,14 @@ class SurveyOptions:
 
 @dataclass
 class Survey:
-    """What one pass learns of some rows; those of parts add up to that of all. The sample: the rows of the least keys."""
+    """The results of the first pass over some rows. Surveys of parts add up to that of all rows.
+
+    rows : number of rows.
+    x, z, y : moments of the columns.
+    keys, sample : the smallest `keep` keys, and the rows (x, Z, y) that have them.
+    first : the first row, which has the names and the form of all.
+    prints : checksums of the chunks.
+    """
 
     rows: int
     x: ColumnMoments
@@ -87,6 +107,7 @@ class Survey:
 
     @classmethod
     def of(cls, name: str, raw: Raw, start: int, keep: int, seed: int) -> Survey:
+        """Return the survey of one chunk; `start` is the number of rows before it."""
         row_keys = keys(start, len(raw.y), seed)
         at = least(row_keys, keep)
         columns = ColumnMoments.of(raw.x), ColumnMoments.of(raw.Z), ColumnMoments.of(raw.y[:, None])
@@ -102,10 +123,11 @@ class Survey:
         )
 
     def __iadd__(self, other: Survey) -> Survey:
+        """Add the survey of the rows that come next."""
         try:
             same_columns(self.first, other.first)
         except InputError as error:
-            raise InputError(f"{other.prints[0].name}: {error}") from None
+            raise InputError(f"In {other.prints[0].name}: {error}") from None
         self.rows += other.rows
         self.prints = self.prints + other.prints
         self.x, self.z, self.y = self.x + other.x, self.z + other.z, self.y + other.y
@@ -119,7 +141,7 @@ class Survey:
         return self
 
     def preprocessor(self, transforms: InputTransforms, options: SurveyOptions) -> Preprocessor:
-        """Return the way of inputs into standardised units that these column moments give."""
+        """Return the preprocessor with the scaling that follows from the column moments."""
         scaling = Scaling.from_columns(
             self.x, self.z, self.y, options.standardize, options.fit_intercept
         )
@@ -128,39 +150,45 @@ class Survey:
 
 
 def _head(raw: Raw) -> Raw:
-    """Return a copy of the first row, by which names and forms are known. A view would keep all rows in memory."""
+    """Return a copy of the first row of a chunk. A view would keep all rows in memory."""
     first: list[Any] = [None if A is None else copy.deepcopy(A[:1]) for A in raw]
     return Raw(*first)
 
 
 def _below(a: Any, b: Any) -> Any:
+    """Return the rows of a and then those of b, dense or sparse."""
     return sp.vstack([a, b], format="csr") if sp.issparse(a) else np.concatenate([a, b])
 
 
 def same_columns(first: Raw, other: Raw) -> None:
+    """Raise an InputError unless two chunks have the same columns, in the same form."""
     for name, a, b in (("X", first.x, other.x), ("Z", first.Z, other.Z)):
         if a.shape[1] != b.shape[1]:
             raise InputError(
-                f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk"
+                f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk."
             )
         if sp.issparse(a) != sp.issparse(b):
-            raise InputError(
-                f"{name} is {'sparse' if sp.issparse(b) else 'dense'} here and not in the first chunk"
-            )
+            here, there = ("sparse", "dense") if sp.issparse(b) else ("dense", "sparse")
+            raise InputError(f"{name} is {here} here and {there} in the first chunk.")
     if (first.separate is None) != (other.separate is None):
-        raise InputError("some chunks bring a Z of their own, and some do not")
+        raise InputError(
+            "Some chunks bring a Z of their own, and some do not. Give all of them one."
+        )
     for pair in ((first.X, other.X), (first.z, other.z)):
         names = [getattr(A, "columns", None) for A in pair]
         if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
             raise InputError(
-                f"columns are {list(names[1])} here and {list(names[0])} in the first chunk"
+                f"The columns are {list(names[1])} here and {list(names[0])} in the first chunk."
             )
 
 
 def chunks_through(
     preprocessor: Preprocessor, source: Source, check: Callable[[Any], None]
 ) -> Iterator[TrainingRows]:
-    """Behind a preprocessor that is known; `check` knows the names of X's columns."""
+    """Yield the chunks of a stream in standardised units, by a preprocessor that is known.
+
+    `check` is called with X of every chunk, and raises an error if its columns have other names.
+    """
     for chunk, raw, _ in read_through(
         preprocessor.transforms, source, (preprocessor.sparse_x, preprocessor.sparse_z)
     ):
@@ -173,7 +201,7 @@ def chunks_through(
 
 @dataclass(frozen=True)
 class SurveyedRows(RowSource):
-    """Rows that are elsewhere: of which one pass has learned the preprocessor and a sample."""
+    """Training rows that are not in memory, after the pass that surveys them."""
 
     survey: Survey
     preprocessor: Preprocessor
@@ -188,7 +216,9 @@ class SurveyedRows(RowSource):
         return self.preprocessor.training(x[at], Z[at], y[at], self.standardize)
 
     def load(self) -> TrainingRows:
-        raise InputError("these rows come in chunks, and are never in memory as a whole")
+        raise InputError(
+            "These rows come in chunks and are never in memory as a whole. Give arrays instead."
+        )
 
     def fingerprint(self, kernel: Kernel) -> bytes:
         return b"".join(chunk.checksum for chunk in self.survey.prints)
@@ -196,7 +226,7 @@ class SurveyedRows(RowSource):
 
 @dataclass(frozen=True)
 class StreamRows(SurveyedRows):
-    """Rows behind the preprocessor, read anew for every pass."""
+    """Training rows of a stream, which are read and standardised anew in every pass."""
 
     source: Source
 
@@ -206,9 +236,9 @@ class StreamRows(SurveyedRows):
         source: Source,
         transforms: InputTransforms,
         options: SurveyOptions,
-        tell: Tell = nobody,
+        report: ReportProgress = ignore_progress,
     ) -> StreamRows:
-        """After one pass that surveys all chunks."""
+        """Survey all chunks of a stream in one pass, and return its rows."""
         survey: Survey | None = None
         for chunk, raw, start in read_through(transforms, source):
             found = Survey.of(chunk.name, raw, start, options.keep, options.seed)
@@ -216,17 +246,19 @@ class StreamRows(SurveyedRows):
                 survey = found
             else:
                 survey += found
-            tell(start + len(raw.y), 0)
+            report(start + len(raw.y), 0)
         if survey is None:
-            raise InputError("the stream has no rows")
+            raise InputError("The stream has no rows. Yield at least one chunk that has some.")
         return cls(survey, survey.preprocessor(transforms, options), options.standardize, source)
 
-    def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
-        return session.executor.sum_over(
-            task, told(blocks_of(self._chunks()), len(self), session.journal.passed)
-        )
+    def sum_over(self, task: Callable[[TrainingRows], R], session: Session) -> R:
+        blocks = blocks_of(self._chunks())
+        reported = reporting_progress(blocks, len(self), session.journal.passed)
+        total: R = session.executor.sum_over(task, reported)
+        return total
 
     def _chunks(self) -> Iterator[TrainingRows]:
+        """Yield the chunks in standardised units, each checked to be that of the first pass."""
         expected, seen = iter(self.survey.prints), 0
         for chunk, raw, start in read_through(
             self.preprocessor.transforms,
@@ -235,7 +267,8 @@ class StreamRows(SurveyedRows):
         ):
             if (before := next(expected, None)) is None:
                 raise InputError(
-                    f"{chunk.name} was not there in the first pass: a stream must bring the same rows every time"
+                    f"In the first pass, {chunk.name} was not there. A stream must bring the same "
+                    "rows in every pass."
                 )
             ChunkChecksum.of(chunk.name, raw).must_be(before)
             with named(chunk):
@@ -244,6 +277,7 @@ class StreamRows(SurveyedRows):
             yield inputs
         if (missing := next(expected, None)) is not None:
             raise InputError(
-                f"the stream ended before {missing.name}, after {seen:,} of {len(self):,} rows: "
-                "it must bring the same rows every time (a generator is used up: give the function that makes it)"
+                f"The stream ended before {missing.name}, after {seen:,} of {len(self):,} rows. A "
+                "stream must bring the same rows in every pass. A generator is used up by one "
+                "pass, so give the function that makes it."
             )

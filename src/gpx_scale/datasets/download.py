@@ -25,7 +25,7 @@ from urllib.request import (
 )
 
 from ..errors import InputError
-from ..runtime.journal import Bar, logger
+from ..runtime.journal import ProgressBar, logger
 from ..runtime.memory import format_bytes
 
 # A download that fails for a reason that may pass is tried this often.
@@ -149,7 +149,7 @@ def _opener() -> OpenerDirector:
     return opener
 
 
-class Meter(Bar):
+class Meter(ProgressBar):
     """A progress bar of the bytes that have come."""
 
     def __init__(self, title: str) -> None:

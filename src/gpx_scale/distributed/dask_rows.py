@@ -19,7 +19,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from ..data.inputs import InputTransforms, TrainingRows
-from ..data.row_source import Tell, least, nobody
+from ..data.row_source import ReportProgress, ignore_progress, least
 from ..data.stream import ChunkChecksum, Survey, SurveyedRows, SurveyOptions
 from ..errors import InputError
 from ..runtime.session import Session
@@ -67,7 +67,7 @@ class DaskRows(SurveyedRows):
         partitions: list[Any],
         transforms: InputTransforms,
         options: SurveyOptions,
-        tell: Tell = nobody,
+        tell: ReportProgress = ignore_progress,
     ) -> DaskRows:
         """Survey all partitions, then scale them and leave them on their workers."""
         workers = workers_of(client)

@@ -21,7 +21,7 @@ from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
-from ..runtime.parallel import TILE, lower_tiles, slices
+from ..runtime.parallel import TILE_ROWS, lower_tiles, slices
 from ..runtime.session import Session
 
 # Rows and columns of the tiles of a product. A float32 tile of this size stays in the second-level
@@ -138,7 +138,7 @@ class TiledCovariance(Covariance):
         def fill(tile: tuple[slice, slice]) -> None:
             out[tile] = self._form(*tile)
 
-        self.session.executor.map(fill, lower_tiles(len(self), TILE))
+        self.session.executor.map(fill, lower_tiles(len(self), TILE_ROWS))
         np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
 
     # Products read tiles through this name, which a subclass that stores its tiles overrides.
@@ -224,7 +224,7 @@ class TiledCovariance(Covariance):
             total: np.ndarray = found.sum(axis=0, dtype=float)
             return total
 
-        sums = self.session.executor.map(one, lower_tiles(len(self), TILE))
+        sums = self.session.executor.map(one, lower_tiles(len(self), TILE_ROWS))
         total: np.ndarray = np.sum(sums, axis=0)
         return total
 
@@ -235,7 +235,7 @@ class TiledCovariance(Covariance):
 
         def one(rows: slice) -> np.ndarray:
             total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
-            for cols in slices(len(self), TILE):
+            for cols in slices(len(self), TILE_ROWS):
 
                 def weigh(G: np.ndarray, factor: np.ndarray = right[cols]) -> None:
                     G *= factor
@@ -243,7 +243,7 @@ class TiledCovariance(Covariance):
                 total += prior.contract(self.prepared[rows], self.prepared[cols], weigh)
             return total
 
-        along_kernel = np.concatenate(self.session.executor.map(one, slices(len(self), TILE)))
+        along_kernel = np.concatenate(self.session.executor.map(one, slices(len(self), TILE_ROWS)))
         return np.hstack([along_kernel, v[:, None] * self.noise_gradient])
 
 

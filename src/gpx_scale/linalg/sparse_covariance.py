@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled import sparse as sparse_loops
-from ..compiled.sparse import PANEL
+from ..compiled.sparse import PANEL_COLUMNS
 from ..data.features import SparseFeatures
 from ..data.inputs import TrainingRows
 from ..kernels.kernel import Kernel
@@ -253,13 +253,13 @@ class PairCovariance(Covariance):
     def matmul(self, V: np.ndarray) -> np.ndarray:
         """Return C V;  (n, c) -> (n, c).
 
-        Each pair is read once for PANEL columns and both triangles.
+        Each pair is read once for PANEL_COLUMNS columns and both triangles.
         """
         self._prepare()
         out: np.ndarray = self.diagonal[:, None] * V
-        for chunk in slices(V.shape[1], PANEL):
+        for chunk in slices(V.shape[1], PANEL_COLUMNS):
             width = chunk.stop - chunk.start
-            right, total = (aligned((len(V), PANEL), self.dtype) for _ in range(2))
+            right, total = (aligned((len(V), PANEL_COLUMNS), self.dtype) for _ in range(2))
             right[:, :width] = V[:, chunk]
 
             def multiply(tile: Tile, right: np.ndarray = right, total: np.ndarray = total) -> None:

@@ -21,7 +21,7 @@ from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
 from ..kernels.kernel import Kernel, Prepared
 from ..runtime.arguments import LARGEST_SQUARE
-from ..runtime.parallel import TILE, slices
+from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
 from ..runtime.state import stored
 
@@ -256,6 +256,6 @@ def kernel_matrix(
         out[tile] = block
 
     session.executor.map(
-        fill, [(r, c) for r in slices(len(a), TILE) for c in slices(len(b), 4 * TILE)]
+        fill, [(r, c) for r in slices(len(a), TILE_ROWS) for c in slices(len(b), 4 * TILE_ROWS)]
     )
     return out

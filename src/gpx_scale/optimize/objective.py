@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ..runtime.journal import HOPELESS, Journal, Stopped
+from ..runtime.journal import FAILED_LOSS_NATS, Journal, Stopped
 from .evidence import Evidence
 
 # A function that saves the best hyperparameters so far.
@@ -201,14 +201,14 @@ class Objective:
     def visit(self, where: np.ndarray, information: bool = False) -> Point:
         """Return the objective in nats per row, keep it if it is the best, and report it.
 
-        Where C has no Cholesky factor, the loss is HOPELESS and its slope 0. Stopped is raised as
+        Where C has no Cholesky factor, the loss is FAILED_LOSS_NATS and its slope 0. Stopped is raised as
         soon as a callback asks for the search to stop.
         """
         try:
             point = self.at(where, information).per_row()
         except (NotPositiveDefinite, NotConverged):
             here = self.hyperparameters(where)
-            return Point(where, HOPELESS, np.zeros_like(where), None, here)
+            return Point(where, FAILED_LOSS_NATS, np.zeros_like(where), None, here)
         if self.best is None or point.loss < self.best.loss:
             self.best = point
             if self._keep is not None:

@@ -1,1 +1,4 @@
-"""Threads, memory, files, and what a fit tells as it goes. This layer knows nothing of kernels or solvers."""
+"""How work runs: threads, memory, files, and the progress that a fit reports.
+
+This layer knows nothing of kernels or solvers.
+"""

@@ -1,4 +1,4 @@
-"""What a fit does as it goes, and the report it leaves."""
+"""The progress of a fit while it runs, and the report that it leaves."""
 
 from __future__ import annotations
 
@@ -19,15 +19,80 @@ from .state import stored
 
 logger = logging.getLogger("gpx_scale")
 
+# The message of a report ends with this after `partial_fit` has added rows to the model.
 ROWS_ADDED = "; rows were added since, at these hyperparameters"
+# Vectors of hyperparameters are printed up to this length.
+MAX_PRINTED_VALUES = 8
+# The optimiser sees this loss where the covariance has no Cholesky factor. It is larger than the
+# loss of any usable point, and finite, so that differences between losses stay numbers.
+FAILED_LOSS_NATS = 1e12
 
 
 @stored
 @dataclass
 class FitReport:
-    """A record of one fit, for people (`print(report)`) and programs (its attributes).
+    """A record of one fit, for people (`print(report)`) and for programs (its attributes).
 
-    `evidence` is of the full model, without prior, in the units of the user's y; the leave-one-out error too.
+    `GPXRegressor.fit` makes it and keeps it as `fit_report_`.
+
+    Attributes
+    ----------
+    solver : str
+        The solver that ran: "exact", "cg", "inducing", "basis" or "grid".
+    reasons : list of str
+        Why this solver and its settings were chosen.
+    n_samples, n_features : int
+        Numbers of training rows, and of columns of Z.
+    dtype : str
+        The type of numbers that the solver computed with, "float64" or "float32".
+    n_jobs : int
+        Number of threads.
+    standardized : bool
+        Whether the columns of X and Z, and y, were standardised.
+    hyperparameters : dict
+        The hyperparameters by name, in standardised units if `standardized` is true.
+    evidence : float
+        Log marginal likelihood of all training rows in nats (units of the natural logarithm), in
+        the units of the user's y and without the prior of the hyperparameters. Larger is better.
+    evaluations : dict of str to int
+        How many times the log marginal likelihood was evaluated, by phase of the fit.
+    seconds : dict of str to float
+        Seconds by phase of the fit, and their "total".
+    converged : bool or None
+        Whether the search for hyperparameters converged. It is None if there was no search.
+    message : str
+        How the search ended.
+    at_bound : list of str
+        Names of the hyperparameters that ended at a bound of the search.
+    jitter : float
+        The number that was added to the diagonal of the covariance matrix so that it had a
+        Cholesky factor. It is 0 for most data.
+    condition : float
+        A lower bound on the condition number of the covariance matrix, from its Cholesky factor,
+        or NaN if the solver does not give one.
+    leave_one_out_rmse : float
+        Root mean squared error of predicting each training row from all others, in the units of
+        y, or NaN if the solver does not give it.
+    memory_planned, memory_peak : int
+        Bytes that were planned for the fit, and the largest size of the process so far.
+    variances : str
+        How accurate predicted variances are: "exact", or how they are approximated.
+    evidence_deviation : float
+        Standard error of `evidence`, or 0 if it is computed without random numbers.
+    solution : str
+        How the linear systems were solved. It is empty for a Cholesky factorisation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gpx_scale import GPXRegressor
+    >>> X = np.linspace(0.0, 1.0, 20)[:, None]
+    >>> report = GPXRegressor(optimizer=None).fit(X, X[:, 0] ** 2).fit_report_
+    >>> report.solver, report.n_samples, report.evaluations, report.converged
+    ('exact', 20, {}, None)
+    >>> print(report)  # doctest: +ELLIPSIS
+    GPX fit: 20 samples, 1 features, solver 'exact' (float64, ... thread...)
+    ...
     """
 
     solver: str = ""
@@ -54,41 +119,49 @@ class FitReport:
     solution: str = ""
 
     def __str__(self) -> str:
-        lines = [
-            f"GPX fit: {self.n_samples} samples, {self.n_features} features, solver {self.solver!r} ({self.dtype}, "
-            f"{counted(self.n_jobs, 'thread')})",
-            *(f"  why             {reason}" for reason in self.reasons),
-            "  parameters      "
-            + ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
-            f"  evidence        {self.evidence:.3f} nats"
-            + (
-                f" (standard error {self.evidence_deviation:.2g})"
-                if self.evidence_deviation
-                else ""
-            ),
-        ]
-        if self.leave_one_out_rmse == self.leave_one_out_rmse:
-            lines.append(f"  leave-one-out   RMSE {self.leave_one_out_rmse:.4g}")
+        """Return the report as lines of text, each of which begins with what it is about."""
+        solution = self.solution or f"Cholesky, condition number at least {self.condition:.1e}"
+        deviation = self.evidence_deviation
+        error = f" (standard error {deviation:.2g})" if deviation else ""
         counts = ", ".join(f"{count} on {phase}" for phase, count in self.evaluations.items())
         state = {True: "converged", False: "NOT converged", None: "none"}[self.converged]
-        lines.append(f"  evaluations     {counts}{'; ' if counts else ''}{state}: {self.message}")
-        lines += [
-            "  seconds         "
-            + ", ".join(f"{phase} {value:.2f}" for phase, value in self.seconds.items()),
-            f"  at a bound      {', '.join(self.at_bound) or 'none'}",
-            f"  solution        {self.solution or f'Cholesky, condition number at least {self.condition:.1e}'}; "
-            f"jitter {self.jitter:.0e}",
-            f"  memory          {format_bytes(self.memory_planned)} planned, "
-            f"{format_bytes(self.memory_peak)} peak of the process",
-            f"  variances       {self.variances}",
+        seconds = (f"{phase} {value:.2f}" for phase, value in self.seconds.items())
+        left_out = (
+            []
+            if math.isnan(self.leave_one_out_rmse)
+            else [("leave-one-out", f"RMSE {self.leave_one_out_rmse:.4g}")]
+        )
+        entries = [
+            *(("why", reason) for reason in self.reasons),
+            (
+                "hyperparameters",
+                ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
+            ),
+            ("log marginal likelihood", f"{self.evidence:.3f} nats{error}"),
+            *left_out,
+            ("evaluations", f"{counts}{'; ' if counts else ''}{state}: {self.message}"),
+            ("seconds", ", ".join(seconds)),
+            ("at a bound", ", ".join(self.at_bound) or "none"),
+            ("solution", f"{solution}; jitter {self.jitter:.0e}"),
+            (
+                "memory",
+                f"{format_bytes(self.memory_planned)} planned, "
+                f"{format_bytes(self.memory_peak)} peak of the process",
+            ),
+            ("variances", self.variances),
         ]
-        return "\n".join(lines)
+        title = (
+            f"GPX fit: {self.n_samples} samples, {self.n_features} features, "
+            f"solver {self.solver!r} ({self.dtype}, {counted(self.n_jobs, 'thread')})"
+        )
+        return "\n".join([title, *(f"  {label:<24} {text}" for label, text in entries)])
 
     def after_more_rows(self, plan: Any, evidence: float, posterior: Any) -> FitReport:
         """Return the report of this model after rows were added to it.
 
-        The search (evaluations, seconds, whether it converged, bounds) stays that of the first fit, whose hyperparameters the
-        model keeps; the message says so. All else is of the model as it is now.
+        The search (evaluations, seconds, whether it converged, bounds) stays that of the first fit,
+        whose hyperparameters the model keeps, and the message says so. Everything else describes
+        the model with the added rows.
         """
         found = posterior.diagnostics
         return replace(
@@ -112,23 +185,24 @@ class FitReport:
 
 
 def _short(value: Any) -> str:
+    """Return a hyperparameter, which is a number or a vector of them, as short text."""
     try:
         return f"{float(value):.4g}"
     except TypeError:
-        return (
-            "[" + " ".join(f"{v:.3g}" for v in value[:8]) + (" ..." if len(value) > 8 else "") + "]"
-        )
-
-
-HOPELESS = 1e12  # what an optimiser sees where there is no Cholesky factor
+        shown = " ".join(f"{v:.3g}" for v in value[:MAX_PRINTED_VALUES])
+        return f"[{shown}{' ...' if len(value) > MAX_PRINTED_VALUES else ''}]"
 
 
 class Stopped(Exception):
-    """A callback asked to stop the whole search: the best of what is being searched counts."""
+    """A callback asked to stop the search. The fit ends with the best point found so far."""
 
 
 class Journal:
-    """Keeps the report while a fit runs, times its phases, tells loggers, the terminal and the user's callbacks."""
+    """The record of a running fit.
+
+    It fills the `report`, times the phases of the fit, and passes progress on to the logger, to the
+    terminal if `verbose` is set, and to the user's callbacks.
+    """
 
     def __init__(
         self, verbose: int = 0, callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None
@@ -136,18 +210,21 @@ class Journal:
         self.report = FitReport()
         self.stopped = False
         self.was_interrupted = False
-        self._bar = Bar() if verbose else None
+        self._bar = ProgressBar() if verbose else None
         several: Any = (
             () if callbacks is None else (callbacks,) if callable(callbacks) else callbacks
         )
         if not isinstance(several, Sequence) or not all(map(callable, several)):
-            raise InputError(f"callbacks={callbacks!r}: give a function, or a list of functions")
+            raise InputError(
+                f"callbacks={callbacks!r} is not valid. Give a function, or a list of functions."
+            )
         self._callbacks = list(several)
         self._started = time.perf_counter()
         self._phase = ""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Time a phase of the fit, and add the seconds to those of phases of the same name."""
         start, outer, self._phase = time.perf_counter(), self._phase, name
         try:
             yield
@@ -158,9 +235,13 @@ class Journal:
             self.say(f"{name}: {elapsed:.2f} s")
 
     def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> None:
-        """Count an evaluation and tell the callbacks; `stopped` says, from then on, whether one of them answered True."""
+        """Count an evaluation of the log marginal likelihood, and call the callbacks with it.
+
+        If one of them returns True, `stopped` is set, and it stays set: a fit is several searches,
+        and those to come are not wanted either.
+        """
         count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
-        self.say(f"{phase} evaluation {count}: {evidence:.4f} nats")
+        self.say(f"{phase} evaluation {count}: log marginal likelihood {evidence:.4f} nats")
         state = {
             "phase": phase,
             "evaluation": count,
@@ -168,32 +249,45 @@ class Journal:
             "hyperparameters": parameters,
             "seconds": time.perf_counter() - self._started,
         }
-        answers = [callback(state) for callback in self._callbacks]  # every one is told
+        # All callbacks are called, even if the first one asks to stop.
+        answers = [callback(state) for callback in self._callbacks]
         if any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers):
-            self.stopped = True  # it stays so: a fit is several searches, and the ones to come are not wanted either
+            self.stopped = True
 
     def passed(self, done: int, rows: int) -> None:
-        """Tell of a pass over rows."""
+        """Report how many of the rows a pass has read. `rows` is 0 if their number is unknown."""
         if self._bar is not None:
             self._bar.show_rows(self._phase, done, rows)
 
     def iterated(self, iteration: int, left: float, goal: float) -> None:
-        """An iteration of a solve: what is left of the column furthest behind, and where it may stop, in nats."""
+        """Report an iteration of conjugate gradients.
+
+        `left` is the error of the column that is furthest behind and `goal` the error at which it
+        may stop, both in nats.
+        """
         logger.debug("%s: iteration %d, %.1e nats left of %.1e", self._phase, iteration, left, goal)
         if self._bar is not None:
             self._bar.show(self._phase, iteration, left, goal)
 
     def interrupted(self) -> None:
-        """Ctrl-C in the search: the fit goes on with the best point found, and raises when that model stands."""
+        """Record that Ctrl-C was pressed during the search.
+
+        The fit finishes a model at the best point found, and raises KeyboardInterrupt after that.
+        """
         self.stopped = self.was_interrupted = True
-        self.say("interrupted: finishing with the best parameters found; Ctrl-C again to drop them")
+        self.say(
+            "Interrupted: the fit finishes with the best hyperparameters found so far. "
+            "Press Ctrl-C again to end it without them."
+        )
 
     def say(self, message: str) -> None:
+        """Send a message to the logger, and to the terminal if `verbose` is set."""
         logger.info(message)
         if self._bar is not None:
             self._bar.line(message)
 
     def close(self) -> FitReport:
+        """Return the report, with the total time and the peak memory."""
         self.report.seconds["total"] = time.perf_counter() - self._started
         self.report.memory_peak = peak_memory()
         return self.report
@@ -201,7 +295,11 @@ class Journal:
 
 @contextmanager
 def undone_on_failure(estimator: Any) -> Iterator[None]:
-    """Ctrl-C or an error inside leaves the estimator's attributes as they were before, but for parameters that were found."""
+    """Restore the attributes of an estimator if the body of the `with` statement fails.
+
+    Only `_known`, the hyperparameters that were found, is kept, so that the next fit can start from
+    them. Ctrl-C counts as a failure.
+    """
     before = dict(estimator.__dict__)
     try:
         yield
@@ -212,9 +310,14 @@ def undone_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
-class Bar:
-    """Lines on stderr and, while a solve runs, a bar below them: rewritten in place on a terminal, now and then elsewhere."""
+class ProgressBar:
+    """Messages on stderr and, while something runs, a progress bar below them.
 
+    On a terminal, the bar is rewritten in place. Elsewhere, such as in a log file, it is printed as
+    a new line every ten seconds.
+    """
+
+    # The bar has this many characters, so that a line with its text fits on most terminals.
     WIDTH = 24
 
     def __init__(self) -> None:
@@ -226,10 +329,11 @@ class Bar:
         self._done = 0
 
     def line(self, message: str) -> None:
+        """Print a message on a line of its own, in the place of the bar."""
         print(f"{self._clear()}[gpx_scale] {message}", file=sys.stderr, flush=True)
 
     def show(self, phase: str, iteration: int, left: float, goal: float) -> None:
-        """An iteration of a solve."""
+        """Show an iteration of conjugate gradients; see `Journal.iterated`."""
         if iteration <= 1 or self._first[0] != phase:
             self._began, self._first = time.perf_counter(), (phase, left)
         self._draw(
@@ -237,7 +341,7 @@ class Bar:
         )
 
     def show_rows(self, phase: str, done: int, rows: int) -> None:
-        """A pass over rows."""
+        """Show how many of the rows a pass has read; see `Journal.passed`."""
         if self._first != (phase, float(rows)) or done < self._done:
             self._began, self._first = time.perf_counter(), (phase, float(rows))
         self._done = done
@@ -248,6 +352,7 @@ class Bar:
         )
 
     def _draw(self, phase: str, share: float, state: str) -> None:
+        """Print the bar with the share that is done, unless it was printed a moment ago."""
         now = time.perf_counter()
         if now - self._shown < self._every:
             return
@@ -266,12 +371,13 @@ class Bar:
             print(text, file=sys.stderr, flush=True)
 
     def _share(self, left: float, goal: float) -> float:
-        """How far a solve is, if what is left falls by the same factor in each iteration."""
+        """Return the share that is done, if every iteration divides the error by one factor."""
         whole, done = self._first[1] / max(goal, 1e-300), self._first[1] / max(left, 1e-300)
         return (
             min(1.0, max(0.0, math.log(max(done, 1.0)) / math.log(whole))) if whole > 1.0 else 1.0
         )
 
     def _clear(self) -> str:
+        """Return the characters that remove the bar from a terminal, if one is there."""
         was, self._drawn = self._drawn, False
         return "\r\x1b[K" if was else ""

@@ -1,4 +1,4 @@
-"""How work runs: the jit decorator, one scope for all threads, tiles over workers, memory before it is allocated."""
+"""Threads: how many BLAS and numba use, worker threads, and how work is cut into tiles for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -26,25 +26,48 @@ from ..errors import InputError
 T = TypeVar("T")
 R = TypeVar("R")
 
+# A fork waits this long for threads that are changing thread counts; they take microseconds.
+FORK_PATIENCE_SECONDS = 5.0
+# Rows and columns of a tile of a matrix. This is the measured best of 128 to 512 at n = 1,437 and
+# 4,000, with one and two threads.
+TILE_ROWS = 384
+# Below this many rows, a Cholesky factorisation uses one BLAS thread. Two of them save a third of
+# the time at n = 442 on idle cores, but wait for each other for seconds on busy ones.
+MIN_THREADED_ROWS = 800
+# Above this many rows, by the bytes of a number, a Cholesky factorisation uses one BLAS thread:
+# OpenBLAS's threaded potrf ends the process at 16,000 (float64) and 30,000 (float32) rows.
+MAX_THREADED_ROWS = {8: 15_000, 4: 23_000}
+# Threads are given up if a factorisation is slower than this share of the speed of one thread.
+MIN_THREADED_SPEED = 0.4
+
 
 @lru_cache(maxsize=1)
 def usable_cores() -> int:
-    """Cores that affinity and control groups leave to this process; read once, since it opens files."""
-    return cpu_count()
+    """Return the number of cores that affinity and control groups leave to this process.
+
+    It is read once, because that opens files.
+    """
+    return int(cpu_count())
 
 
 def effective_jobs(n_jobs: int | None) -> int:
-    """Workers to use: None is every usable core, or one inside a joblib or Dask worker; negative counts from the end."""
+    """Return the number of workers to use.
+
+    None stands for all usable cores, or for one inside a joblib or Dask worker. Negative numbers
+    count back from the number of cores, so -1 stands for all of them and -2 for all but one.
+    """
     if n_jobs is None:
         return 1 if _inside_worker() else usable_cores()
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise InputError(
-            f"n_jobs={n_jobs!r}: give None, a positive number of workers, or -1 for all cores"
+            f"n_jobs={n_jobs!r} is not valid. "
+            "Give None, a positive number of workers, or -1 for all cores."
         )
     return int(n_jobs) if n_jobs > 0 else max(1, usable_cores() + 1 + int(n_jobs))
 
 
 def _inside_worker() -> bool:
+    """Return whether this is a worker of joblib or Dask, which has other workers beside it."""
     backend, _ = get_active_backend()
     if (backend.nesting_level or 0) > 0:
         return True
@@ -60,11 +83,12 @@ def _inside_worker() -> bool:
 
 @lru_cache(maxsize=1)
 def _blas_libraries() -> list[tuple[Any, bool]]:
-    """The BLAS libraries in this process, and whether each is the one that factorises (scipy's).
+    """Return the BLAS libraries in this process, each with whether it may use several threads.
 
-    numpy and scipy wheels bring one OpenBLAS each. Two pools of waiting threads get in each other's way: a trsm took
-    twice as long with both at two threads as with numpy's at one. So ours is scipy's; numpy's products are split by
-    `Executor`.
+    The wheels of numpy and scipy bring one OpenBLAS each. Their two pools of waiting threads get in
+    each other's way: a triangular solve (trsm) took twice as long with both at two threads as with
+    numpy's at one. So only scipy's library, which factorises, has several threads; products by
+    numpy are split over the workers of an `Executor`.
     """
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
     ours = [
@@ -75,7 +99,7 @@ def _blas_libraries() -> list[tuple[Any, bool]]:
 
 
 class ForkSafeLock:
-    """A lock that is open in a forked child, even if a thread of the parent held it at the moment of the fork."""
+    """A lock that is open in a forked child, even if a thread of the parent held it at the fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -88,30 +112,32 @@ class ForkSafeLock:
         self._lock.release()
 
     def renew(self) -> None:
+        """Replace the lock by a new one, which is open."""
         self._lock = threading.Lock()
 
 
 _fork_safe_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
-FORK_PATIENCE_SECONDS = 5.0  # A fork waits this long for threads that are changing thread counts; they take microseconds.
 
 
 class _ThreadCounts:
-    """The open scopes of this process, and the thread counts of BLAS and numba that follow from them.
+    """The open `threads` scopes of this process, and the thread counts that follow from them.
 
-    BLAS counts are global to the process: what is in force is the least of all open requests, and the counts from before the
-    first request come back with the end of the last. numba's count belongs to the Python thread that sets it. Both are read
-    and set under one lock, which a fork waits for, because numba takes a lock of its own that a child could not open.
+    The thread count of a BLAS library is global to the process. The least of all open requests is
+    in force, and when the last scope ends, the counts from before the first one come back. The
+    count of numba belongs to the Python thread that sets it. Both are read and set under one lock,
+    and a fork waits for it, because numba takes a lock of its own that a child could not open.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._open: dict[
-            object, tuple[int, int]
-        ] = {}  # scope -> its request, and the Python thread that opened it
-        self._before: list[int] | None = None  # None while nothing of ours is in force
+        # The requested number of threads and the Python thread of each open scope.
+        self._open: dict[object, tuple[int, int]] = {}
+        # The thread counts of the BLAS libraries before the first scope; None if none is open.
+        self._before: list[int] | None = None
         self._held_for_fork = False
 
     def enter(self, scope: object, n: int) -> None:
+        """Open a scope that requests at most n threads."""
         with self._lock:
             if self._before is None:
                 self._before = [library.get_num_threads() for library, _ in _blas_libraries()]
@@ -119,7 +145,7 @@ class _ThreadCounts:
             self._apply()
 
     def leave(self, scope: object) -> None:
-        """May be called again, and after an `enter` that was interrupted."""
+        """Close a scope. This may be called twice, or after an `enter` that was interrupted."""
         with self._lock:
             self._open.pop(scope, None)
             self._apply()
@@ -127,6 +153,7 @@ class _ThreadCounts:
                 self._before = None
 
     def _apply(self) -> None:
+        """Set the BLAS libraries to the least open request, or back to their counts from before."""
         least = min((n for n, _ in self._open.values()), default=None)
         for (library, ours), before in zip(
             _blas_libraries(), self._before or (), strict=bool(self._before)
@@ -136,26 +163,35 @@ class _ThreadCounts:
                 _set_blas_threads(library, wanted)
 
     def set_numba(self, n: int | None) -> int | None:
-        """Set numba's thread count and return the one before; None where no threading layer of numba's can be loaded."""
+        """Set numba's thread count, unless n is None, and return the count from before.
+
+        It is None if no threading layer of numba can be loaded.
+        """
         with self._lock:
             try:
                 before = numba.get_num_threads()
                 if n is not None:
-                    numba.set_num_threads(min(n, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+                    most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+                    numba.set_num_threads(min(n, most))
             except ValueError:
                 return None
             return before
 
     def before_fork(self) -> None:
+        """Wait until no other thread is changing thread counts."""
         self._held_for_fork = self._lock.acquire(timeout=FORK_PATIENCE_SECONDS)
 
     def after_fork_in_parent(self) -> None:
+        """Let the threads of the parent go on."""
         if self._held_for_fork:
             self._held_for_fork = False
             self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Only the thread that forked goes on in the child: scopes of the others will never be left, so they end here."""
+        """Close the scopes of all other threads, which do not exist in the child.
+
+        Locks that they held are replaced by open ones.
+        """
         self._lock, self._held_for_fork = threading.RLock(), False
         me = threading.get_ident()
         self._open = {scope: request for scope, request in self._open.items() if request[1] == me}
@@ -167,8 +203,11 @@ class _ThreadCounts:
 
 
 def _set_blas_threads(library: Any, wanted: int) -> None:
-    """threadpoolctl 3.8 lets only the thread that set OpenBLAS first set it again, and passes over calls from others; ours
-    take turns by a lock, so each may."""
+    """Set the thread count of a BLAS library.
+
+    threadpoolctl 3.8 lets only the thread that set OpenBLAS first set it again, and ignores calls
+    from other threads. Our threads take turns by a lock, so each of them may.
+    """
     release = getattr(type(library), "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
@@ -188,10 +227,11 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[int]:
-    """`with threads(n):` numba (of this Python thread) and our BLAS (of the process) use n threads, at most the cores.
+    """Let numba (in this Python thread) and BLAS (in the process) use n threads inside `with`.
 
-    Scopes may overlap between Python threads; whatever was set before is restored when the last one ends. A forked child
-    keeps the scopes that the forking thread is inside of, and no others.
+    There are never more threads than cores. Scopes may overlap between Python threads, and the
+    counts from before are restored when the last scope ends. A forked child keeps the scopes that
+    the forking thread is inside of, and no others.
     """
     n, scope = min(effective_jobs(n_jobs), usable_cores()), object()
     numba_before = _counts.set_numba(None)
@@ -202,7 +242,8 @@ def threads(n_jobs: int | None) -> Iterator[int]:
     finally:
         try:
             _counts.leave(scope)
-        except BaseException:  # Ctrl-C on the way out: once more, to the end
+        except BaseException:
+            # Ctrl-C may have interrupted it, so we try once more.
             _counts.leave(scope)
             raise
         finally:
@@ -210,9 +251,10 @@ def threads(n_jobs: int | None) -> Iterator[int]:
 
 
 class Executor:
-    """Maps tiles over worker threads, BLAS at one thread in each; compiled kernels and BLAS let go of the GIL.
+    """A pool of worker threads, each of which uses one BLAS thread.
 
-    Results come in the order of the items, so a sum over them does not depend on the number of workers.
+    Threads suffice, because compiled loops and BLAS release the GIL. Results come in the order of
+    the items, so a sum over them does not depend on the number of workers.
     """
 
     def __init__(self, n_jobs: int | None = None) -> None:
@@ -228,11 +270,13 @@ class Executor:
             self._pool = None
 
     def _workers(self) -> ThreadPoolExecutor:
+        """Return the pool of threads, which starts at its first use."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="gpx_scale")
         return self._pool
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Return function(item) for all items, in their order."""
         items = list(items)
         if self.n_jobs == 1 or len(items) <= 1:
             return [function(item) for item in items]
@@ -246,8 +290,12 @@ class Executor:
                 raise
 
     def sum_over(self, function: Callable[[T], Any], items: Iterable[T]) -> Any:
-        """sum of function(item), with `+=` on the first result, in the order of the items, so that it does not depend on the
-        number of workers; None without items. Items are taken as workers come free: two a worker are in memory."""
+        """Return the sum of function(item) over all items, or None if there are no items.
+
+        Results are added to the first one by `+=`, in the order of the items, so that the sum does
+        not depend on the number of workers. An item is taken when a worker is free for it, so about
+        two items per worker are in memory.
+        """
         total = None
 
         def add(result: Any) -> None:
@@ -277,7 +325,7 @@ class Executor:
         return total
 
     def matmul(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c)."""
+        """Return A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c)."""
         out = np.empty((len(A), B.shape[1]), np.result_type(A, B))
 
         def one(rows: slice) -> None:
@@ -288,7 +336,7 @@ class Executor:
 
 
 def _drop(futures: Iterable[Any]) -> None:
-    """After an error, or Ctrl-C: nothing of a map is left running when the caller goes on."""
+    """Cancel the tasks of a map after an error or Ctrl-C, and wait for those that run already."""
     futures = list(futures)
     for future in futures:
         future.cancel()
@@ -297,27 +345,24 @@ def _drop(futures: Iterable[Any]) -> None:
             future.exception()
 
 
-TILE = 384  # rows and columns: measured best of 128-512 at n = 1437 and 4000, one and two threads
-
-
 def slices(n: int, size: int) -> list[slice]:
-    """Consecutive slices of at most `size` that cover range(n)."""
+    """Return consecutive slices of at most `size` rows that cover range(n)."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
 def evenly_spaced(count: int, size: int) -> np.ndarray:
     """Return `count` of the numbers from 0 to size - 1, or all of them if they are fewer.
 
-    They are distinct and ascending, the first is 0, and with count > 1 the last is size - 1. Between
-    those, multiples of the step (size - 1) / (count - 1) are rounded down.
+    They are distinct and ascending, the first is 0, and with count > 1 the last is size - 1.
+    Between those, multiples of the step (size - 1) / (count - 1) are rounded down.
     """
     return np.linspace(0, size - 1, min(count, size)).astype(int)
 
 
 def largest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the `count` largest scores in ascending order.
+    """Return the indices of the `count` largest scores, or of all if they are fewer, ascending.
 
-    All of them if they are fewer;  (n,), count >= 1 -> (min(n, count),);  O(n) and a sort of `count`.
+    (n,), count >= 1 -> (min(n, count),);  the cost is O(n) and a sort of `count` numbers.
     """
     rest = scores.size - count
     if rest <= 0:
@@ -326,32 +371,36 @@ def largest(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
-    """Pairs (I, J) of slices that cover the lower triangle, diagonal tiles included, longest rows first."""
+    """Return pairs (rows, columns) of slices that cover the lower triangle of an n x n matrix.
+
+    Tiles on the diagonal are included. Rows with the most tiles come first.
+    """
     cuts = slices(n, size)
     return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]
 
 
-THREADS_FROM = 800
-THREADS_UP_TO = {
-    8: 15_000,
-    4: 23_000,
-}  # rows by item size: OpenBLAS's threaded potrf ends the process at 16,000 and 30,000
+def safe_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
+    """Return a scope for the Cholesky factorisation of n rows.
+
+    It allows one BLAS thread for matrices so large that several threads might end the process.
+    """
+    return nullcontext() if n <= MAX_THREADED_ROWS[itemsize] else threads(1)
 
 
-def safe_threads(n: int, itemsize: int = 8) -> Any:
-    """Return a scope for the Cholesky factorisation of n rows: one BLAS thread where several might end the process."""
-    return nullcontext() if n <= THREADS_UP_TO[itemsize] else threads(1)
+def worthwhile_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
+    """Return a scope for the Cholesky factorisation of n rows.
 
-
-def worthwhile_threads(n: int, itemsize: int = 8) -> Any:
-    """One BLAS thread for small matrices (two gain a third at n = 442 on idle cores, and wait for seconds on busy ones), and
-    for those too large for several."""
-    return safe_threads(n, itemsize) if n >= THREADS_FROM else threads(1)
+    It allows one BLAS thread for small matrices, and for those that are too large for several.
+    """
+    return safe_threads(n, itemsize) if n >= MIN_THREADED_ROWS else threads(1)
 
 
 class FactorisationThreads:
-    """Of factorisations one after the other: where other processes hold the cores, OpenBLAS's threads wait for each other (50
-    times slower at n = 1,000), and from then on one thread is taken."""
+    """The number of BLAS threads for a series of factorisations.
+
+    Where other processes use the cores, the threads of OpenBLAS wait for each other (50 times
+    slower at n = 1,000). After a factorisation that was so slow, all later ones use one thread.
+    """
 
     def __init__(self, n_jobs: int, itemsize: int = 8) -> None:
         self.alone = n_jobs == 1
@@ -359,17 +408,22 @@ class FactorisationThreads:
 
     @contextmanager
     def over(self, n: int, flops: float = 0.0) -> Iterator[None]:
-        """A scope of threads for a matrix of n rows; `flops` that will be taken, to be judged by (0: not)."""
+        """Open a scope of BLAS threads for a matrix of n rows.
+
+        `flops` is the number of operations inside, from which the speed is computed. With 0, the
+        speed is not judged.
+        """
         start = time.perf_counter()
         with threads(1) if self.alone else worthwhile_threads(n, self._itemsize):
             yield
         took = time.perf_counter() - start
-        if flops and not self.alone and THREADS_FROM <= n <= THREADS_UP_TO[self._itemsize]:
-            self.alone = flops / took < 0.4 * _one_thread_flops()
+        threaded = MIN_THREADED_ROWS <= n <= MAX_THREADED_ROWS[self._itemsize]
+        if flops and not self.alone and threaded:
+            self.alone = flops / took < MIN_THREADED_SPEED * _one_thread_flops()
 
 
 def _one_thread_flops() -> float:
-    """Flops a second of one thread now, by a product of a few milliseconds."""
+    """Return the flops per second of one thread, measured by a product of a few milliseconds."""
     A = np.ones((400, 400))
     start = time.perf_counter()
     A @ A

@@ -1,4 +1,4 @@
-"""What one call works with: workers, memory, randomness, and who is told of progress."""
+"""The resources of one call: worker threads, the memory limit, random numbers, and progress."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..errors import MemoryLimitError
 from .journal import Journal
-from .memory import chunk_bytes, format_bytes, parse_memory
+from .memory import chunk_bytes, parse_memory, within
 from .parallel import Executor, threads
 
 
 @dataclass(frozen=True)
 class Session:
-    """The workers, limits and listeners of one call of `fit`, `predict` or `explain`.
+    """The workers, limits and journal of one call of `fit`, `predict` or `explain`.
 
-    `memory_limit` and `chunk_bytes` are in bytes: what the call may hold in all, and for one
-    chunk of queries.
+    `memory_limit` is the number of bytes that the call may use in all, and `chunk_bytes` the number
+    that it may use for one chunk of queries. `is_seeded` says whether the user gave a random state.
     """
 
     executor: Executor
@@ -39,7 +38,7 @@ class Session:
         random_state: Any = None,
         journal: Journal | None = None,
     ) -> Session:
-        """Return a session of workers that somebody else has started, without a scope of threads."""
+        """Return a session that uses an executor which the caller starts and ends."""
         limit = parse_memory(memory_limit)
         random = check_random_state(random_state)
         seeded = random_state is not None
@@ -55,29 +54,35 @@ class Session:
         verbose: int = 0,
         callbacks: Sequence[Callable[[dict[str, Any]], Any]] | None = None,
     ) -> Iterator[Session]:
-        """Start the workers of a call, within one scope of threads, and end them with it."""
+        """Yield a session with workers of its own, which end with the `with` statement.
+
+        BLAS and numba use at most `n_jobs` threads inside.
+        """
         journal = Journal(verbose, callbacks)
         with threads(n_jobs), Executor(n_jobs) as executor:
             yield cls.of(executor, memory_limit, random_state, journal)
 
     def draw_seed(self) -> int:
-        """Return a seed of subsets of rows: always 0 without a random state, so that a checkpoint finds its subset again."""
+        """Return a seed for choosing subsets of rows.
+
+        It is always 0 without a random state, so that a fit that continues from a checkpoint uses
+        the same subset.
+        """
         return int(self.random.randint(2**31)) if self.is_seeded else 0
 
     def require(self, bytes_needed: int, what: str, instead: str = "fewer rows") -> None:
-        """Raise a MemoryLimitError, before anything is allocated, if the limit is lower."""
-        if bytes_needed > self.memory_limit:
-            raise MemoryLimitError(
-                f"{what} needs {format_bytes(bytes_needed)}, memory_limit is "
-                f"{format_bytes(self.memory_limit)}: raise memory_limit, or use {instead}"
-            )
+        """Raise a MemoryLimitError, before anything is allocated, if more than the limit is needed.
+
+        `what` needs the memory (the subject of the message), and `instead` is a way to need less.
+        """
+        within(bytes_needed, self.memory_limit, what, instead)
 
 
 _serial: list[Session] = []
 
 
 def serial_session() -> Session:
-    """Return the session of work on one block inside a worker, which has one thread."""
+    """Return a session with one thread, for work that a worker does on one block of rows."""
     if not _serial:
         _serial.append(Session.of(Executor(1)))
     return _serial[0]

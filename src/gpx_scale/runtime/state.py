@@ -1,9 +1,9 @@
 """Classes that a model file may hold, and checks of what was read from a file.
 
-A class declares with `@stored` that a model file may hold its objects. The file names the class by
-its name alone, and nothing is imported by a name that a file brings: a name that no class has
-declared is refused. A file is data that enter, so every check raises a ValueError that says what
-does not fit.
+A class declares with `@stored` that a model file may hold its objects. The file gives the name of
+the class without its module, and nothing is ever imported by a name from a file: a name that no
+class has declared is refused. A file may be damaged or hostile, so everything read from it is
+checked, and every check raises a ValueError that says what does not fit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints, ov
 
 import numpy as np
 
-# Tags of values that are not of our classes. No class that is stored may have one of these names.
+# Tags of values in a model file that are not of our classes. A stored class may not have one of
+# these names.
 VALUE_TAGS = (
     *("dict", "Bunch", "tuple", "set", "slice", "float", "dtype"),
     *("array", "objects", "csr", "RandomState"),
@@ -24,12 +25,12 @@ VALUE_TAGS = (
 Stored = TypeVar("Stored", bound=type)
 
 
-# classes
-
-
 @dataclass(frozen=True)
 class StoredClass:
-    """A class that a model file may hold, with what takes an object apart and makes it again."""
+    """A class that a model file may hold, with the functions that write and read its objects.
+
+    `take` returns the values of an object by name, and `make` returns an object from these values.
+    """
 
     kind: type
     take: Callable[[Any], dict[str, Any]]
@@ -40,10 +41,13 @@ _BY_NAME: dict[str, StoredClass] = {}
 
 
 def fields_of(made: Any) -> dict[str, Any]:
-    """Return what the constructor of an object's class takes: its fields, or all its attributes."""
+    """Return the arguments from which an object can be made again, by name.
+
+    These are the fields of a dataclass or of a named tuple, or all attributes of another object.
+    """
     if is_dataclass(made):
         return {field.name: getattr(made, field.name) for field in fields(made) if field.init}
-    return made._asdict() if hasattr(made, "_asdict") else dict(vars(made))
+    return dict(made._asdict()) if hasattr(made, "_asdict") else dict(vars(made))
 
 
 @overload
@@ -61,12 +65,13 @@ def stored(
 ) -> Any:
     """Declare that a model file may hold objects of a class, but not those of its subclasses.
 
-    take : returns what is written of an object, as a mapping from names to values that a file can
-        hold. By default, these are the fields of a dataclass or of a named tuple.
-    make : returns an object, from these values as keyword arguments. By default, it is the class.
+    take : a function that returns the values to be written of an object, by name. The default is
+        `fields_of`.
+    make : a function that returns an object from these values, given as keyword arguments. The
+        default is the class itself.
 
-    The types that the class declares for its attributes are compared with what was read, so its
-    annotations must be such that `typing.get_type_hints` can evaluate them.
+    The values read are compared with the types that the class declares for its attributes, so
+    `typing.get_type_hints` must be able to evaluate its annotations.
 
     >>> @stored
     ... @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def stored(
         if name in VALUE_TAGS or (before is not None and not _is_same(kind, before.kind)):
             holds = "values of that name" if before is None else f"{before.kind.__module__}.{name}"
             this = f"{kind.__module__}.{name}"
-            raise TypeError(f"a model file holds {holds} already: give {this} another name")
+            raise TypeError(f"A model file holds {holds} already: give {this} another name.")
         _BY_NAME[name] = StoredClass(kind, take, kind if make is None else make)
         return kind
 
@@ -94,18 +99,18 @@ def stored(
 
 
 def _is_same(kind: type, before: type) -> bool:
-    """Return whether a class is a new definition of one that is known: its module was reloaded."""
+    """Return whether both are one class, which is defined again if its module is reloaded."""
     return (kind.__module__, kind.__qualname__) == (before.__module__, before.__qualname__)
 
 
 def stored_by_type(kind: type) -> StoredClass | None:
-    """Return how objects of a class are stored, None where the class has not declared it."""
+    """Return how objects of a class are stored, or None if the class has not declared it."""
     known = _BY_NAME.get(kind.__name__)
     return known if known is not None and known.kind is kind else None
 
 
 def stored_by_name(name: str) -> StoredClass | None:
-    """Return how objects of the class of that name are stored, None where there is none."""
+    """Return how objects of the class of that name are stored, or None if there is none."""
     return _BY_NAME.get(name)
 
 
@@ -120,11 +125,8 @@ def forget(kind: type) -> None:
         del _BY_NAME[kind.__name__]
 
 
-# checks
-
-
 def must(right: Any, what: str) -> None:
-    """Raise a ValueError that says `what` is wrong, unless all is right."""
+    """Raise a ValueError with the text `what`, unless the condition `right` holds."""
     if not right:
         raise ValueError(what)
 
@@ -135,15 +137,18 @@ def must_be_numbers(
     what: str,
     dtypes: tuple[Any, ...] = (np.float64,),
 ) -> None:
-    """Raise a ValueError unless these are finite numbers of one of these types, in this shape."""
+    """Raise a ValueError unless `array` has this shape, one of these dtypes, and finite numbers."""
     typed = isinstance(array, np.ndarray) and array.dtype in dtypes
     must(typed, f"{what} is not an array of {np.dtype(dtypes[0]).name}")
     must(array.shape == shape, f"{what} has the shape {array.shape}, and {shape} is needed")
-    must(np.isfinite(array).all(), f"{what} holds what is not a finite number")
+    must(np.isfinite(array).all(), f"{what} holds numbers that are not finite")
 
 
 def must_be_indices(array: Any, stop: int, what: str, size: int | None = None) -> None:
-    """Raise a ValueError unless these are different whole numbers from 0 to below `stop`."""
+    """Raise a ValueError unless `array` has distinct whole numbers from 0 to `stop` - 1.
+
+    If `size` is given, there must be so many of them.
+    """
     whole = isinstance(array, np.ndarray) and array.dtype.kind == "i" and array.ndim == 1
     must(whole, f"{what} are not whole numbers")
     must(size is None or array.size == size, f"{what} are {array.size}, and {size} are needed")
@@ -170,7 +175,7 @@ def must_be_typed(made: Any) -> None:
 def is_of_type(value: Any, hint: Any) -> bool:
     """Return whether a value is of a declared type.
 
-    What is declared as a callable cannot come from a file, and is None there.
+    A declared callable is never of its type, because a file holds no code: declare it as optional.
     """
     origin, inside = get_origin(hint), get_args(hint)
     if hint is Any:

@@ -24,7 +24,7 @@ from ..model.hyperparameters import Hyperparameters
 from ..optimize.evidence import Evidence as Evidence  # It is part of this contract.
 from ..optimize.objective import Optimum
 from ..runtime.memory import counted, format_bytes, within
-from ..runtime.parallel import TILE
+from ..runtime.parallel import TILE_ROWS
 from ..runtime.session import Session
 from ..runtime.state import must, stored
 from .low_dimensional import InputResolution
@@ -230,7 +230,7 @@ class Problem:
             itemsize * n * n
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
-            + self.n_jobs * 4 * 8 * min(n, TILE) * min(n, 4 * TILE)
+            + self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         )
 
     def held_bytes(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...data.inputs import InputRows, Preprocessor
-from ...data.row_source import BLOCK, MemoryRows, RowSource
+from ...data.row_source import BLOCK_ROWS, MemoryRows, RowSource
 from ...errors import InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
@@ -135,7 +135,7 @@ class InducingSolver(Solver):
         """
         p, d, n_jobs = problem.p, problem.d, problem.n_jobs
         choosing = 8 * sample * (points + 4 * (p + d + 2))
-        passing = 8 * (points**2 * (2 * n_jobs + 8) + n_jobs * 5 * BLOCK * (points + p + d))
+        passing = 8 * (points**2 * (2 * n_jobs + 8) + n_jobs * 5 * BLOCK_ROWS * (points + p + d))
         return problem.held_bytes() + max(choosing, passing, problem.exact_bytes(subset))
 
     @classmethod
