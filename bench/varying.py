@@ -148,7 +148,12 @@ def remainder():
     from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
     from gpx_scale.solvers.contract import Plan
     from gpx_scale.solvers.exact.solver import ExactSolver
-    from gpx_scale.solvers.grid.interpolation import POINTS_PER_LENGTH_SCALE, Grid, GridCovariance, Interpolated
+    from gpx_scale.solvers.grid.interpolation import (
+        POINTS_PER_LENGTH_SCALE,
+        Grid,
+        GridCovariance,
+        Interpolated,
+    )
     from gpx_scale.solvers.low_dimensional import InputExtent
 
     session = Session.of(Executor(1))
@@ -180,7 +185,9 @@ def remainder():
 
     params = Hyperparameters.of(kernels.RBF(1.3, 0.5), 0.1, 0.3)
     some, C = drawn(800, params)
-    on = Interpolated.of(Grid.around(InputExtent.of(some), params.kernel, None, POINTS_PER_LENGTH_SCALE), some.x)
+    on = Interpolated.of(
+        Grid.around(InputExtent.of(some), params.kernel, None, POINTS_PER_LENGTH_SCALE), some.x
+    )
     G = GridCovariance(some, params, session, np.float64, on).matmul(np.eye(800))
     logs = [
         -0.5 * (some.y @ np.linalg.solve(A, some.y) + np.linalg.slogdet(A)[1])

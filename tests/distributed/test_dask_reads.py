@@ -475,7 +475,8 @@ def test_a_partition_that_comes_back_without_rows_is_seen():
     preprocessor = survey.preprocessor(transforms, HOW)
     nothing = (X[:0], y[:0], None)
     with pytest.raises(
-        InputError, match=r"partition 1, the data differ from the first pass \(0 rows, 1200 before\)"
+        InputError,
+        match=r"partition 1, the data differ from the first pass \(0 rows, 1200 before\)",
     ):
         partition_tasks.scale_partition(
             nothing, preprocessor, "partition 1", 0, True, survey.prints[0]

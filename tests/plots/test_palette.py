@@ -99,7 +99,9 @@ def test_error_bars_stand_out_from_their_bars(colour):
 @pytest.mark.parametrize("colour", [VERMILION, LIGHT.takes])
 def test_words_can_be_read_in_the_deepest_shade(name, colour):
     scheme = SCHEMES[name]
-    mixed = DEEPEST_OPACITY * np.array(rgb(colour)) + (1.0 - DEEPEST_OPACITY) * np.array(rgb(scheme.paper))
+    mixed = DEEPEST_OPACITY * np.array(rgb(colour)) + (1.0 - DEEPEST_OPACITY) * np.array(
+        rgb(scheme.paper)
+    )
     assert contrast(light_of(scheme.ink), linear(mixed / 255.0)) >= LEAST_SHADED_CONTRAST
 
 

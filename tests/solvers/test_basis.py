@@ -575,7 +575,9 @@ def test_what_few_columns_are_for_is_said(solver):
         random.standard_normal(50),
         random.standard_normal((50, 2)),
     )
-    with pytest.raises(InputError, match=r"1 to 3 columns, and this one has 4\. Use solver='exact'"):
+    with pytest.raises(
+        InputError, match=r"1 to 3 columns, and this one has 4\. Use solver='exact'"
+    ):
         GPXRegressor(solver=solver).fit(X, y, Z)
     with pytest.raises(InputError, match="n_basis"):
         GPXRegressor(solver=solver, n_basis=1).fit(X[:, :2], y, Z)

@@ -88,7 +88,9 @@ class Table:
         }
         return (
             _typed(frame, self.columns)
-            for frame in frames(self.path, self.text_format, list(self.columns), kinds, FILE_CHUNK_ROWS)
+            for frame in frames(
+                self.path, self.text_format, list(self.columns), kinds, FILE_CHUNK_ROWS
+            )
         )
 
     def evenly(self, most: int) -> np.ndarray:

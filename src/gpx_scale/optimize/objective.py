@@ -19,26 +19,6 @@ SaveBest = Callable[[Hyperparameters], None]
 Told = Callable[[float, Hyperparameters], None]
 
 
-class EvidenceLike(Protocol):
-    """The log marginal likelihood at a point, as solvers return it (`solvers.contract.Evidence`).
-
-    `gradient` (t,) and `information` (t, t) are by the logarithms `theta`. The information
-    approximates minus the second derivatives.
-    """
-
-    @property
-    def value(self) -> float: ...
-
-    @property
-    def gradient(self) -> np.ndarray | None: ...
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def information(self) -> np.ndarray | None: ...
-
-
 @dataclass(frozen=True)
 class Optimum:
     """The result of a search.
@@ -103,7 +83,7 @@ class Point:
     slope: np.ndarray
     information: np.ndarray | None
     hyperparameters: Hyperparameters
-    evidence: EvidenceLike | None = None
+    evidence: Evidence | None = None
 
     def per_row(self) -> Point:
         """Return this point with loss, slope and information in nats per row."""
@@ -124,7 +104,7 @@ class Objective:
 
     def __init__(
         self,
-        evaluate: Callable[..., EvidenceLike],
+        evaluate: Callable[..., Evidence],
         start: Hyperparameters,
         prior: HyperparameterPrior,
         journal: Journal,

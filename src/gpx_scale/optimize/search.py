@@ -20,10 +20,10 @@ from ..errors import NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.journal import Journal, Stopped
 from ..runtime.session import Session
+from .evidence import Evidence
 from .lbfgs import lbfgs
 from .newton import BY_SLOPES, BY_VALUE, End, damped_newton, linear_power
 from .objective import (
-    EvidenceLike,
     Objective,
     Optimum,
     Point,
@@ -49,7 +49,7 @@ CLOSE_NATS = 2.0
 CLOSE_NATS_PER_ROW = 5e-5
 
 # The function of a solver that is maximised: `evaluate(rows, hyperparameters, information=...)`.
-Evaluate = Callable[..., EvidenceLike]
+Evaluate = Callable[..., Evidence]
 
 
 @dataclass(frozen=True)

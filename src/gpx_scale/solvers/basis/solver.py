@@ -173,7 +173,9 @@ class BasisSolver(Solver):
         return 1e11 + 5e5 * plan.n * (0.5 + 0.5 * wide)
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None) -> BasisSolver:
+    def create(
+        cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None
+    ) -> BasisSolver:
         space = known.statistics if isinstance(known, BasisPosterior) else None
         return cls(plan, setup.session, plan.settings_of(BasisSettings), space)
 

@@ -51,7 +51,9 @@ class GridPosterior(CGPosterior):
         return said.replace("above it", "above the exact ones")
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:
-        return grid_covariances(self.training_rows, self.hyperparameters, session, self.interpolated)
+        return grid_covariances(
+            self.training_rows, self.hyperparameters, session, self.interpolated
+        )
 
     def mean(
         self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None

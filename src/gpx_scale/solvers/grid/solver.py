@@ -207,7 +207,9 @@ class GridSolver(CGSolver):
         return None
 
     @classmethod
-    def create(cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None) -> GridSolver:
+    def create(
+        cls, plan: Plan, setup: SolverSetup, known: Posterior[Any] | None = None
+    ) -> GridSolver:
         interpolated = known.interpolated if isinstance(known, GridPosterior) else None
         return cls(plan, plan.settings_of(GridSettings), setup.session, interpolated)
 
