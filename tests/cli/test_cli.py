@@ -205,10 +205,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
         )
         == 0
     )
-    assert (
-        "The model was fitted on 120 of 120 of them"
-        in (tmp_path / "seen.html").read_text()
-    )
+    assert "The model was fitted on 120 of 120 of them" in (tmp_path / "seen.html").read_text()
     assert (
         main(
             [
