@@ -332,7 +332,7 @@ def test_the_memory_that_a_worker_has_left(monkeypatch, limit, used, free_on_mac
 
 @pytest.mark.parametrize("limit", [None, 0, 2**20])
 def test_a_fit_does_not_need_memory_that_is_not_there(local, tmp_path, limit):
-    """A worker with a limit of one megabyte has none left; one without a limit has the machine's."""
+    """A worker with a limit of one megabyte has none left; without a limit it has the machine's."""
     source = Source(tmp_path)
     never = {
         f"distributed.worker.memory.{what}": False

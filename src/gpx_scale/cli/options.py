@@ -66,7 +66,7 @@ Solver = Annotated[
     str,
     typer.Option(
         help="The method of computation: auto, exact, cg, inducing, basis or grid. auto chooses "
-        "by the size of the table."
+        "by the table and the memory limit."
     ),
 ]
 Intercept = Annotated[
