@@ -143,10 +143,10 @@ class Precomputed(Scaled):
         if extra == 1:
             return GramPoints(x, none, x[:, n_train])
         raise InputError(
-            f'With kernel="precomputed", X has shape {x.shape}. After a fit on {n_train} rows, '
-            f"give X of shape {(m, n_train)} for means only, {(m, n_train + 1)} with k(x*, x*) in "
-            f"the last column, or {(m, n_train + m)} with the Gram matrix of the queries on the "
-            "right."
+            f'With kernel="precomputed", X has shape {x.shape}. After a fit on {n_train} training '
+            f"rows, give X of shape {(m, n_train)} for means only, {(m, n_train + 1)} with k(x*, "
+            f"x*) in the last column, or {(m, n_train + m)} with the Gram matrix of the queries on "
+            "the right."
         )
 
     def input_arrays(self, x: GramPoints) -> list[np.ndarray]:
