@@ -7,7 +7,7 @@ needed: on `synth10` (n = 50,000, m = 500) the mean squared error falls from 0.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -62,18 +62,13 @@ class BoundOfPoints(Protocol):
 
 
 @dataclass(frozen=True)
-class PointEvidence:
-    """A bound with its derivatives.
+class PointEvidence(Evidence):
+    """A bound with its derivatives by the hyperparameters and by the coordinates of the points.
 
-    `gradient` (t,) is by the logarithms of the hyperparameters, and `numbers` (m p + m d,) by the
-    coordinates of the points; it is empty if the points do not move.
+    `numbers` (m p + m d,) are the derivatives by the coordinates, empty if the points do not move.
     """
 
-    value: float
-    gradient: np.ndarray
-    n_rows: int
-    numbers: np.ndarray
-    information: None = None
+    numbers: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
 class PointNumbers:
@@ -120,7 +115,7 @@ def optimize_points(
         gradient = solver.gradient(rows, bound, by_points=move)
         parts = [part.ravel() for part in (gradient.x, gradient.z) if part is not None]
         numbers = np.concatenate([np.empty(0), *parts])
-        return PointEvidence(bound.value, gradient.theta, len(rows), numbers)
+        return PointEvidence(bound.value, gradient.theta, len(rows), numbers=numbers)
 
     def keep(loss: float, better: Hyperparameters) -> None:
         nonlocal hyperparameters, points
