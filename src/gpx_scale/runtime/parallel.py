@@ -209,6 +209,11 @@ def threads(n_jobs: int | None) -> Iterator[int]:
             _counts.set_numba(numba_before)
 
 
+def set_numba_threads(n: int) -> None:
+    """Let numba use n threads, at most NUMBA_NUM_THREADS, when this Python thread enters a parallel loop."""
+    _counts.set_numba(n)
+
+
 class Executor:
     """Maps tiles over worker threads, BLAS at one thread in each; compiled kernels and BLAS let go of the GIL.
 
