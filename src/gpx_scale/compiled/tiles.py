@@ -435,7 +435,9 @@ def multiply_stored(n, size, packed, c, A, V, totals):
     count = (n + size - 1) // size
     hands = totals.shape[0]
     for h in prange(hands):
-        hand = np.int64(h)  # numba's index is unsigned, and with a signed number it would make a float.
+        hand = np.int64(
+            h
+        )  # numba's index is unsigned, and with a signed number it would make a float.
         total = totals[hand]
         total[:] = 0.0
         scratch = np.empty(size * c, A.dtype)
@@ -450,7 +452,9 @@ def multiply_stored(n, size, packed, c, A, V, totals):
                 gemm(False, False, rows, c, cols, 1.0, tile, ld, V[col * c :], c, 0.0, scratch, c)
                 _accumulate(scratch, row * c, rows * c, total)
                 if i != j:
-                    gemm(True, False, cols, c, rows, 1.0, tile, ld, V[row * c :], c, 0.0, scratch, c)
+                    gemm(
+                        True, False, cols, c, rows, 1.0, tile, ld, V[row * c :], c, 0.0, scratch, c
+                    )
                     _accumulate(scratch, col * c, cols * c, total)
 
 

@@ -15,6 +15,25 @@ from ..errors import InputError, SolverUnavailable
 from ..runtime.state import must, stored
 
 
+@dataclass(frozen=True)
+class Profile:
+    """A stationary kernel scale f(s) at dense points, as `compiled.tiles` takes it.
+
+    `left`, `right` (n, p + 2) are augmented points whose product is -s; pairs with s < near are computed by
+    differences of `points` (n, p), which are scaled so that s = |x - x'|^2. If `by_column`, derivatives are wanted for every
+    column.
+    """
+
+    family: int
+    shape: float
+    scale: float
+    near: float
+    by_column: bool
+    left: np.ndarray
+    right: np.ndarray
+    points: np.ndarray
+
+
 class Kernel(abc.ABC):
     """What every kernel answers. `takes` names the x it is defined on: "vectors", "gram" or "objects"."""
 
@@ -111,6 +130,14 @@ class Kernel(abc.ABC):
     ) -> list[tuple[np.ndarray, float]]:
         """Components (omega (count, p), v) with k(x, x') = sum of v E cos(omega.(x - x')), omega drawn from the spectrum."""
         raise SolverUnavailable(f"{type(self).__name__} has no spectrum to draw functions from")
+
+    def profile(self, points: Any) -> Profile | None:
+        """Return what compiled loops over tiles need of prepared points; None if this kernel has no compiled form."""
+        return None
+
+    def gradient_of(self, sums: np.ndarray) -> np.ndarray:
+        """Return derivatives by theta from the sums of `compiled.tiles.contract_rows`;  (3 + p,) -> (t,)."""
+        raise SolverUnavailable(f"{type(self).__name__} has no compiled form")
 
     # spectral densities, of stationary kernels
     smoothness: ClassVar[float] = float("inf")  # nu: how often functions can be differentiated

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..runtime.arguments import LARGEST_SQUARE, moderate
 from ..runtime.parallel import evenly_spaced
 from ..runtime.state import stored
-from .kernel import Kernel
+from .kernel import Kernel, Profile
 from .spectral import density
 
 FAR = 1e4  # |x|^2 / theta2 from which eps |x|^2 / theta2 is more than 1e-12
@@ -248,13 +248,35 @@ class Stationary(Kernel):
         return slopes
 
     def _minus_s(self, a: Any, b: Any) -> np.ndarray:
-        # The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square
-        # root of Matern 1/2 makes sqrt(eps) |x| of it: such pairs need their differences.
         E = a.minus_s(b)
-        size = max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0))
-        if size > FAR or self.family == dense_loops.MATERN12:
-            a.refine(b, max(1e-6 * size, FAR if size > FAR else 0.0), E)
+        near = self._near(max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0)))
+        if near > 0.0:
+            a.refine(b, near, E)
         return E
+
+    def _near(self, size: float) -> float:
+        """Return the s below which pairs need their differences, if no |x|^2 / theta2 exceeds `size`.
+
+        The GEMM rounds s by eps |x|^2. Far from the centre that shows in every pair near enough to matter, and the square root of
+        Matern 1/2 makes sqrt(eps) |x| of it.
+        """
+        if size > FAR or self.family == dense_loops.MATERN12:
+            return max(1e-6 * size, FAR if size > FAR else 0.0)
+        return 0.0
+
+    def profile(self, points: Any) -> Profile | None:
+        if not isinstance(points, VectorPoints):
+            return None
+        scaled = np.ascontiguousarray(points.directions / points.real(np.sqrt(2.0)))
+        near = self._near(max(1.0, points.squared.max(initial=0.0)))
+        constants = points.real(self._shape), points.real(self.theta1), points.real(near)
+        return Profile(
+            self.family, *constants, self.scales.size > 1, points.left, points.right, scaled
+        )
+
+    def gradient_of(self, sums: np.ndarray) -> np.ndarray:
+        along = sums[3:] if self.scales.size > 1 else sums[1:2]
+        return self.theta1 * np.concatenate([sums[:1], along, sums[2:3]])[: self.theta.size]
 
     def multiply(self, a: Any, b: Any, out: np.ndarray) -> None:
         dense_loops.times_profile(

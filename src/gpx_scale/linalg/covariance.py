@@ -19,10 +19,12 @@ import numpy as np
 
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
+from ..kernels.kernel import Profile
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
 from ..runtime.parallel import TILE, lower_tiles, slices
 from ..runtime.session import Session
+from .lower_tiles import LowerTiles
 
 STRIP, WIDE = (
     512,
@@ -121,17 +123,29 @@ class TiledCovariance(Covariance):
             np.fill_diagonal(out, 0.0)
         return out
 
+    @property
+    def _profile(self) -> Profile | None:
+        """Return the kernel as compiled loops over tiles take it; None if it has no such form, or Z is sparse."""
+        if self.rows.Z.is_sparse:
+            return None
+        return self.weight_prior.kernel.profile(self.prepared.points)
+
     def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
         """out's lower triangle <- C + jitter diag(C), float64 or rounded to out's dtype; above the diagonal, undefined.
 
         (n, n);  n^2/2 kernel values."""
         self._prepare()
+        diagonal = (1.0 + jitter) * self.diagonal
+        if (profile := self._profile) is not None:
+            Z = self.prepared.Z.to_dense()
+            LowerTiles.of(out, self.session.executor.n_jobs).fill(profile, Z, diagonal)
+            return
 
         def fill(tile: tuple[slice, slice]) -> None:
             out[tile] = self._form(*tile)
 
         self.session.executor.map(fill, lower_tiles(len(self), TILE))
-        np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
+        np.fill_diagonal(out, diagonal)
 
     _tile = _form  # what a product reads
 
@@ -169,13 +183,18 @@ class TiledCovariance(Covariance):
     def contract_inverse(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
         """sum_ij (alpha alpha^T - C^-1)_ij dC_ij by every parameter, from C^-1's lower triangle;  (n,), (n, n) -> (t,)."""
 
+        along_noise = (alpha**2 - inverse.diagonal()) @ self.noise_gradient
+        if (profile := self._profile) is not None:
+            tiles = LowerTiles.of(inverse, self.session.executor.n_jobs)
+            sums = tiles.contract_inverse(profile, self.prepared.Z.to_dense(), alpha)
+            return np.concatenate([self.weight_prior.kernel.gradient_of(sums), along_noise])
+
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             dense_loops.evidence_weights(
                 alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G
             )
 
-        q = alpha**2 - inverse.diagonal()
-        return np.concatenate([self._contract_tiles(weigh), q @ self.noise_gradient])
+        return np.concatenate([self._contract_tiles(weigh), along_noise])
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """sum_c u_c^T dC v_c by every parameter;  (n, c), (n, c) -> (t,);  n^2/2 kernel values."""

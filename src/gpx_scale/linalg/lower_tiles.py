@@ -7,15 +7,17 @@ runs between the loops, and Ctrl-C is noticed there.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..compiled import tiles as loops
+from ..kernels.kernel import Profile
 from ..runtime.tile_loops import tile_threads
 
 # Rows and columns of a tile: the factorisation is at its fastest from 384 to 512 for n = 2,000 and
-# 4,000, in float64 and float32, with one thread and with two.
+# 4,000, in float64 and float32, with one thread and with two. A matrix of one tile runs serially.
 TILE_ROWS = 512
 # Right-hand sides of one chunk. A tile of the factor is read once for all of them, and from 64 on BLAS is
 # near its full speed; chunks are what several threads share.
@@ -23,6 +25,18 @@ CHUNK_RIGHT_HAND_SIDES = 64
 # Flops of one call that updates tiles: less than a second of one slow core, so that Ctrl-C is
 # noticed in time.
 CALL_FLOPS = 1e10
+# Entries of C that one call forms, for the same reason.
+CALL_ENTRIES = 1e8
+
+
+def factor_in_tiles(A: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Return A with L in its lower triangle; what is above the diagonal is undefined.
+
+    (n, n), C-ordered;  n^3/3 flops and no further memory. If A is not positive definite, A is lost, and LinAlgError
+    is raised.
+    """
+    LowerTiles.of(A, n_jobs).factor()
+    return A
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,7 @@ class LowerTiles:
     def of(cls, A: np.ndarray, n_jobs: int) -> LowerTiles:
         """Return the tiles of a C-ordered matrix, which they share memory with;  (n, n)."""
         assert A.flags.c_contiguous
-        return cls(A.reshape(-1), len(A), n_jobs)
+        return cls(A.reshape(-1), len(A), n_jobs if len(A) > TILE_ROWS else 1)
 
     @staticmethod
     def packed_length(n: int, size: int = TILE_ROWS) -> int:
@@ -80,6 +94,43 @@ class LowerTiles:
             tiles += last - k
             last += 1
         return last
+
+    def fill(self, profile: Profile, Z: np.ndarray, diagonal: np.ndarray) -> None:
+        """Make this K o ZZ^T off the diagonal, and `diagonal` on it;  (n, d), (n,);  n^2/2 kernel values."""
+        kernel = profile.family, profile.shape, profile.scale, profile.near
+        points = profile.left, profile.right, profile.points
+        with tile_threads(self.n_jobs) as threads:
+            for first, last in self._groups():
+                layout = *self._layout, first, last
+                threads.run(loops.fill_rows, *layout, *kernel, *points, Z, diagonal, self.buffer)
+
+    def contract_inverse(self, profile: Profile, Z: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+        """Return sums of (alpha alpha^T - C^-1) o <z_i, z_j> with the profile's derivatives;  (3 + p,).
+
+        These tiles hold C^-1. n^2/2 kernel values, and 2 p flops an entry if derivatives are by column.
+        """
+        kernel = profile.family, profile.shape, profile.near, profile.by_column
+        points = profile.left, profile.right, profile.points
+        sums = np.zeros((self._tiles * (self._tiles + 1) // 2, 3 + profile.points.shape[1]))
+        with tile_threads(self.n_jobs) as threads:
+            for first, last in self._groups():
+                layout = *self._layout, first, last
+                arrays = *points, Z, alpha, self.buffer, sums
+                threads.run(loops.contract_rows, *layout, *kernel, *arrays)
+        return sums.sum(axis=0)
+
+    def _groups(self) -> Iterator[tuple[int, int]]:
+        """Yield rows of tiles, from the first to before the last, that one call passes through."""
+        first = 0
+        while first < self._tiles:
+            last = first + 1
+            while last < self._tiles and self._entries(first, last + 1) <= CALL_ENTRIES:
+                last += 1
+            yield first, last
+            first = last
+
+    def _entries(self, first: int, last: int) -> float:
+        return float(self.size) ** 2 * (last * (last + 1) - first * (first + 1)) / 2
 
     def half_solve(self, B: np.ndarray) -> None:
         """Replace rows B by B L^-T;  (c, n), C-ordered;  n^2 c flops."""

@@ -13,7 +13,7 @@ from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERTIBLE, CholeskyFactor
 from ...model.weight_prior import CrossCovariance
-from ...runtime.parallel import slices, worthwhile_threads
+from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import fields_of, must, must_be_numbers, stored
 from ..contract import Capability, Plan
@@ -129,10 +129,7 @@ class ExactPosterior(KernelPosterior):
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
         fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
         if fits and 3 * entries > 2 * n and rounding < INVERTIBLE:
-            with worthwhile_threads(n, self.buffer.itemsize):
-                inverse = replace(
-                    self.factor(session), buffer=self.buffer.copy()
-                ).inverse_in_place()
+            inverse = replace(self.factor(session), buffer=self.buffer.copy()).inverse_in_place()
             return InverseWords(inverse, 1.0 - rounding)
         return SolvedWords(n, partial(self._quadratic, session=session))
 
@@ -150,8 +147,7 @@ class ExactPosterior(KernelPosterior):
 
     def _halves(self, B: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return P, Q of B's shape (..., n) with P Q^T = B C^-1 B^T along the last axis; B is overwritten."""
-        with worthwhile_threads(len(self), self.buffer.itemsize):
-            P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
+        P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
 
     def draw(

@@ -24,7 +24,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.memory import format_bytes
-from ...runtime.parallel import FactorisationThreads, threads
+from ...runtime.parallel import threads
 from ...runtime.session import Session
 from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
@@ -48,7 +48,6 @@ class ExactSolver(Solver):
     def __init__(self, n: int, dtype: Any, session: Session) -> None:
         self._buffer = np.empty(n * n, dtype)
         self._session = session
-        self._threads = FactorisationThreads(session.executor.n_jobs, self._buffer.itemsize)
 
     # planning
 
@@ -122,17 +121,6 @@ class ExactSolver(Solver):
     ) -> Evidence:
         """Return log p(y), its gradient by the logarithms of the parameters, and their average information if asked for."""
         data = rows.load()
-        n = len(data)
-        with self._threads.over(n, n**3 if gradient else 0):
-            return self._evaluate(data, hyperparameters, gradient, information)
-
-    def _evaluate(
-        self,
-        data: TrainingRows,
-        hyperparameters: Hyperparameters,
-        gradient: bool,
-        information: bool,
-    ) -> Evidence:
         factor = self._factorise(data, hyperparameters)
         alpha = factor.solve(data.y[:, None])[:, 0]
         value = _log_density(data.y, alpha, factor)
@@ -148,9 +136,8 @@ class ExactSolver(Solver):
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> ExactPosterior:
         """Return the posterior, which owns the buffer from now on: this is the solver's last call."""
         data = rows.load()
-        with self._threads.over(len(data)):
-            factor = self._factorise(data, hyperparameters)
-            alpha = factor.solve(data.y[:, None])[:, 0]
+        factor = self._factorise(data, hyperparameters)
+        alpha = factor.solve(data.y[:, None])[:, 0]
         if factor.jitter:
             warnings.warn(
                 f"the covariance is singular to rounding: its diagonal was raised by {factor.jitter:.0e} of itself. "
@@ -167,14 +154,12 @@ class ExactSolver(Solver):
 def exact_subset_optimum(
     search: Search, some: TrainingRows, first: Hyperparameters, warm: bool = False
 ) -> Optimum:
-    """Return the optimum of some rows, exactly, by one BLAS thread: several would make rounding, and all that follows from
-    it, depend on what else runs."""
+    """Return the exact optimum of some rows."""
     solver = ExactSolver(len(some), np.float64, search.session)
     on = search.on(MemoryRows(some)).starting_at(first)
-    with threads(1):
-        return on.maximise(
-            solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
-        )
+    return on.maximise(
+        solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
+    )
 
 
 def _average_information(
@@ -186,7 +171,8 @@ def _average_information(
     """
     U = np.asfortranarray(covariance.tangents(alpha), inverse.dtype)
     (symm,) = get_blas_funcs(("symm",), (inverse,))
-    return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
+    with threads(1):  # Several threads would make the last digits depend on their number.
+        return 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: CholeskyFactor) -> float:
