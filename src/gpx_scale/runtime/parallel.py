@@ -250,6 +250,11 @@ def threads(n_jobs: int | None) -> Iterator[int]:
             _counts.set_numba(numba_before)
 
 
+def set_numba_threads(n: int) -> None:
+    """Let numba use n threads, at most NUMBA_NUM_THREADS, when this Python thread enters a parallel loop."""
+    _counts.set_numba(n)
+
+
 class Executor:
     """A pool of worker threads, each of which uses one BLAS thread.
 
