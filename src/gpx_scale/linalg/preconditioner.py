@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
 
 from ..model.weight_prior import PreparedRows
-from ..runtime.parallel import safe_threads, slices
+from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
 from .covariance import Covariance
@@ -140,8 +140,7 @@ class LowRankPreconditioner(Preconditioner):
             return cls(covariance, pivots, own, F, bounds_from_below)
         rows = f"The covariance of {pivots.size} pivot rows"
         failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
-        with safe_threads(len(own)):
-            L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
+        L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
         F = right_solve(L, F, covariance.session)
         return cls(covariance, pivots, L, F, bounds_from_below)
 
@@ -193,8 +192,7 @@ class LowRankPreconditioner(Preconditioner):
 
         # A partial sum has r^2 numbers, so `sum_over` keeps only a few of them at a time.
         inner += self.session.executor.sum_over(gram, slices(len(self.D), SUM_ROWS))
-        with safe_threads(len(inner)):
-            M: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        M: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
         return M
 
     def solve(self, R: np.ndarray) -> np.ndarray:

@@ -6,12 +6,11 @@ import os
 import re
 import sys
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -31,14 +30,6 @@ FORK_PATIENCE_SECONDS = 5.0
 # Rows and columns of a tile of a matrix. This is the measured best of 128 to 512 at n = 1,437 and
 # 4,000, with one and two threads.
 TILE_ROWS = 384
-# Below this many rows, a Cholesky factorisation uses one BLAS thread. Two of them save a third of
-# the time at n = 442 on idle cores, but wait for each other for seconds on busy ones.
-MIN_THREADED_ROWS = 800
-# Above this many rows, by the bytes of a number, a Cholesky factorisation uses one BLAS thread:
-# OpenBLAS's threaded potrf ends the process at 16,000 (float64) and 30,000 (float32) rows.
-MAX_THREADED_ROWS = {8: 15_000, 4: 23_000}
-# Threads are given up if a factorisation is slower than this share of the speed of one thread.
-MIN_THREADED_SPEED = 0.4
 
 
 @lru_cache(maxsize=1)
@@ -382,54 +373,3 @@ def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
     """
     cuts = slices(n, size)
     return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]
-
-
-def safe_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
-    """Return a scope for the Cholesky factorisation of n rows.
-
-    It allows one BLAS thread for matrices so large that several threads might end the process.
-    """
-    return nullcontext() if n <= MAX_THREADED_ROWS[itemsize] else threads(1)
-
-
-def worthwhile_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
-    """Return a scope for the Cholesky factorisation of n rows.
-
-    It allows one BLAS thread for small matrices, and for those that are too large for several.
-    """
-    return safe_threads(n, itemsize) if n >= MIN_THREADED_ROWS else threads(1)
-
-
-class FactorisationThreads:
-    """The number of BLAS threads for a series of factorisations.
-
-    Where other processes use the cores, the threads of OpenBLAS wait for each other (50 times
-    slower at n = 1,000). After a factorisation that was so slow, all later ones use one thread.
-    """
-
-    def __init__(self, n_jobs: int, itemsize: int = 8) -> None:
-        self.alone = n_jobs == 1
-        self._itemsize = itemsize
-
-    @contextmanager
-    def over(self, n: int, flops: float = 0.0) -> Iterator[None]:
-        """Open a scope of BLAS threads for a matrix of n rows.
-
-        `flops` is the number of operations inside, from which the speed is computed. With 0, the
-        speed is not judged.
-        """
-        start = time.perf_counter()
-        with threads(1) if self.alone else worthwhile_threads(n, self._itemsize):
-            yield
-        took = time.perf_counter() - start
-        threaded = MIN_THREADED_ROWS <= n <= MAX_THREADED_ROWS[self._itemsize]
-        if flops and not self.alone and threaded:
-            self.alone = flops / took < MIN_THREADED_SPEED * _one_thread_flops()
-
-
-def _one_thread_flops() -> float:
-    """Return the flops per second of one thread, measured by a product of a few milliseconds."""
-    A = np.ones((400, 400))
-    start = time.perf_counter()
-    A @ A
-    return 2 * 400**3 / (time.perf_counter() - start)

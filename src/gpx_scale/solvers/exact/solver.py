@@ -26,7 +26,6 @@ from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.memory import format_bytes
-from ...runtime.parallel import threads
 from ...runtime.session import Session
 from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
@@ -182,8 +181,7 @@ def _average_information(
     """
     U = np.asfortranarray(covariance.tangents(alpha), inverse.dtype)
     (symm,) = get_blas_funcs(("symm",), (inverse,))
-    with threads(1):  # With several threads, the last digits would depend on their number.
-        information: np.ndarray = 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
+    information: np.ndarray = 0.5 * (U.T @ symm(1.0, inverse.T, U, lower=0)).astype(float)
     return information
 
 
