@@ -17,7 +17,7 @@ FOUND = pytest.StashKey[dict]()
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "full: large cases, run by make bench-full")
+    config.addinivalue_line("markers", "full: large cases, run by make bench CASE=full")
     config.stash[FOUND] = {}
 
 

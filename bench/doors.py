@@ -1,5 +1,5 @@
 """What people look at, hand on and keep: saved models, reports, intervals that hold, expected times, a million rows by the
-command line: `make bench-doors`. `python bench/doors.py NAME ...` runs some cases and leaves the results of the others."""
+command line: `make bench CASE=doors`. `python bench/doors.py NAME ...` runs some cases and leaves the results of the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Inducing points beside GPyTorch's SGPR, a million rows from a memory map, Dask beside threads, and error against time for
-every solver: `make bench-inducing` (extra [peers]; half an hour on two cores).
+every solver: `make bench CASE=inducing` (extra [peers]; half an hour on two cores).
 
 `python bench/inducing.py NAME ...` runs some cases and leaves the results of the others.
 """

@@ -1,4 +1,4 @@
-"""Tens of thousands of rows, beside GPyTorch in the same run: `make bench-large` (extra [peers]; an hour on two cores).
+"""Tens of thousands of rows, beside GPyTorch in the same run: `make bench CASE=large` (extra [peers]; an hour on two cores).
 
 Each case runs in a process of its own, for its peak memory, and compiles first. `python bench/large.py NAME ...` runs some
 cases and leaves the results of the others. The peer's kernel is ours: RBF times the inner product of the inputs, one noise.

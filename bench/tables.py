@@ -13,20 +13,20 @@ from peers.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench-full"),
+    "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench CASE=full"),
     "large": (
         "Tens of thousands of rows beside GPyTorch: the iterative solver",
-        "make bench-large",
+        "make bench CASE=large",
     ),
     "inducing": (
         "Inducing points beside GPyTorch's SGPR, a million rows, Dask",
-        "make bench-inducing",
+        "make bench CASE=inducing",
     ),
-    "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench-varying"),
-    "doors": ("What people look at, hand on and keep", "make bench-doors"),
-    "spatial": ("Coefficients over space and time, on real data", "make bench-varying"),
-    "text": ("Bags of words", "make bench-text"),
-    "peers": ("Beside other packages", "make bench-peers"),
+    "varying": ("Varying coefficients beside GPBoost and mgwr", "make bench CASE=varying"),
+    "doors": ("What people look at, hand on and keep", "make bench CASE=doors"),
+    "spatial": ("Coefficients over space and time, on real data", "make bench CASE=varying"),
+    "text": ("Bags of words", "make bench CASE=text"),
+    "peers": ("Beside other packages", "make bench CASE=peers"),
     "accuracy": ("Accuracy as in the paper: standardised, five 80/20 splits", "make paper"),
 }
 PAPER = Path(__file__).resolve().parents[1] / "docs" / "paper"
@@ -61,7 +61,7 @@ def main():
         when = f", {' to '.join(dict.fromkeys((min(dates), max(dates))))}" if dates else ""
         parts.append(f"## {title}\n\n`{command}`{when}\n\n{table(results[name])}\n")
     (ROOT / "docs" / "measured.md").write_text("\n".join(parts))
-    beside = markdown(json.loads((RESULTS / "peers_raw.json").read_text()))
+    beside = markdown(json.loads((RESULTS / "peers_tasks.json").read_text()))
     fill(
         ROOT / "README.md",
         [row for row in results["engine"] if row["target"]] + results["accuracy"],

@@ -1,6 +1,6 @@
 """The exact engine beside LAPACK and numpy in the same run, as ratios with their targets: `make bench`.
 
-A row whose case was not run stays as it was in results/engine.json; 20,000 rows are a case of `make bench-full`.
+A row whose case was not run stays as it was in results/engine.json; 20,000 rows are a case of `make bench CASE=full`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every kernel and solver over n, d, density of Z, threads and dtype: `make bench`, and the large cases by `make bench-full`.
+"""Every kernel and solver over n, d, density of Z, threads and dtype: `make bench`, and the large cases by `make bench CASE=full`.
 
 CASES is the whole of it: a record a case, measured by the job that its `work` names. Each reports its steady time (median of
 the rounds, compiled), the seconds that a fresh install compiles for its solver, the peak of what it allocates, flops and bytes

@@ -1,4 +1,4 @@
-"""Bags of words, from hundreds of documents to 50,000: `make bench-text` (data from GPX_SCALE_DATA; ten minutes on two cores).
+"""Bags of words, from hundreds of documents to 50,000: `make bench CASE=text` (data from GPX_SCALE_DATA; ten minutes on two cores).
 
 Each case runs in a process of its own, for its peak memory, and compiles first. x is the LSA of tf-idf with 256 components,
 learnt on the training texts only; y is standardised, so an error of 1 is that of the mean.

@@ -1,4 +1,4 @@
-"""Varying coefficients: functions on a box and grids beside GPBoost (Vecchia) and mgwr: `make bench-varying` (extra [peers]).
+"""Varying coefficients: functions on a box and grids beside GPBoost (Vecchia) and mgwr: `make bench CASE=varying` (extra [peers]).
 
 Data are `synth2`: five coefficients over the unit square. A fit is of hyperparameters and 1,000 coefficient vectors with their
 deviations at new places. `python bench/varying.py NAME ...` runs some cases and leaves the results of the others.

@@ -73,7 +73,7 @@ def main() -> None:
     signal.signal(
         signal.SIGTERM, lambda number, _: sys.exit(128 + number)
     )  # else the entry's process goes on alone
-    path = RESULTS / "peers_raw.json"
+    path = RESULTS / "peers_tasks.json"
     raw = json.loads(path.read_text()) if path.is_file() and not asked.tiny else {"tasks": {}}
     conditions = {"threads": THREADS, "limit": asked.limit, "versions": versions()}
     start = time.perf_counter()

@@ -143,7 +143,7 @@ class OursWeights:
 
 
 class Sparse:
-    """GPyTorch's SGPR as in `make bench-large`: points from the rows, moved with the parameters by so many evaluations."""
+    """GPyTorch's SGPR as in `make bench CASE=large`: points from the rows, moved with the parameters by so many evaluations."""
 
     def __init__(self, evaluations: int) -> None:
         self.evaluations = evaluations

@@ -1,4 +1,4 @@
-"""From results/peers_raw.json to verdicts, results/peers.json and the table of README: nothing here is typed in or measured.
+"""From results/peers_tasks.json to verdicts, results/peers.json and the table of README: nothing here is typed in or measured.
 
 Of each task, every entry of ours is set beside every peer.
 """
@@ -155,9 +155,9 @@ def markdown(raw: dict[str, Any]) -> str:
 
 
 def keep(raw: dict[str, Any], folder: Path) -> None:
-    """peers_raw.json, and peers.json from it."""
+    """peers_tasks.json, and peers.json from it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (("peers_raw", raw), ("peers", rows(raw))):
+    for name, content in (("peers_tasks", raw), ("peers", rows(raw))):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 

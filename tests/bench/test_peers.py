@@ -147,7 +147,7 @@ def test_rows_of_the_measured_page(table):
 def test_results_are_kept_as_the_tables_read_them(table, tmp_path):
     raw = made(exact=entry(1, 0.1, True), peer=entry(2, 0.2))
     table.keep(raw, tmp_path / "results")
-    assert json.loads((tmp_path / "results" / "peers_raw.json").read_text()) == raw
+    assert json.loads((tmp_path / "results" / "peers_tasks.json").read_text()) == raw
     (row,) = json.loads((tmp_path / "results" / "peers.json").read_text())
     assert set(row) == {"what", "measured", "target", "met", "date"}
 
