@@ -1,4 +1,5 @@
-"""Install the wheel of dist/ into an empty environment, and run the default suite outside of the source tree.
+"""Install the wheel of dist/ into an empty environment, and run the suite outside of the
+source tree.
 
 Nothing is imported from src, so a file that the wheel lacks fails a test here:
 

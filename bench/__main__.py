@@ -1,7 +1,8 @@
-"""Run one benchmark by name: `make bench CASE=name`, or `python bench name` in an environment that has its extra.
+"""Run one benchmark by name: `make bench CASE=name`, or `python bench name` if its extra is
+installed.
 
-It imports nothing outside of the standard library, because the Makefile asks it which extra to install before there is
-an environment.
+It imports nothing outside of the standard library, because the Makefile asks it which extra to
+install before there is an environment.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ SUITE = (
 
 
 class Case(NamedTuple):
-    """A benchmark: one line of help, the extra of pyproject.toml that it needs, and arguments of Python per step."""
+    """A benchmark: one line of help, the extra of pyproject.toml that it needs, and arguments
+    of Python for each step.
+    """
 
     help: str
     extra: str
@@ -29,11 +32,14 @@ class Case(NamedTuple):
 
 
 def _suite(which: str, file: str) -> tuple[str, ...]:
-    """Return the arguments that run the cases of the suite marked `which`, and keep their rounds in `file`."""
+    """Return the arguments that run the cases of the suite marked `which`, and keep their
+    rounds in `file`.
+    """
     return (*SUITE, "-m", which, f"--benchmark-json={BENCH / 'results' / file}")
 
 
 def _script(name: str) -> tuple[str, ...]:
+    """Return the arguments that run a script of this folder."""
     return (str(BENCH / f"{name}.py"),)
 
 
@@ -80,7 +86,9 @@ def listing() -> str:
 
 
 def run(case: Case, more: list[str]) -> int:
-    """Run the steps of a case one after the other, and return the exit status of the first that fails."""
+    """Run the steps of a case one after the other, and return the exit status of the first
+    that fails, or 0.
+    """
     path = os.pathsep.join([str(BENCH), *filter(None, [os.environ.get("PYTHONPATH")])])
     for step in case.steps:
         status = subprocess.run(

@@ -13,7 +13,10 @@ from peers.table import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
-    "engine": ("The engine beside LAPACK and numpy", "make bench`, 20,000 rows: `make bench CASE=full"),
+    "engine": (
+        "The engine beside LAPACK and numpy",
+        "make bench`, 20,000 rows: `make bench CASE=full",
+    ),
     "large": (
         "Tens of thousands of rows beside GPyTorch: the iterative solver",
         "make bench CASE=large",

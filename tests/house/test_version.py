@@ -1,4 +1,4 @@
-"""The version and the oldest supported dependencies are each written in one place, and the other files agree with it."""
+"""The version and the minimum versions of dependencies agree wherever they are written."""
 
 import re
 import tomllib
@@ -9,7 +9,8 @@ import gpx_scale
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-# The extras that the test suite installs. Those for benchmarks and tools of developers have no oldest version.
+# The extras that the test suite installs. Those for benchmarks and tools of developers have no
+# oldest version.
 TESTED_EXTRAS = ("plot", "report", "cli", "files", "dask", "test")
 
 

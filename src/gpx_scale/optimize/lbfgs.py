@@ -15,7 +15,7 @@ MAX_EVALUATIONS = 15_000
 MEMORY = 10
 # What L-BFGS-B says in the end, and what we say.
 ENDS = {
-    "relative reduction of f": "the evidence changes by less than tol",
+    "reduction of f": "the evidence changes by less than tol",
     "norm of projected gradient": "the gradient is 0",
 }
 
@@ -48,6 +48,6 @@ def lbfgs(
         bounds=np.column_stack(objective.bounds()),
         options=options | {"maxfun": max_evaluations, "maxcor": memory},
     )
-    said = str(result.message).strip().lower()
+    said = str(result.message).strip().lower().replace("_", " ")
     message = next((words for known, words in ENDS.items() if known in said), said)
     return bool(result.success), message
