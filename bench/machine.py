@@ -255,7 +255,7 @@ def _low_rank_solve(P, R):
 
 
 def _log_determinant(P):
-    """Count the matrix M of the determinant lemma, which is formed once per preconditioner."""
+    """Count the formation of the matrix M, once per preconditioner."""
     return _gemm(1.0 * len(P.F) * P.rank**2, np.float64)
 
 
