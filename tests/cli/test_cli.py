@@ -789,6 +789,7 @@ def test_what_is_read_is_not_written_over(command, folder, tmp_path, capsys):
     assert table.read_bytes() == (folder / "few.csv").read_bytes()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes.")
 def test_special_files_and_links(folder, tmp_path, capsys):
     os.mkfifo(tmp_path / "pipe.csv")
     given = ["predict", folder / "few.gpx", folder / "new.csv", "--out"]
