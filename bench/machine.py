@@ -185,7 +185,7 @@ def _profile(kernel, a, b, out, *_):
 
 def _matmul(C, V):
     n, c = V.shape
-    chunks = -(-c // covariance.COLUMNS)
+    chunks = -(-c // covariance.PRODUCT_COLUMNS)
     kept = isinstance(C, covariance.StoredCovariance)
     return _gemm(
         2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0
