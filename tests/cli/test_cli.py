@@ -938,7 +938,7 @@ def test_progress_on_a_terminal_and_quiet_in_a_pipe(folder, tmp_path):
     code, shown = run_on_a_terminal([*command, "-o", str(tmp_path / "m.gpx")])
     assert code == 0
     assert "[gpx_scale]" in shown
-    assert "evidence" in shown
+    assert "log marginal likelihood" in shown
     quiet = subprocess.run(
         [*command, "-o", str(tmp_path / "m.gpx")], capture_output=True, text=True, check=True
     )

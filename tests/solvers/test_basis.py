@@ -250,7 +250,7 @@ def test_a_fitted_model_gives_the_gradient(name):
         up, down = (model.log_marginal_likelihood(model.theta_ + sign * step) for sign in (1, -1))
         assert_allclose(gradient[t], (up - down) / 2e-5, rtol=1e-4, atol=1e-4)
     model.partial_fit(X[:5], y[:5], Z[:5])
-    with pytest.raises(SolverUnavailable, match="needs the rows"):
+    with pytest.raises(SolverUnavailable, match="needs the training rows"):
         model.log_marginal_likelihood(eval_gradient=True)
 
 
