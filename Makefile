@@ -1,10 +1,12 @@
-# Everything runs in .venv, made on first use from pyproject.toml; stamps in it say which extras are installed.
+# Everything runs in .venv, which is made on first use from pyproject.toml. Files .venv/.installed-* record which extras
+# are installed. CONTRIBUTING.md says what every target does.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MACHINE := $(shell uname -m)
 
-.PHONY: run test test-all test-unfriendly soak fuzz browser pictures bench bench-full bench-scaling bench-peers bench-large bench-text bench-inducing bench-varying bench-doors paper paper-quick tables check docs clean
+.PHONY: run test test-all test-unfriendly test-wheel test-oldest soak fuzz browser pictures bench paper paper-quick tables \
+	check docs wheel clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -20,11 +22,12 @@ run: $(VENV)/.installed-cli
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not slow and not soak"
 
-# The same suite where everything is as unlike a developer's machine as one machine can make it. Each setting has failed a test
-# somewhere, or stands for machines that people have:
+# This runs the suite with settings that differ from a developer's machine as much as one machine allows. Each of them
+# has failed a test somewhere, or stands for machines that people have:
 # - SIGINT is ignored under nohup and in many CI systems. Python then installs no handler for Ctrl-C.
 # - OPENBLAS_CORETYPE takes the oldest BLAS kernels of the architecture, which round unlike those of this processor.
-# - NUMBA_CPU_NAME does the same to the compiled loops: no vector instructions or fused multiply-add beyond the baseline.
+# - NUMBA_CPU_NAME compiles our loops for the baseline processor, without newer vector instructions and without fused
+#   multiply-add.
 # - One thread is what a machine with one core has, and what many CI systems set.
 # - workqueue is numba's threading layer where TBB and OpenMP are absent. It ends the process if two threads enter it.
 # - Neither numba nor anything that asks for a home folder can store a file, as with a read-only install in a container.
@@ -44,54 +47,34 @@ test-unfriendly: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m "not soak"
 
-# A minute of load from threads and processes; GPX_SCALE_SOAK_SECONDS=1800 makes it half an hour.
+# A minute of load from threads and processes. GPX_SCALE_SOAK_SECONDS=1800 makes it half an hour.
 soak: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/house/test_soak.py
 
-# Hostile input, then 1,000 damaged files of every kind with numba's bounds checks, compiled into a cache of their own.
+# Hostile input, then 1,000 damaged files of every kind with numba's bounds checks, which need a compilation cache of
+# their own.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/fuzz -m fuzz
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 $(BIN)/python -m pytest tests/persistence/test_damaged_files.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 \
+		$(BIN)/python -m pytest tests/persistence/test_damaged_files.py
 
-# For the tests of reports in a browser: Debian's Chromium where it can be installed, else playwright's own.
+# The tests of reports need a browser: Debian's Chromium where it can be installed, else the one of playwright.
 browser: $(VENV)/.installed-browser
-	command -v chromium || (apt-get update && apt-get install --yes --no-install-recommends chromium) || $(BIN)/python -m playwright install chromium
+	command -v chromium || (apt-get update && apt-get install --yes --no-install-recommends chromium) || \
+		$(BIN)/python -m playwright install chromium
 
-# The README's pictures.
+# Draw the pictures of the README.
 pictures: run
 	cp gpx_demo/digits.png gpx_demo/diabetes.png docs/
 
-SUITE := -m pytest bench --benchmark-only --benchmark-columns=median,iqr,rounds -s
+# One benchmark: `make bench CASE=large`, by default the suite. An unknown name prints the list. ARGS go to the benchmark,
+# such as the names of single measurements: `make bench CASE=large ARGS=kin40k`.
+CASE ?= suite
+bench:
+	@extra=$$($(PYTHON) bench --extra $(CASE)) && $(MAKE) --no-print-directory $(VENV)/.installed-$$extra
+	$(BIN)/python bench $(CASE) $(ARGS)
 
-bench: $(VENV)/.installed-test
-	$(BIN)/python $(SUITE) -m "not full" --benchmark-json=bench/results/suite.json
-
-bench-full: $(VENV)/.installed-test
-	$(BIN)/python $(SUITE) -m full --benchmark-json=bench/results/suite_full.json
-
-bench-scaling: $(VENV)/.installed-test
-	$(BIN)/python bench/scaling.py
-
-bench-peers: $(VENV)/.installed-peers
-	PYTHONPATH=bench $(BIN)/python -m peers
-
-bench-large: $(VENV)/.installed-peers
-	$(BIN)/python bench/large.py
-
-bench-text: $(VENV)/.installed-test
-	$(BIN)/python bench/text.py
-
-bench-inducing: $(VENV)/.installed-peers
-	$(BIN)/python bench/inducing.py
-
-bench-varying: $(VENV)/.installed-peers
-	$(BIN)/python bench/varying.py
-	$(BIN)/python bench/spatial.py
-
-bench-doors: $(VENV)/.installed-test
-	$(BIN)/python bench/doors.py
-
-# The paper's tables and figures into docs/paper, from where the last run ended; ARGS="--fresh" measures all of it again.
+# Write the paper's tables and figures to docs/paper, from where the last run ended. ARGS="--fresh" measures all again.
 paper: $(VENV)/.installed-bench
 	$(BIN)/python bench/paper/run.py $(ARGS)
 
@@ -102,12 +85,26 @@ tables: $(VENV)/.installed-test
 	$(BIN)/python bench/tables.py
 
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests bench docs
-	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs .ci
+	$(BIN)/ruff check src tests bench docs .ci
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# The source distribution and the wheel, into dist/.
+wheel: $(VENV)/.installed-release
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+
+# Install the wheel into an empty environment, and run the suite there, outside of the source tree; test-oldest does so
+# with the oldest supported versions of all dependencies, for which PYTHON has to be Python 3.11.
+test-wheel: wheel
+	$(PYTHON) .ci/test_installed.py
+
+test-oldest: wheel
+	$(PYTHON) .ci/test_installed.py --constraint .ci/oldest.txt
+
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_gallery gpx_demo paper_quick .benchmarks
+	rm -rf $(VENV) docs/_build docs/auto_gallery gpx_demo paper_quick .benchmarks build dist

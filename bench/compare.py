@@ -1,9 +1,14 @@
-"""Two runs of the suite side by side: `python bench/compare.py base.json head.json`, each from `--benchmark-json`.
+"""Compare two runs of the suite: `python bench/compare.py base.json head.json`, both written
+by `--benchmark-json`.
 
-Ratios are head / base of medians, each over the least time that the base's work could take on its own day's machine: a slower
-machine does not count, more work does. Bounds are of the medians' standard errors (0.93 IQR / sqrt(rounds), times Student's t
-of so few), half of what the limits moved within each run, and 3% that runs differ by anyway: of 1,000 cases as before,
-one or two count as slower. The status is 1 where a case is slower beyond its bounds, and by more than FACTOR.
+A ratio is head / base of two medians, each divided by the least time that the work of the base
+can take at the limits of the machine on that day. A slower machine therefore does not count as
+a slower program, but more work does.
+
+The bounds of a ratio combine the standard errors of the medians (0.93 IQR / sqrt(rounds),
+times Student's t for so few rounds), half of the change of the limits within each run, and 3%
+by which equal runs differ. Among 1,000 unchanged cases, one or two count as slower. The exit
+status is 1 if a case is slower beyond its bounds and by more than FACTOR.
 """
 
 from __future__ import annotations
@@ -18,15 +23,23 @@ from pathlib import Path
 
 from scipy.stats import t as student
 
-FLOOR = 0.03  # of a ratio: memory layout, what else is in the caches
-MEDIAN = 0.93  # standard error of a median in units of IQR / sqrt(rounds), of normal noise
-LARGEST_T = 7.2  # of 3 and 5 rounds on each side: made-up equal runs then differ in 0.2% of cases, as with Student's t of more
-FEWEST = 3  # rounds that show a spread
+# Equal runs differ by this share of a ratio anyway, because of memory layout and the contents of
+# caches.
+RATIO_FLOOR = 0.03
+# For normal noise, the standard error of a median is this number times IQR / sqrt(rounds).
+MEDIAN_ERROR_PER_IQR = 0.93
+# With this limit on Student's t, simulated equal runs of 3 and 5 rounds count as different in
+# 0.2% of cases, as often as runs of more rounds do without it.
+LARGEST_T = 7.2
+# Fewer rounds do not show a spread.
+FEWEST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a file holds: cases by name, and the limits {threads: {name: rate}} at the start and the end."""
+    """The cases of a file by name, and the limits {threads: {name: rate}} at the start and at
+    the end.
+    """
 
     cases: dict
     start: dict | None
@@ -35,6 +48,7 @@ class Run:
 
     @classmethod
     def read(cls, path):
+        """Read a file that the suite has written."""
         found = json.loads(Path(path).read_text())
         limits = found.get("limits") or {}
         names = (
@@ -45,8 +59,11 @@ class Run:
         )
 
     def ideal(self, work, threads):
-        """Seconds that `work` takes at the mean of both limits, and the logarithm of how far these are apart; 1 and 0 where
-        limits or work are not known."""
+        """Return the least time of `work` at the mean of both limits, and the logarithm of
+        their ratio.
+
+        They are 1 and 0 if the limits or the work are unknown.
+        """
         if not self.start or not work:
             return 1.0, 0.0
         first, last = (
@@ -57,13 +74,16 @@ class Run:
 
 
 def _least(work, rates):
+    """Return the least time that `work` takes at given rates, in nanoseconds."""
     computing = sum(flops / rates[name] for name, flops in work.items() if name != "bytes")
     return max(computing, work.get("bytes", 0.0) / rates["copy"])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case of both runs: medians, their plain ratio, the ratio beside the limits with its bounds, the ratio of memory."""
+    """A case of both runs: medians, the ratio relative to the limits with its bounds, and the
+    ratio of memory.
+    """
 
     name: str
     base: float
@@ -75,16 +95,20 @@ class Row:
 
     @property
     def verdict(self):
+        """Say whether the case became slower or faster beyond its bounds."""
         if math.isinf(self.high):
             return "too few rounds"
         return "slower" if self.low > 1 else "faster" if self.high < 1 else "within noise"
 
     def fails(self, factor):
+        """Return whether the case is slower by more than a factor."""
         return self.verdict == "slower" and self.ratio > factor
 
 
 def compare(base, head, pattern=""):
-    """Rows of the cases of both runs, names of those of one alone."""
+    """Return the rows of cases that both runs have, and the names that only the base and only
+    the head has.
+    """
     names = [name for name in base.cases | head.cases if re.search(pattern, name)]
     rows = [_row(name, base, head) for name in names if name in base.cases and name in head.cases]
     return (
@@ -103,27 +127,26 @@ def _row(name, base, head):
     )
     ratio = (now / head_least) / (before / base_least)
     spread = [_spread(one["stats"]) for one in (ours, theirs)]
-    width = math.hypot(*spread, base_drift / 2, head_drift / 2, FLOOR)
+    width = math.hypot(*spread, base_drift / 2, head_drift / 2, RATIO_FLOOR)
     memory = [one["extra_info"].get("memory") for one in (ours, theirs)]
     shares = memory[1] / memory[0] if all(memory) else None
     return Row(name, before, now, ratio, ratio * math.exp(-width), ratio * math.exp(width), shares)
 
 
 def _spread(stats):
-    """How far off a median may be, relative to it."""
+    """Return how far off a median may be, relative to it."""
     rounds = stats["rounds"]
-    if rounds < FEWEST:
+    if rounds < FEWEST_ROUNDS:
         return math.inf
     times = min(float(student.ppf(0.999, rounds - 1)), LARGEST_T)
-    return times * MEDIAN * stats["iqr"] / stats["median"] / math.sqrt(rounds)
+    return times * MEDIAN_ERROR_PER_IQR * stats["iqr"] / stats["median"] / math.sqrt(rounds)
 
 
 def table(rows, gone, new):
-    """Lines of text, the slowest first."""
+    """Return lines of text, the slowest case first."""
     width = max([len("case"), *(len(name) for name in [*(row.name for row in rows), *gone, *new])])
-    lines = [
-        f"{'case':<{width}}  {'base':>10}  {'head':>10}  {'ratio':>6}  {'beside the limits':>20}  {'memory':>6}"
-    ]
+    titles = f"{'base':>10}  {'head':>10}  {'ratio':>6}  {'beside the limits':>20}  {'memory':>6}"
+    lines = [f"{'case':<{width}}  {titles}"]
     for row in sorted(rows, key=lambda row: -row.ratio):
         bounds = (
             f"{row.ratio:.2f} ({row.low:.2f}, {f'{row.high:.2f}' if row.high < 100 else 'any'})"
@@ -147,29 +170,25 @@ def main(arguments=None):
         "--only",
         default="",
         metavar="PATTERN",
-        help="cases whose name this regular expression is found in",
+        help="compare only cases whose names match this regular expression",
     )
     parser.add_argument(
-        "--factor", type=float, default=1.25, help="a slower case counts from here on; default 1.25"
+        "--factor", type=float, default=1.25, help="smallest ratio that counts; default 1.25"
     )
     asked = parser.parse_args(arguments)
     try:
         base, head = Run.read(asked.base), Run.read(asked.head)
     except (OSError, ValueError, KeyError) as problem:
-        parser.error(f"not a run of the suite (--benchmark-json): {problem!r}")
+        parser.error(f"A file is not a run of the suite (--benchmark-json): {problem!r}.")
     rows, gone, new = compare(base, head, asked.only)
     if not rows:
-        print(
-            f"no case in common of {len(gone)} in {asked.base} and {len(new)} in {asked.head}",
-            file=sys.stderr,
-        )
+        runs = f"{asked.base} ({len(gone)} cases) and {asked.head} ({len(new)})"
+        print(f"{runs} have no case in common.", file=sys.stderr)
         return 2
     print("\n".join(table(rows, gone, new)))
     for name, one in (("base", base), ("head", head)):
         if one.disturbed:
-            print(
-                f"the {name} was disturbed: the machine's limits moved while it ran. Measure it again"
-            )
+            print(f"The limits of the machine changed while the {name} ran. Measure it again.")
     verdicts = [row.verdict for row in rows]
     print(
         ", ".join(

@@ -1,6 +1,8 @@
-"""The benchmark session: limits of the machine before and after it, a compact JSON, and a table of all cases.
+"""The benchmark session: limits of the machine before and after it, a compact JSON file, and a
+table of all cases.
 
-`--benchmark-json=PATH` keeps what bench/compare.py reads: of each case the rounds' seconds, work, memory, share of the limit.
+`--benchmark-json=PATH` writes the file that bench/compare.py reads: the seconds of all rounds,
+work, memory and share of the limit of each case.
 """
 
 from __future__ import annotations
@@ -10,20 +12,22 @@ import statistics
 import pytest
 
 import machine
-from machine import APART, both, ideal_seconds
+from machine import MAX_DRIFT, both, ideal_seconds
 
 KEPT = ("median", "iqr", "rounds", "data")
 FOUND = pytest.StashKey[dict]()
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "full: large cases, run by make bench-full")
+    config.addinivalue_line("markers", "full: large cases, which make bench CASE=full runs")
     config.stash[FOUND] = {}
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses
+@pytest.hookimpl(tryfirst=True)  # The marks must be there before -m chooses.
 def pytest_collection_modifyitems(config, items):
-    """Large cases are marked `full`, and left out unless -m or a test's own name asks for them."""
+    """Mark large cases as `full`, and leave them out unless -m or the name of a test asks for
+    them.
+    """
     for item in items:
         if hasattr(item, "callspec") and getattr(item.callspec.params.get("case"), "full", False):
             item.add_marker("full")
@@ -36,7 +40,9 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def limits(request):
-    """GFLOP/s and GB/s of this machine, before the first case; measured again after the last, since others share it."""
+    """Measure GFLOP/s and GB/s before the first case, and again after the last, because the
+    machine is shared.
+    """
     found = request.config.stash[FOUND]
     found["start"] = machine.limits()
     yield found["start"]
@@ -44,15 +50,18 @@ def limits(request):
 
 
 def _limits_of(config):
+    """Return both measurements and whether the session was disturbed, or None if it measured
+    no case.
+    """
     found = config.stash[FOUND]
     if "end" not in found:
         return None
     apart = machine.apart(found["start"], found["end"])
-    return {**found, "apart": apart, "disturbed": apart > APART}
+    return {**found, "apart": apart, "disturbed": apart > MAX_DRIFT}
 
 
 def _figures(median, extra, known):
-    """What a case's work and time make beside the limits."""
+    """Return GFLOP/s, GB/s and the share of the limit that a case reaches."""
     work = extra["work"]
     flops = sum(value for name, value in work.items() if name != "bytes")
     ideal = ideal_seconds(work, extra["threads"], known) if work else None
@@ -92,7 +101,8 @@ def pytest_terminal_summary(terminalreporter, config):
         write(line)
     if limits["disturbed"]:
         write(
-            f"DISTURBED: the limits at the start and at the end differ by {limits['apart']:.0%}; measure again"
+            f"DISTURBED: the limits at the start and at the end differ by {limits['apart']:.0%}. "
+            "Measure again."
         )
     widths = {
         "median": 10,
@@ -111,6 +121,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def _line(one, known):
+    """Return the line of a case in the table."""
     extra, median = one.extra_info, statistics.median(one.stats.data)
     figures = _figures(median, extra, known)
     flops = sum(value for name, value in extra["work"].items() if name != "bytes") / 1e9
@@ -128,4 +139,5 @@ def _line(one, known):
 
 
 def _shown(value, how):
+    """Return a formatted number, or a dash of the same width for None."""
     return f"{value:{how}}" if value is not None else f"{'-':>{how.strip('>%f').split('.')[0]}}"

@@ -1,5 +1,8 @@
-"""What people look at, hand on and keep: saved models, reports, intervals that hold, expected times, a million rows by the
-command line: `make bench-doors`. `python bench/doors.py NAME ...` runs some cases and leaves the results of the others."""
+"""Saved models, reports, coverage of intervals, expected times, and the command line on a
+million rows: `make bench CASE=doors`.
+
+`python bench/doors.py NAME ...` runs some cases and leaves the results of the others.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from measure import in_turn, run_cases, seconds
 
 
 def saved():
-    """An exact model of 4,000 rows: our file beside joblib's, in turn."""
+    """Compare our file of an exact model of 4,000 rows with joblib's, in turn."""
     import joblib
 
     import gpx_scale
@@ -46,7 +49,7 @@ def saved():
 
 
 def report():
-    """Digits: 360 samples of 64 pixels, explained and written."""
+    """Measure the report of 360 explained samples of Digits, each of 64 pixels."""
     from gpx_scale.cli import demos
     from gpx_scale.report import write_report
 
@@ -61,7 +64,10 @@ def report():
 
 
 def coverage(load):
-    """The share of values within the 95% intervals of models that had not seen them, over five parts."""
+    """Return the share of values within the 95% intervals of models that had not seen them.
+
+    The models are those of a cross-validation with five folds.
+    """
     import pandas as pd
 
     from gpx_scale import GPXRegressor
@@ -91,7 +97,9 @@ def abalone():
 
 
 def expected():
-    """Fits beside the time that `gpx-scale plan` would have said: seconds of each, solver by solver."""
+    """Compare the seconds of fits with the time that `gpx-scale plan` expects, for each
+    solver.
+    """
     from gpx_scale import GPXRegressor
     from gpx_scale.datasets import synth2, synth10
     from gpx_scale.fitting.expected_time import expected_seconds
@@ -109,9 +117,8 @@ def expected():
         model = GPXRegressor(random_state=0, **given)
         arrays = (data.X, data.y, data.Z) if name == "basis" else (data.X, data.y)
         few = [A[:1000] for A in arrays]
-        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(
-            *few
-        )  # compiles
+        # This fit compiles, so that the next does not.
+        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(*few)
         plan = model.plan(*arrays)
         said = expected_seconds(plan)
         start = time.perf_counter()
@@ -121,7 +128,7 @@ def expected():
 
 
 def rows_of(n, seed):
-    """Five columns of numbers, a category, and y."""
+    """Return a frame of n rows: five columns of numbers, a category, and y."""
     import pandas as pd
 
     random = np.random.RandomState(seed)
@@ -133,11 +140,15 @@ def rows_of(n, seed):
 
 
 def write_million(path):
+    """Write a CSV file of 1,000,000 rows."""
     rows_of(1_000_000, 0).to_csv(path, index=False)
 
 
 def million():
-    """`gpx-scale fit` of a CSV file with 1,000,000 rows, written by another process; R^2 of new rows."""
+    """Run `gpx-scale fit` on a CSV file with 1,000,000 rows, and return the R^2 of new rows.
+
+    Another process writes the file, so that its memory does not count.
+    """
     import gpx_scale
     from gpx_scale.cli import main
 
@@ -172,11 +183,13 @@ CASES = {
 
 
 def summary(found):
+    """Return the rows of the table from the numbers of the cases."""
     rows = []
     if kept := found.get("saved"):
         save, load = kept["ratios"]
         ours, theirs = (size / 2**20 for size in kept["bytes"])
-        measured = f"saved in {save:.2f}, loaded in {load:.2f} of its time; {ours:.0f} MiB against {theirs:.0f}"
+        measured = f"saved in {save:.2f}, loaded in {load:.2f} of its time; "
+        measured += f"{ours:.0f} MiB against {theirs:.0f}"
         rows.append(
             (
                 "saved exact model, n = 4,000, beside joblib",
@@ -221,7 +234,8 @@ def summary(found):
         )
     if kept := found.get("million"):
         measured = (
-            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB, R^2 of new rows {kept['r2']:.3f}, "
+            f"{kept['seconds']:.0f} s, {kept['memory'] / 2**30:.2f} GiB, "
+            f"R^2 of new rows {kept['r2']:.3f}, "
             f"model of {kept['model'] / 1e6:.1f} MB"
         )
         rows.append(

@@ -1,7 +1,10 @@
-"""Inducing points beside GPyTorch's SGPR, a million rows from a memory map, Dask beside threads, and error against time for
-every solver: `make bench-inducing` (extra [peers]; half an hour on two cores).
+"""Inducing points beside GPyTorch's SGPR, a million rows, Dask, and error against time: `make
+bench CASE=inducing`.
 
-`python bench/inducing.py NAME ...` runs some cases and leaves the results of the others.
+It needs the extra [peers] and takes half an hour on two cores. The million rows are read from
+a memory map, Dask is compared with threads, and the error against time is measured for every
+solver. `python bench/inducing.py NAME ...` runs some cases and leaves the results of the
+others.
 """
 
 from __future__ import annotations
@@ -47,12 +50,12 @@ def _fit(X, y, Xq, yq, **arguments):
     }
 
 
-# ------------------------------------------------------------------------------------------------------ beside SGPR
-
-
 def evaluation():
-    """Bound and gradient, n = 50,000, m = 500: ours and SGPR's in turn. Ours by the parameters (as in every pass of the last
-    search), and by the points too; SGPR's is by both."""
+    """Compare our bound and gradient with SGPR's in turn, n = 50,000, m = 500.
+
+    Ours is measured with the gradient by the hyperparameters, as in every pass of the last
+    search, and by the points too. SGPR's gradient is by both.
+    """
     from gpx_scale import GPXRegressor
     from gpx_scale.runtime.session import Session
     from gpx_scale.solvers.inducing.point_selection import PointSelection
@@ -103,11 +106,8 @@ def sgpr_1000():
     return sgpr_fit(*synth(50_000), inducing=1000)
 
 
-# ------------------------------------------------------------------------------------------------- a million, and Dask
-
-
 def million():
-    """A complete fit of a million rows on disk; what is held is measured in this process."""
+    """Measure a complete fit of a million rows on disk, and the memory of this process."""
     from gpx_scale import GPXRegressor
 
     _compile()
@@ -133,7 +133,10 @@ def million():
 
 
 def dask_beside_threads():
-    """Bound and gradient, n = 50,000, m = 500: two single-threaded workers and two threads in turn; and whole fits."""
+    """Compare two single-threaded Dask workers with two threads, n = 50,000, m = 500.
+
+    Evaluations of bound and gradient run in turn. Complete fits are compared too.
+    """
     import dask.array as da
     from distributed import Client, LocalCluster
 
@@ -150,7 +153,8 @@ def dask_beside_threads():
     ):
         parts = da.from_array(X, chunks=(12_500, -1)), da.from_array(y, chunks=12_500)
         arguments = {"n_inducing": 500, "random_state": 0, "n_jobs": THREADS}
-        DaskGPXRegressor(client, **{**arguments, "optimizer": None}).fit(*parts)  # workers compile
+        # The workers compile in this fit.
+        DaskGPXRegressor(client, **{**arguments, "optimizer": None}).fit(*parts)
         start = time.perf_counter()
         there = DaskGPXRegressor(client, **arguments).fit(*parts)
         middle = time.perf_counter()
@@ -170,7 +174,10 @@ def dask_beside_threads():
 
 
 def deviations():
-    """Of m points beside exact ones at the same hyperparameters: least and median ratios over small problems."""
+    """Compare standard deviations of m points with exact ones at the same hyperparameters.
+
+    Returned are the least, median and largest ratios over six small problems.
+    """
     from gpx_scale import GPXRegressor, datasets
 
     random = np.random.RandomState(0)
@@ -203,11 +210,8 @@ def deviations():
     }
 
 
-# --------------------------------------------------------------------------------------------------- error against time
-
-
 def picture():
-    """Every solver on `synth10` with 8,000 rows, one after the other."""
+    """Fit `synth10` with 8,000 rows by every solver, one after the other."""
     data = synth(PICTURE_ROWS)
     found = {"exact": _fit(*data, solver="exact"), "cg": _fit(*data, solver="cg")}
     for m in (50, 100, 200, 500, 1000):
@@ -218,7 +222,7 @@ def picture():
 
 
 def draw(found):
-    """The picture of `docs/scaling.md`."""
+    """Draw the picture of docs/scaling.md."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
@@ -285,9 +289,11 @@ CASES = {
 
 
 def summary(found):
+    """Return the rows of the table from the numbers of the cases."""
     rows = []
     if r := found.get("evaluation"):
-        words = f"{r['ratio']:.1f} times faster ({r['ours']:.2f} s, {r['sgpr']:.2f} s); with slopes by the points too "
+        words = f"{r['ratio']:.1f} times faster ({r['ours']:.2f} s, {r['sgpr']:.2f} s); "
+        words += "with slopes by the points too "
         words += f"{r['ratio_with_points']:.1f} times ({r['with_points']:.2f} s)"
         rows.append(
             (
@@ -300,7 +306,8 @@ def summary(found):
     for m in (500, 1000):
         ours, peer = found.get(f"ours_{m}"), found.get(f"sgpr_{m}")
         if ours and peer:
-            words = f"MSE {ours['mse']:.4f} in {ours['seconds']:.0f} s, {ours['coverage']:.0%} within 2 sd; SGPR "
+            words = f"MSE {ours['mse']:.4f} in {ours['seconds']:.0f} s, "
+            words += f"{ours['coverage']:.0%} within 2 sd; SGPR "
             words += (
                 f"{peer['mse']:.4f} in {peer['seconds']:.0f} s ({peer['evaluations']} evaluations)"
             )
@@ -310,7 +317,8 @@ def summary(found):
             )
     if r := found.get("million"):
         passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
-        words = f"{r['seconds']:.0f} s, {r['memory'] / 1e9:.2f} GB, MSE {r['mse']:.4f}, {r['coverage']:.0%} within 2 sd; {passes}"
+        words = f"{r['seconds']:.0f} s, {r['memory'] / 1e9:.2f} GB, MSE {r['mse']:.4f}, "
+        words += f"{r['coverage']:.0%} within 2 sd; {passes}"
         rows.append(
             (
                 "n = 1,000,000 from a memory map, m = 500: complete fit",
@@ -320,7 +328,8 @@ def summary(found):
             )
         )
     if r := found.get("dask_beside_threads"):
-        words = f"{r['ratio']:.2f} an evaluation, {r['whole']:.2f} a whole fit; predictions {r['apart']:.1e} apart"
+        words = f"{r['ratio']:.2f} an evaluation, {r['whole']:.2f} a whole fit; "
+        words += f"predictions {r['apart']:.1e} apart"
         fine = max(r["ratio"], r["whole"]) <= 1.5 and r["apart"] <= 1e-10
         rows.append(
             ("Dask, two workers / two threads, n = 50,000, m = 500", words, "1.5, 1e-10", fine)

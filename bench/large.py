@@ -1,7 +1,9 @@
-"""Tens of thousands of rows, beside GPyTorch in the same run: `make bench-large` (extra [peers]; an hour on two cores).
+"""Tens of thousands of rows, beside GPyTorch in the same run: `make bench CASE=large`.
 
-Each case runs in a process of its own, for its peak memory, and compiles first. `python bench/large.py NAME ...` runs some
-cases and leaves the results of the others. The peer's kernel is ours: RBF times the inner product of the inputs, one noise.
+It needs the extra [peers] and takes an hour on two cores. Each case runs in a process of its
+own, so that its peak memory can be measured, and compiles before the clock runs. `python
+bench/large.py NAME ...` runs some cases and leaves the results of the others. The peer has our
+kernel, an RBF times the inner product of the inputs, and one noise.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from measure import run_cases
 
 THREADS = 2
 NEAR_OPTIMUM = {"theta1": 0.132, "theta2": 17.5, "sigma_w": 0.002, "sigma_y": 0.0563}
-# Wang et al. 2019, table 1, exact GP with a Matern 3/2: quoted from memory, not checked against the paper.
+# These are from Wang et al. 2019, table 1, exact GP with a Matern 3/2. They are quoted from
+# memory and not checked.
 PUBLISHED = {"kin40k": "0.099 (n = 25,600; unchecked)", "protein": "0.536 (n = 29,267; unchecked)"}
 
 
 def synth(n, queries=1000):
+    """Return X, y of n rows of synth10, and X, y of some queries."""
     from gpx_scale import datasets
 
     data = datasets.synth10(n + queries)
@@ -26,7 +30,11 @@ def synth(n, queries=1000):
 
 
 def real(name):
-    """A tenth held out (protein: all but 40,000); columns and y standardised, as every side sees them."""
+    """Return training rows and test rows of a data set: X, y, X of queries, y of queries.
+
+    A tenth of the rows is held out, and more if that leaves over 40,000. Columns and y are
+    standardised, equally for all methods.
+    """
     from gpx_scale import datasets
 
     data = getattr(datasets, f"load_{name}")()
@@ -39,7 +47,7 @@ def real(name):
 
 
 def compiled():
-    """Compile what a fit uses before the clock runs."""
+    """Compile what a fit uses, before the clock runs."""
     from gpx_scale import GPXRegressor
 
     X, y, Xq, _ = synth(1200, 50)
@@ -47,6 +55,7 @@ def compiled():
 
 
 def ours(X, y, Xq, yq, Z=None, Zq=None, **arguments):
+    """Return time, error, coverage and hyperparameters of a complete fit."""
     from gpx_scale import GPXRegressor
 
     compiled()
@@ -78,13 +87,17 @@ def ours_50k():
 
 
 def ours_50k_quarter():
-    """The first 12,500 of the same 50,000 rows: what is known after a fraction of the time."""
+    """Fit the first 12,500 of the 50,000 rows, to see what is known after a fraction of the
+    time.
+    """
     X, y, Xq, yq = synth(50_000)
     return ours(X[:12_500], y[:12_500], Xq, yq)
 
 
 def agreement_5k():
-    """Both solvers at the same hyperparameters, n = 5,000: means and deviations."""
+    """Compare means and standard deviations of two solvers at the same hyperparameters, n =
+    5,000.
+    """
     from gpx_scale import GPXRegressor
 
     X, y, Xq, _ = synth(5_000)
@@ -116,7 +129,11 @@ def agreement_5k():
 
 
 def optimum_8k():
-    """The exact evidence at both solvers' hyperparameters, n = 8,000, three seeds; and seconds of both fits."""
+    """Compare the exact evidence at the hyperparameters of both solvers, n = 8,000, for three
+    seeds.
+
+    The seconds of both fits are returned too.
+    """
     from gpx_scale import GPXRegressor
 
     X, y, _, _ = synth(8_000)
@@ -133,7 +150,12 @@ def optimum_8k():
 
 
 def exact_20k():
-    """The mixed-precision exact solver at parameters near the optimum: an evaluation with gradient, and the predictions."""
+    """Measure the exact solver in mixed precision at hyperparameters near the optimum, n =
+    20,000.
+
+    It makes one evaluation with its gradient, and predictions that are compared with conjugate
+    gradients.
+    """
     from gpx_scale import GPXRegressor
     from gpx_scale.data.row_source import MemoryRows
     from gpx_scale.runtime.session import Session
@@ -171,6 +193,7 @@ def exact_20k():
 
 
 def _gpytorch_kernel(gpytorch):
+    """Return our kernel in GPyTorch."""
     linear = gpytorch.kernels.LinearKernel()
     linear.variance = 0.15
     rbf = gpytorch.kernels.RBFKernel()
@@ -179,7 +202,10 @@ def _gpytorch_kernel(gpytorch):
 
 
 def gpytorch_20k():
-    """Likelihood evaluations of GPyTorch's exact GP (conjugate gradients, its defaults), without and with their gradient."""
+    """Measure likelihood evaluations of GPyTorch's exact GP, without and with their gradient.
+
+    It uses conjugate gradients, with its default settings.
+    """
     import gpytorch
     import torch
 
@@ -214,7 +240,10 @@ def gpytorch_20k():
 
 
 class Sgpr:
-    """GPyTorch's SGPR with our kernel and one noise, points from the rows, which move with the parameters."""
+    """GPyTorch's SGPR with our kernel and one noise.
+
+    The inducing points start at random rows, and are optimised with the hyperparameters.
+    """
 
     def __init__(self, X, y, inducing):
         import gpytorch
@@ -247,7 +276,7 @@ class Sgpr:
         likelihood.train()
 
     def loss(self):
-        """-bound, with its gradient."""
+        """Return the negative bound, and compute its gradient."""
         self.count += 1
         self.model.zero_grad()
         loss = -self.objective(self.model(self.X), self.y)
@@ -255,6 +284,7 @@ class Sgpr:
         return loss
 
     def minimise(self, evaluations):
+        """Minimise the loss by at most so many evaluations, and return their number."""
         import torch
 
         limits = {"max_iter": evaluations, "max_eval": evaluations}
@@ -264,6 +294,7 @@ class Sgpr:
         return self.count
 
     def predict(self, Xq):
+        """Return predictions at queries."""
         import torch
 
         self.model.eval()
@@ -273,6 +304,7 @@ class Sgpr:
 
 
 def sgpr_fit(X, y, Xq, yq, inducing=500, evaluations=18):
+    """Return time, error and number of evaluations of a fit of SGPR."""
     start = time.perf_counter()
     peer = Sgpr(X, y, inducing)
     count = peer.minimise(evaluations)
@@ -305,9 +337,10 @@ def protein():
 
 
 def _gpr(name):
-    """Plain Gaussian process regression: z = 1, no noise in the weights.
+    """Fit plain Gaussian process regression: z = 1, no noise in the weights.
 
-    With the RBF: the Matern 3/2 of the published runs takes kin40k's noise to 0, where conjugate gradients give up.
+    The kernel is an RBF. The Matern 3/2 of the published runs takes the noise of kin40k to 0,
+    where conjugate gradients do not converge.
     """
     X, y, Xq, yq = real(name)
     return ours(X, y, Xq, yq, np.ones((len(X), 1)), np.ones((len(Xq), 1)), sigma_w=0.0)
@@ -340,7 +373,7 @@ CASES = {
 
 
 def summary(found):
-    """Rows of the table from what was measured."""
+    """Return the rows of the table from the numbers of the cases."""
 
     def has(*names):
         return all(found.get(name) for name in names)
@@ -358,12 +391,13 @@ def summary(found):
         if has(case):
             r = found[case]
             passes = ", ".join(f"{count} on {phase}" for phase, count in r["evaluations"].items())
-            words = f"{r['seconds']:.0f} s with 1,000 predictions, {r['memory'] / 2**30:.1f} GiB, MSE {r['mse']:.4f}, "
-            words += f"{r['coverage']:.0%} within 2 sd; {passes}"
+            words = f"{r['seconds']:.0f} s with 1,000 predictions, {r['memory'] / 2**30:.1f} GiB, "
+            words += f"MSE {r['mse']:.4f}, {r['coverage']:.0%} within 2 sd; {passes}"
             rows.append((f"{case}: complete fit", words, "under 16 GB", r["memory"] < 16e9))
     if has("agreement_5k"):
         r = found["agreement_5k"]
-        words = f"mean off by {r['off']:.1e} sd; sd ratio of y {r['y'][0]:.3f}, median {r['y'][1]:.3f}, at most {r['y'][2]:.3f}; "
+        words = f"mean off by {r['off']:.1e} sd; sd ratio of y {r['y'][0]:.3f}, "
+        words += f"median {r['y'][1]:.3f}, at most {r['y'][2]:.3f}; "
         words += f"of weights {r['w'][0]:.4f}, {r['w'][1]:.4f}, {r['w'][2]:.4f}"
         fine = (
             r["off"] < 1e-3
@@ -375,7 +409,8 @@ def summary(found):
         )
     if has("optimum_8k"):
         r = found["optimum_8k"]
-        words = f"{', '.join(f'{one:.2f}' for one in r['lost'])} nats below the exact optimum (three seeds); "
+        words = ", ".join(f"{one:.2f}" for one in r["lost"])
+        words += " nats below the exact optimum (three seeds); "
         words += f"{r['seconds']:.0f} s against {r['exact_seconds']:.0f} s"
         rows.append(
             ("n = 8,000: hyperparameters of cg", words, "at most 1 nat", max(r["lost"]) <= 1.0)
@@ -414,7 +449,8 @@ def summary(found):
                 None,
             )
         )
-        off = f"off by {r['off']:.1e} sd; sd ratio {r['ratio'][0]:.3f}, median {r['ratio'][1]:.3f}, at most {r['ratio'][2]:.3f}"
+        off = f"off by {r['off']:.1e} sd; sd ratio {r['ratio'][0]:.3f}, "
+        off += f"median {r['ratio'][1]:.3f}, at most {r['ratio'][2]:.3f}"
         rows.append(
             (
                 "n = 20,000: cg beside exact, same parameters",

@@ -1,9 +1,14 @@
-"""What this machine can do, measured, and what a piece of work asks of it, counted by formula: `python bench/machine.py`.
+"""Measure the limits of this machine, and count the flops and bytes of a piece of work:
+`python bench/machine.py`.
 
-limits    GFLOP/s of gemm and potrf in both precisions, GB/s of a copy (read and written), with 1 and 2 threads
-count     flops of the leading terms while a call runs: formulas at the package's own operations, so iterations that
-          nobody knows beforehand count as often as they happen
-seconds   the least that these flops and bytes could take: the larger of sum flops / rate and bytes / bandwidth
+`limits` measures GFLOP/s of gemm and potrf in both precisions, and GB/s of a copy (bytes read
+and written), with 1 and 2 threads.
+
+`counted` returns the flops of the leading terms while a call runs. Formulas are attached to
+operations of the package, so that iterations count as often as they happen.
+
+`ideal_seconds` returns the least time that these flops and bytes can take: the larger of sum
+flops / rate and bytes / bandwidth.
 """
 
 from __future__ import annotations
@@ -39,26 +44,30 @@ from gpx_scale.solvers.inducing import posterior as inducing
 from measure import seconds
 
 THREADS = (1, 2)
-APART = 0.2  # between two measurements of one run: more, and the run counts as disturbed
-EXP = {
-    "d": 34,
-    "s": 22,
-}  # flops of our exponential: 3 for k, 4 for r, 26 or 14 for the polynomial, 1 to scale by 2^k
-
-
-# ------------------------------------------------------------------------------------------------------------ limits
+# If a limit differs by more than this share between the start and the end of a run, other
+# processes disturbed the run.
+MAX_DRIFT = 0.2
+# Flops of the compiled exponential, exp(x) = 2^k exp(r): 3 for k, 4 for r, 26 or 14 for the
+# polynomial, 1 to scale by 2^k.
+EXP_FLOPS = {"d": 34, "s": 22}
 
 
 def limits(gemm=1500, potrf=3000, copied=2**27, rounds=5):
-    """{threads: {"dgemm": GFLOP/s, "sgemm", "dpotrf", "spotrf", "copy": GB/s}}, the medians;  about 8 s with these sizes."""
+    """Measure {threads: {"dgemm": GFLOP/s, "sgemm", "dpotrf", "spotrf", "copy": GB/s}}, as
+    medians.
+
+    It takes about 8 s with the default sizes.
+    """
     return {str(n): _limits(n, gemm, potrf, copied, rounds) for n in usable_threads()}
 
 
 def usable_threads():
+    """Return the numbers of threads of THREADS that this machine has cores for."""
     return [n for n in THREADS if n <= effective_jobs(None)]
 
 
 def _limits(n_jobs, gemm, potrf, copied, rounds):
+    """Measure the rates with `n_jobs` threads: {name: GFLOP/s or GB/s}."""
     found = {}
     with threads(n_jobs), Executor(n_jobs) as executor:
         for letter, dtype in (("d", np.float64), ("s", np.float32)):
@@ -86,30 +95,37 @@ def _limits(n_jobs, gemm, potrf, copied, rounds):
 
 
 def _median(function, rounds):
+    """Return the median seconds of a function over `rounds` calls, after one that is not
+    counted.
+    """
     function()
     return statistics.median(seconds(function) for _ in range(rounds))
 
 
 def apart(start, end):
-    """The largest relative difference of two measurements of the limits."""
+    """Return the largest relative difference between two measurements of the limits."""
     ratios = [end[n][name] / start[n][name] for n in start for name in start[n]]
     return max(max(ratio, 1.0 / ratio) for ratio in ratios) - 1.0
 
 
 def both(start, end):
-    """The larger of two measurements: a limit is what the machine can do."""
+    """Return the larger of two measurements of each limit, because a limit is what the machine
+    can do.
+    """
     return {n: {name: max(start[n][name], end[n][name]) for name in start[n]} for n in start}
 
 
 def ideal_seconds(work, n_jobs, known):
-    """The least time that `work` (as counted) could take with the `known` limits; None where nothing was counted."""
+    """Return the least time that `work` can take at the `known` limits, or None if nothing was
+    counted.
+    """
     rates = known.get(str(n_jobs)) or known[max(known)]
     computing = sum(flops / rates[name] for name, flops in work.items() if name != "bytes") / 1e9
     return max(computing, work.get("bytes", 0.0) / rates["copy"] / 1e9) or None
 
 
 def description():
-    """Of the machine and of what numbers depend on."""
+    """Return the processor, the number of cores, and the versions that results depend on."""
     versions = {module.__name__: module.__version__ for module in (np, scipy, numba)}
     return {
         "processor": _processor(),
@@ -130,7 +146,7 @@ def _processor():
 
 
 def table(start, end=None):
-    """Limits as lines of text, both measurements where there are two."""
+    """Return the limits as lines of text, with both measurements if there are two."""
     names = list(start["1"])
     lines = ["threads  " + "  ".join(f"{name:>15}" for name in names) + "   (GFLOP/s; copy: GB/s)"]
     for n in start:
@@ -139,9 +155,6 @@ def table(start, end=None):
         ]
         lines.append(f"{n:>7}  " + "  ".join(f"{cell:>15}" for cell in cells))
     return lines
-
-
-# ------------------------------------------------------------------------------------------------------------- counts
 
 
 def _letter(dtype):
@@ -157,19 +170,22 @@ def _potrf(flops, dtype=np.float64):
 
 
 def epilogue(entries, dtype):
-    """theta1 exp(e) times <z,z'> of so many entries."""
-    return _gemm(entries * (EXP[_letter(dtype)] + 2), dtype)
+    """Count theta1 exp(e) times <z, z'> for a number of entries."""
+    return _gemm(entries * (EXP_FLOPS[_letter(dtype)] + 2), dtype)
 
 
 def _profile(kernel, a, b, out, *_):
-    """The augmented product and the fused exponential of a tile;  SparsePoints: the exponential alone."""
+    """Count the augmented product and the fused exponential of a tile.
+
+    `SparsePoints` have no augmented product, so only the exponential counts.
+    """
     width = a.left.shape[1] if hasattr(a, "left") else 0
-    return _gemm(out.size * (2 * width + EXP[_letter(out.dtype)] + 2), out.dtype)
+    return _gemm(out.size * (2 * width + EXP_FLOPS[_letter(out.dtype)] + 2), out.dtype)
 
 
 def _matmul(C, V):
     n, c = V.shape
-    chunks = -(-c // covariance.COLUMNS)
+    chunks = -(-c // covariance.PRODUCT_COLUMNS)
     kept = isinstance(C, covariance.StoredCovariance)
     return _gemm(
         2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0
@@ -182,9 +198,8 @@ def _contract(C, U, V):
 
 def _pair_matmul(C, V):
     count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL_COLUMNS)
-    return _gemm(
-        4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels
-    )  # a column's number and a float32 value a pair
+    # A pair is stored as a column number of 2 bytes and a float32 value.
+    return _gemm(4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels)
 
 
 def _pair_contract(C, U, V):
@@ -192,7 +207,10 @@ def _pair_contract(C, U, V):
 
 
 def _grid_matmul(C, V):
-    """W^T, a transform there and back (2.5 g log2 g each, of real numbers), and W, for d columns each."""
+    """Count W^T, a Fourier transform and its inverse, and W, each for c d columns.
+
+    A transform of g real numbers takes 2.5 g log2 g flops.
+    """
     on, (n, c) = C._used, V.shape
     columns, padded = c * C.rows.Z.shape[1], float(np.prod(on.grid.padded))
     flops = columns * (4.0 * on.W.nnz + 5.0 * padded * np.log2(padded))
@@ -204,7 +222,10 @@ def _grid_matmul(C, V):
 
 
 def _near(near, cross, request, session):
-    """|R|^2 |I| + |R|^3/3 a query, and its right-hand sides; the triangular solve on I counts by itself."""
+    """Count |R|^2 |I| + |R|^3/3 flops per query, and those of its right-hand sides.
+
+    The triangular solve with the shared rows I is counted where it happens.
+    """
     I, R = near.shared.size, min(near.nearby, len(near.rows) - near.shared.size)
     weights = near.rows.Z.shape[1] if request.variance or request.covariance else 0
     sides, dtype = weights + len(request.along), near.shared_rows(session).V.dtype
@@ -234,7 +255,7 @@ def _low_rank_solve(P, R):
 
 
 def _log_determinant(P):
-    """Of M, once a P."""
+    """Count the formation of the matrix M, once per preconditioner."""
     return _gemm(1.0 * len(P.F) * P.rank**2, np.float64)
 
 
@@ -246,7 +267,8 @@ def _halves(factor, B):
     return {} if factor.refined else _gemm(1.0 * len(factor.buffer) ** 2 * len(B), np.float64)
 
 
-# (where, name): arguments of the call -> {"dgemm": flops, ..., "bytes": moved}. Leading terms; none counts another's.
+# A formula maps the arguments of a call of (owner, name) to {"dgemm": flops, ..., "bytes":
+# moved}. It has the leading terms only, and none counts what another formula counts.
 FORMULAS = {
     (runtime.Executor, "matmul"): lambda self, A, B: _gemm(
         2.0 * A.shape[0] * A.shape[1] * B.shape[1], A.dtype
@@ -291,7 +313,11 @@ FORMULAS = {
 
 @contextmanager
 def counting():
-    """`with counting() as work:` work["dgemm"], work["spotrf"], ... and work["bytes"] grow with every operation called."""
+    """Count while the block runs: `with counting() as work:`.
+
+    work["dgemm"], work["spotrf"], ... and work["bytes"] grow with every operation that is
+    called.
+    """
     work, lock = Counter(), threading.Lock()
     before = []
 
@@ -322,7 +348,9 @@ def counting():
 
 
 def counted(function):
-    """{"dgemm": flops, ..., "bytes": ...} of one call; empty where none of the formulas applies."""
+    """Return {"dgemm": flops, ..., "bytes": ...} of one call; it is empty if no formula
+    applies.
+    """
     with counting() as work:
         function()
     return dict(work)

@@ -1,10 +1,11 @@
-"""Measuring on a shared machine: pairs taken in turn and compared as ratios, never absolute times."""
+"""Measure on a shared machine: pairs are run in turn and compared as ratios, because absolute
+times vary.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -16,13 +17,18 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def seconds(function):
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def in_turn(ours, theirs, rounds=7):
-    """Median seconds of each, and the median of the ratios ours / theirs of neighbouring runs, after one run unmeasured."""
+    """Return the median seconds of two functions, and the median of the ratios ours / theirs.
+
+    Both run in turn, so a ratio is of neighbouring runs. One run of each before is not
+    counted.
+    """
     ours()
     theirs()
     pairs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
@@ -35,12 +41,15 @@ def in_turn(ours, theirs, rounds=7):
 
 
 def steady(function, rounds=5):
-    """(seconds of the first call, compilation included where it is needed; median seconds of the following ones)."""
+    """Return the seconds of the first call, and the median seconds of `rounds` more.
+
+    The first call includes compilation, if something has to be compiled.
+    """
     return seconds(function), statistics.median(seconds(function) for _ in range(rounds))
 
 
 def peak_bytes(function):
-    """Peak of what numpy and Python allocate during a call."""
+    """Return the largest number of bytes that numpy and Python hold during a call."""
     tracemalloc.start()
     try:
         function()
@@ -50,28 +59,29 @@ def peak_bytes(function):
 
 
 def resident_peak():
+    """Return the largest resident memory of this process so far, in bytes."""
+    import resource  # Windows does not have it.
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )
 
 
 def report(rows, name):
-    """Print rows (what, measured, target, met) as a table, and keep them as JSON."""
-    width = max(len(row[0]) for row in rows)
+    """Print rows (what, measured, target, met) as a table, and merge them into
+    results/NAME.json.
+
+    Rows that were not measured this time stay as they are, with their dates.
+    """
+    width = max((len(row[0]) for row in rows), default=0)
     print()
     for what, measured, target, met in rows:
-        print(
-            f"{what:<{width}}  {measured:<44}  {target:<26}  {'' if met is None else 'met' if met else 'NOT MET'}"
-        )
+        state = {None: "", True: "met", False: "NOT MET"}[met]
+        print(f"{what:<{width}}  {measured:<44}  {target:<26}  {state}")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = {row["what"]: row for row in (json.loads(path.read_text()) if path.is_file() else [])}
-    for (
-        what,
-        measured,
-        target,
-        met,
-    ) in rows:  # a run of some cases leaves the others' results, and their dates
+    for what, measured, target, met in rows:
         if kept.get(what, {}).get("measured") != measured:
             kept[what] = {"what": what, "measured": measured, "date": time.strftime("%Y-%m-%d")}
         kept[what] |= {"target": target, "met": met}
@@ -79,13 +89,18 @@ def report(rows, name):
 
 
 def run_cases(file, description, cases, summary, name, timeout=3600):
-    """The command line of a benchmark of long cases: each runs in a process of its own, for its peak memory, and leaves its
-    numbers in results/NAME_raw.json, so that a run of some cases leaves the results of the others."""
+    """Run the command line of a benchmark of long cases.
+
+    Each case runs in a process of its own, so that its peak memory can be measured. Its
+    numbers go to results/NAME_raw.json, which is not committed, and the rows that `summary`
+    makes of them go to results/NAME.json, which is. A run of some cases leaves the results of
+    the others.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(cases)}; default: all"
+        "names", nargs="*", metavar="NAME", help=f"cases to run, all by default: {', '.join(cases)}"
     )
-    parser.add_argument("--case", choices=cases)
+    parser.add_argument("--case", choices=cases, help="run one case in this process")
     asked = parser.parse_args()
     if asked.case is not None:
         print(json.dumps({**cases[asked.case](), "memory": resident_peak()}))
@@ -94,8 +109,8 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
     path = RESULTS / f"{name}_raw.json"
     found = json.loads(path.read_text()) if path.is_file() else {}
     for case in asked.names or list(cases):
-        if (result := _alone(file, case, timeout)) is None:  # what was kept of it stays
-            continue
+        if (result := _alone(file, case, timeout)) is None:
+            continue  # An earlier result of this case stays.
         found[case] = result
         print(case, result, flush=True)
         path.write_text(json.dumps(found, indent=1) + "\n")
@@ -103,17 +118,16 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
 
 
 def _alone(file, case, timeout):
-    """The case in a process of its own; one that fails is shown as such."""
+    """Return the numbers of a case that ran in a process of its own, or None if it failed."""
     try:
         done = subprocess.run(
             [sys.executable, file, "--case", case], capture_output=True, text=True, timeout=timeout
         )
     except subprocess.TimeoutExpired:
-        print(f"{case} took more than {timeout // 60} minutes")
+        print(f"{case} took more than {timeout // 60} minutes, and was stopped.")
         return None
     if done.returncode:
-        print(
-            f"{case} failed ({done.returncode}): {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-        )
+        message = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        print(f"{case} failed with exit status {done.returncode}: {message}")
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,10 +1,12 @@
-"""Cost and memory against n for each solver, one and two threads, and what 16 cores would do: `python bench/scaling.py`.
+"""Time and memory against n for each solver with one and two threads, and a projection to 16
+cores: `make bench CASE=scaling`.
 
-About seven minutes on two idle cores; `python bench/scaling.py NAME ...` measures some series and leaves the others. Rounds go
-to results/scaling.json, from which `make tables` writes docs/scaling.md; `draw` makes its picture. `--smoke FOLDER` takes tiny
-sizes and writes there.
+It takes about seven minutes on two idle cores. `python bench/scaling.py NAME ...` measures
+some series and leaves the results of the others. Rounds go to results/scaling.json, from which
+`make tables` writes docs/scaling.md; `draw` makes the picture of that page. `--smoke FOLDER`
+measures tiny sizes and writes to that folder.
 
-The projection, for k cores, from one and two threads:
+The projection to k cores follows from one and two threads:
 
     s = 2 T2 / T1 - 1                              Amdahl's serial share
     B(k) = k B1 / (1 + (k - 1) (2 B1 / B2 - 1))    bandwidth, by the same law from a copy
@@ -36,16 +38,23 @@ STYLE = {
     "markeredgewidth": 0.5,
     "linewidth": 1.6,
 }
-SECONDS, FEWEST, MOST = 4.0, 3, 7  # of a size, and its rounds
+# A size is measured for about this long, by a number of rounds between two bounds.
+SECONDS_PER_SIZE = 4.0
+FEWEST_ROUNDS = 3
+MOST_ROUNDS = 7
 
 
 @dataclass(frozen=True)
 class Series:
+    """A case that is measured at several numbers of rows, with the cost that theory gives and
+    a colour.
+    """
+
     label: str
     case: Case
     sizes: tuple[int, ...]
     theory: str
-    colour: str  # Okabe and Ito's
+    colour: str  # These are the colours of Okabe and Ito.
     tiny: tuple[int, ...] = (300, 600)
 
 
@@ -112,11 +121,11 @@ SERIES = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------- measuring
-
-
 def measure(series, sizes):
-    """{n: {"1": [seconds], "2": [seconds], "memory": bytes, "work": {...}}}, memory and work with the most threads."""
+    """Return {n: {"1": [seconds], "2": [seconds], "memory": bytes, "work": {...}}}.
+
+    Memory and work are those of the largest number of threads.
+    """
     found = {}
     for n in sizes:
         one = found[str(n)] = {}
@@ -134,14 +143,18 @@ def measure(series, sizes):
 
 
 def rounds_and_work(case):
+    """Return the seconds of several rounds of a case, and the work of one."""
     with prepared(case) as job:
-        usual = seconds(job.run)  # compiles, and chooses pivots
-        rounds = int(np.clip(SECONDS / usual, FEWEST, MOST))
+        usual = seconds(job.run)  # The first run compiles and chooses pivots.
+        rounds = int(np.clip(SECONDS_PER_SIZE / usual, FEWEST_ROUNDS, MOST_ROUNDS))
         return [float(f"{seconds(job.run):.4g}") for _ in range(rounds)], counted(job.run)
 
 
 def run(names, path, tiny=False):
-    """Measure these series, and keep the results of the others; limits of the machine before and after."""
+    """Measure series, and return their results with the earlier results of the others.
+
+    The limits of the machine are measured before and after.
+    """
     kept = json.loads(path.read_text()) if path.is_file() else {}
     small = {"gemm": 200, "potrf": 200, "copied": 2**22} if tiny else {}
     start = machine.limits(**small)
@@ -162,17 +175,16 @@ def run(names, path, tiny=False):
     return kept
 
 
-# ----------------------------------------------------------------------------------------------------------- figures
-
-
 def medians(sizes, jobs):
-    """n and median seconds;  two arrays."""
+    """Return n and the median seconds as two arrays."""
     pairs = [(int(n), statistics.median(one[jobs])) for n, one in sizes.items() if jobs in one]
     return tuple(np.array(pairs, dtype=float).T)
 
 
 def exponent(n, values):
-    """Slope of log values against log n, and its standard error (nan of two sizes)."""
+    """Return the slope of log values against log n, and its standard error, which is NaN for
+    two sizes.
+    """
     x, y = np.log(n), np.log(values)
     slope, height = np.polyfit(x, y, 1)
     left = np.square(y - slope * x - height).sum()
@@ -184,7 +196,9 @@ def exponent(n, values):
 
 @dataclass(frozen=True)
 class Projection:
-    """How many times faster `cores` would be than one, between `low` and `high` by the spread of the rounds."""
+    """How many times faster `cores` would be than one, between `low` and `high` by the spread
+    of the rounds.
+    """
 
     serial: float
     low: float
@@ -194,7 +208,9 @@ class Projection:
 
 
 def project(one, limits, cores=CORES):
-    """From the rounds of one size with one and two threads, its work, and the limits of the machine."""
+    """Return the projection from the rounds of one size, its work, and the limits of the
+    machine.
+    """
     alone, two = (statistics.median(one[jobs]) for jobs in ("1", "2"))
     off = sum(
         0.5 * (max(one[jobs]) - min(one[jobs])) / statistics.median(one[jobs])
@@ -215,7 +231,7 @@ def project(one, limits, cores=CORES):
         return float(np.clip(2.0 * ratio - 1.0, 0.0, 1.0))
 
     def times(serial):
-        """Seconds by each of the three, and which of them it is that takes longest."""
+        """Return the longest of the three times and its name."""
         each = {
             "serial share": alone * (serial + (1.0 - serial) / cores),
             "arithmetic": computing,
@@ -229,11 +245,8 @@ def project(one, limits, cores=CORES):
     return Projection(serial, ends[0], alone / longest, ends[1], limit)
 
 
-# -------------------------------------------------------------------------------------------------------------- page
-
-
 def markdown(found):
-    """Tables of the page: cost, memory, and the projection."""
+    """Return the tables of the page: time, memory, and the projection."""
     lines = [_state(found), "", *_cost(found), "", *_memory(found)]
     if all("2" in next(iter(one["sizes"].values())) for one in found.values()):
         lines += ["", *_projection(found)]
@@ -241,24 +254,30 @@ def markdown(found):
 
 
 def _state(found):
+    """Describe the processor, its limits, and how much these changed during the run."""
     first = next(iter(found.values()))
     limits = first["limits"]
     rates = [
-        f"dgemm {one['dgemm']:.0f} GFLOP/s, dpotrf {one['dpotrf']:.0f}, copy {one['copy']:.0f} GB/s with {jobs}"
+        f"dgemm {one['dgemm']:.0f} GFLOP/s, dpotrf {one['dpotrf']:.0f}, "
+        f"copy {one['copy']:.0f} GB/s with {jobs}"
         for jobs, one in machine.both(limits["start"], limits["end"]).items()
     ]
     apart = max(one["limits"]["apart"] for one in found.values())
-    words = f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. Measured before and after, these were at "
-    words += f"most {apart:.0%} apart"
+    words = f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. "
+    words += f"Measured before and after, these were at most {apart:.0%} apart"
     return words + (
         "."
-        if apart <= machine.APART
+        if apart <= machine.MAX_DRIFT
         else ": others used the machine meanwhile, and the figures are disturbed."
     )
 
 
 def _cost(found):
-    yield "| what | rows | seconds, 1 thread | seconds, 2 threads | 2 threads gain | cost, measured | in theory |"
+    """Yield the lines of the table of times."""
+    yield (
+        "| what | rows | seconds, 1 thread | seconds, 2 threads | 2 threads gain "
+        "| cost, measured | in theory |"
+    )
     yield "|---|---|---|---|---|---|---|"
     for name, one in found.items():
         series, sizes = SERIES[name], one["sizes"]
@@ -284,6 +303,7 @@ def _cost(found):
 
 
 def _memory(found):
+    """Yield the lines of the table of memory."""
     yield "| what it allocates at most | rows | memory | grows as |"
     yield "|---|---|---|---|"
     for name, one in found.items():
@@ -292,13 +312,18 @@ def _memory(found):
         ).T
         slope, _ = exponent(n, peaks)
         yield (
-            f"| {SERIES[name].label} | {n[0]:,.0f} to {n[-1]:,.0f} | {peaks[0] / 2**20:,.1f} to {peaks[-1] / 2**20:,.1f} MiB "
+            f"| {SERIES[name].label} | {n[0]:,.0f} to {n[-1]:,.0f} "
+            f"| {peaks[0] / 2**20:,.1f} to {peaks[-1] / 2**20:,.1f} MiB "
             f"| n^{slope:.2f} |"
         )
 
 
 def _projection(found):
-    yield f"| projected, not measured: {CORES} cores | rows | serial share | times one core | limited by |"
+    """Yield the lines of the table of projections."""
+    yield (
+        f"| projected, not measured: {CORES} cores | rows | serial share | times one core "
+        "| limited by |"
+    )
     yield "|---|---|---|---|---|"
     for name, one in found.items():
         n, at = list(one["sizes"].items())[-1]
@@ -317,7 +342,7 @@ def _short(value):
 
 
 def draw(found, path=PICTURE):
-    """Time and memory against n, with the exponents."""
+    """Draw time and memory against n, with the exponents in the legend."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -365,14 +390,22 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}; default: all"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"series to measure, all by default: {', '.join(SERIES)}",
     )
     parser.add_argument(
-        "--smoke", type=Path, metavar="FOLDER", help="tiny sizes, and all that is written goes here"
+        "--smoke",
+        type=Path,
+        metavar="FOLDER",
+        help="measure tiny sizes, and write everything to this folder",
     )
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(SERIES):
-        parser.error(f"no series {', '.join(sorted(unknown))}; there are {', '.join(SERIES)}")
+        parser.error(
+            f"There is no series {', '.join(sorted(unknown))}. There are {', '.join(SERIES)}."
+        )
     folder = asked.smoke or RESULTS
     folder.mkdir(exist_ok=True)
     found = run(asked.names or list(SERIES), folder / "scaling.json", tiny=asked.smoke is not None)

@@ -1,7 +1,10 @@
-"""Coefficients that vary over space and time, on real data: Georgia and Berlin beside mgwr, King County beside least squares,
-bicycle rentals forecast: `python bench/spatial.py` (mgwr, matplotlib; data from the folder that GPX_SCALE_DATA names).
+"""Coefficients that vary over space and time, on real data; this is the second part of `make
+bench CASE=varying`.
 
-`python bench/spatial.py NAME ...` runs some cases, leaves the results of the others, and draws the pictures of the guides.
+Georgia and Berlin are compared with mgwr, King County with least squares, and bicycle rentals
+are forecast. It needs mgwr and matplotlib, and data from the folder that GPX_SCALE_DATA names.
+`python bench/spatial.py NAME ...` runs some cases, leaves the results of the others, and draws
+the pictures of the guides.
 """
 
 from __future__ import annotations
@@ -15,26 +18,28 @@ from measure import run_cases
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FOLDS = 10
-WITHIN = 1.96  # deviations on either side, for 95%
+# A 95% interval of a normal distribution has this many standard deviations on either side.
+DEVIATIONS_OF_95_PERCENT = 1.96
 HORIZONS = (1, 7, 28)
-UNITS = {
-    "Georgia": 1000.0,
-    "Berlin": 1000.0 / np.cos(np.radians(52.54)),
-}  # of X to a kilometre; Berlin is in Web Mercator
+# Units of X per kilometre. Berlin is in Web Mercator, which is stretched by the cosine of the
+# latitude.
+UNITS_PER_KILOMETRE = {"Georgia": 1000.0, "Berlin": 1000.0 / np.cos(np.radians(52.54))}
 
 
 def _rms(errors):
+    """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
 def _timed(function):
+    """Return the value of a call and its seconds."""
     start = time.perf_counter()
     found = function()
     return found, time.perf_counter() - start
 
 
 def _compiled(solver):
-    """Compilation is no part of what is timed."""
+    """Compile what a solver uses, so that compilation is not timed."""
     from gpx_scale import GPXRegressor
     from gpx_scale.datasets import synth2
 
@@ -45,13 +50,17 @@ def _compiled(solver):
 
 
 def _fit(X, y, Z, **arguments):
+    """Return a fitted model and the seconds of the fit."""
     from gpx_scale import GPXRegressor
 
     return _timed(lambda: GPXRegressor(random_state=0, **arguments).fit(X, y, Z))
 
 
 def _fit_to_the_end(X, y, Z):
-    """A fit, and others from where it ended while the search has not converged: (model, seconds of all, how many)."""
+    """Fit, and continue up to three times from where the search ended if it has not converged.
+
+    Returned are the model, the seconds of all fits, and their number.
+    """
     model, seconds = _fit(X, y, Z, warm_start=True)
     fits = 1
     while not _converged(model) and fits < 4:
@@ -61,26 +70,34 @@ def _fit_to_the_end(X, y, Z):
 
 
 def _converged(model):
+    """Return whether the search of a model converged."""
     return "NOT converged" not in str(model.fit_report_)
 
 
 def _least_squares(Z, y):
+    """Return the coefficients of least squares."""
     return np.linalg.lstsq(Z, y, rcond=None)[0]
 
 
 def _held_out(y, mean, std, least):
-    """Errors of ours and of least squares where neither was fitted."""
+    """Return the errors of our predictions and of least squares on rows that neither was
+    fitted to.
+    """
     return {
         "rmse": _rms(y - mean),
         "r2": float(1 - np.mean((y - mean) ** 2) / y.var()),
-        "coverage": float(np.mean(np.abs(y - mean) < WITHIN * std)),
+        "coverage": float(np.mean(np.abs(y - mean) < DEVIATIONS_OF_95_PERCENT * std)),
         "rmse_ols": _rms(y - least),
         "r2_ols": float(1 - np.mean((y - least) ** 2) / y.var()),
     }
 
 
 def _described(model, seconds, X):
-    """What was fitted; `length` is sqrt(theta2 / 2) in standardised x, `lengths` the same in the units of X."""
+    """Return a summary of a fitted model.
+
+    `length` is sqrt(theta2 / 2) in standardised x, and `lengths` is the same in the units of
+    X.
+    """
     h = model.hyperparameters_
     length = float(np.sqrt(h["theta2"] / 2))
     return {
@@ -94,21 +111,25 @@ def _described(model, seconds, X):
     }
 
 
-# ------------------------------------------------------------------------------------------------------- beside mgwr
-
-
 def _standardised(data):
-    """As mgwr's tutorials: y and covariates with mean 0 and deviation 1; the constant is mgwr's own."""
+    """Return y and covariates with mean 0 and standard deviation 1, as in mgwr's tutorials.
+
+    mgwr adds the constant itself.
+    """
     Z = data.Z[:, 1:]
     return (data.y - data.y.mean()) / data.y.std(), (Z - Z.mean(axis=0)) / Z.std(axis=0)
 
 
 def _folds(n):
+    """Return the number of the fold of each row."""
     return np.random.RandomState(0).permutation(n) % FOLDS
 
 
 def _gwr(coordinates, y, Z, multiscale):
-    """mgwr's GWR and, for few rows, MGWR, with their defaults: adaptive bisquare, bandwidths by AICc."""
+    """Return the numbers and coefficients of mgwr's GWR and, for few rows, MGWR.
+
+    Both have their defaults: an adaptive bisquare kernel, and bandwidths by AICc.
+    """
     from mgwr.gwr import GWR, MGWR
     from mgwr.sel_bw import Sel_BW
 
@@ -127,6 +148,7 @@ def _gwr(coordinates, y, Z, multiscale):
 
 
 def _gwr_numbers(results, seconds, bandwidths):
+    """Return a summary of a fit of mgwr."""
     return {
         "bandwidths": bandwidths,
         "aicc": float(results.aicc),
@@ -139,14 +161,18 @@ def _gwr_numbers(results, seconds, bandwidths):
 
 
 def _summary(weights):
-    """Mean, deviation, least and largest of each coefficient over the rows."""
+    """Return mean, standard deviation, least and largest value of each coefficient over the
+    rows.
+    """
     return np.stack(
         [weights.mean(0), weights.std(0), weights.min(0), weights.max(0)], axis=1
     ).tolist()
 
 
 def _gwr_errors(coordinates, y, Z, folds):
-    """Of GWR where rows were left out; its bandwidth searched on the others."""
+    """Return the RMSE of GWR on rows that were left out; its bandwidth is searched on the
+    others.
+    """
     from mgwr.gwr import GWR
     from mgwr.sel_bw import Sel_BW
 
@@ -160,7 +186,11 @@ def _gwr_errors(coordinates, y, Z, folds):
 
 
 def _our_errors(X, y, Z, folds, **arguments):
-    """Of ours (with the share within 95%) and of least squares, hyperparameters searched on the rows that are kept."""
+    """Return the errors of our predictions and of least squares on rows that were left out.
+
+    Hyperparameters are searched on the rows that are kept. The share of y within 95% intervals
+    is returned too.
+    """
     mean, std, least = np.empty_like(y), np.empty_like(y), np.empty_like(y)
     for fold in range(FOLDS):
         out = folds == fold
@@ -171,15 +201,17 @@ def _our_errors(X, y, Z, folds, **arguments):
 
 
 def _beside_mgwr(data, multiscale):
-    """Ours, GWR and MGWR on the same standardised rows; held-out errors by the same folds, in deviations of y."""
+    """Compare our model with GWR and MGWR on the same standardised rows.
+
+    Held-out errors are by the same folds, in standard deviations of y.
+    """
     _compiled("exact")
     y, covariates = _standardised(data)
     Z = np.column_stack([np.ones(len(y)), covariates])
     model, seconds = _fit(data.X, y, Z)
     weights = model.explain(data.X, Z)
-    surface_var = (
-        weights.weights_std**2 - model.hyperparameters_["sigma_w"] ** 2
-    )  # a row's own weight leaves it by sigma_w
+    # The weight of a single row differs from the surface by sigma_w.
+    surface_var = weights.weights_std**2 - model.hyperparameters_["sigma_w"] ** 2
     residual = y - model.predict(data.X, Z)
     alone, alone_seconds = _fit(data.X, y, Z, sigma_w=0)
     alone_residual = y - alone.predict(data.X, Z)
@@ -233,11 +265,8 @@ def berlin():
     return _beside_mgwr(load_berlin(), multiscale=False)
 
 
-# ------------------------------------------------------------------------------------------------- beside least squares
-
-
 def king_county():
-    """A fifth of the houses held out."""
+    """Fit four fifths of the houses, and predict the others."""
     from gpx_scale.datasets import load_king_county
 
     _compiled("basis")
@@ -260,8 +289,11 @@ def king_county():
 
 
 def bike():
-    """Forecasts of the last four weeks, and of four weeks after each of six days, hyperparameters held from before the first;
-    weather as it was measured."""
+    """Forecast the last four weeks, and four weeks after each of six days.
+
+    The hyperparameters for the six days come from the rows before the first. Weather is taken
+    as measured.
+    """
     from gpx_scale.datasets import load_bike
 
     _compiled("basis")
@@ -302,19 +334,23 @@ def bike():
 
 
 def _until(data, day):
+    """Return the rows before a day."""
     before = data.X[:, 0] < day
     return data.X[before], data.y[before], data.Z[before]
 
 
 def _ahead_of_residuals(data, origin):
-    """The same by a model of what least squares leaves, which goes back to constant coefficients instead of 0."""
+    """Return the errors of a model of the residuals of least squares.
+
+    Its forecasts return to constant coefficients instead of 0.
+    """
     _, y, Z = _until(data, origin)
     left = data._replace(y=data.y - data.Z @ _least_squares(Z, y))
     return _ahead(_fit_to_the_end(*_until(left, origin))[0], left, origin)
 
 
 def _ahead(model, data, origin):
-    """Errors over the first 1, 7 and 28 days after the origin."""
+    """Return the errors over the first 1, 7 and 28 days after the origin."""
     _, y, Z = _until(data, origin)
     least = _least_squares(Z, y)
     found = {}
@@ -325,11 +361,10 @@ def _ahead(model, data, origin):
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------- pictures
-
-
 def _maps(path, X, at, weights, std, reach, title, label, unit, size, dots, names):
-    """Two maps of one coefficient: what it is, and its deviation, up to `reach` from the nearest row."""
+    """Draw two maps of one coefficient: its value, and its standard deviation, up to `reach`
+    from the nearest row.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patheffects import withStroke
     from scipy.spatial import cKDTree
@@ -360,6 +395,7 @@ def _maps(path, X, at, weights, std, reach, title, label, unit, size, dots, name
 
 
 def _lattice(X, margin, count):
+    """Return a lattice of places around X."""
     low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
     across = np.linspace(low[0], high[0], count)
     up = np.linspace(low[1], high[1], int(count * (high[1] - low[1]) / (high[0] - low[0])))
@@ -367,21 +403,24 @@ def _lattice(X, margin, count):
 
 
 def _surface(model, y, Z, at, column):
-    """A coefficient over a lattice, and its deviation."""
+    """Return a coefficient over a lattice, and its standard deviation."""
     values, std = _path(model, y, Z, np.column_stack([a.ravel() for a in at]), column)
     return values.reshape(at[0].shape), std.reshape(at[0].shape)
 
 
 def _path(model, y, Z, Xq, column):
-    """A coefficient at queries, and its deviation without sigma_w, by which the weight of a single row leaves it; y and Z are
-    what the model was fitted to."""
+    """Return a coefficient at queries, and its standard deviation without sigma_w.
+
+    By sigma_w, the weight of a single row differs from the surface. y and Z are those that the
+    model was fitted to.
+    """
     found = model.explain(Xq, np.repeat(Z[:1], len(Xq), axis=0))
     own = model.hyperparameters_["sigma_w"] * y.std() / Z[:, column].std()
     return found.weights[:, column], np.sqrt(found.weights_std[:, column] ** 2 - own**2)
 
 
 def draw_georgia(data):
-    """In the units of the data, and between the counties too."""
+    """Draw a coefficient in the units of the data, also between the counties."""
     X = (data.X - data.X.mean(axis=0)) / 1000
     model, _ = _fit(X, data.y, data.Z)
     at = _lattice(X, 20, 110)
@@ -407,8 +446,8 @@ def draw_georgia(data):
 
 
 def draw_king_county(model, data, y, Z):
-    """y and Z are what the model was fitted to."""
-    X = data.X[data.X[:, 0] < 42]  # the mountains have few sales
+    """Draw the elasticity of price; y and Z are those that the model was fitted to."""
+    X = data.X[data.X[:, 0] < 42]  # The mountains in the east have few sales.
     at = _lattice(X, 1, 160)
     values, std = _surface(model, y, Z, at, data.feature_names.index("log living area"))
     title = (
@@ -438,7 +477,7 @@ def draw_king_county(model, data, y, Z):
 
 
 def draw_bike(model, data, last):
-    """The coefficient of temperature, on through the forecast to the prior."""
+    """Draw the coefficient of temperature, through the forecast until it returns to the prior."""
     from datetime import date, timedelta
 
     import matplotlib.pyplot as plt
@@ -454,8 +493,8 @@ def draw_bike(model, data, last):
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     axes.fill_between(
         when,
-        mean - WITHIN * std,
-        mean + WITHIN * std,
+        mean - DEVIATIONS_OF_95_PERCENT * std,
+        mean + DEVIATIONS_OF_95_PERCENT * std,
         color="#56B4E9",
         alpha=0.4,
         lw=0,
@@ -489,19 +528,23 @@ def _kilometres(one, unit=1):
 
 
 def _mgwr_rows(name, r):
+    """Return the rows of the table for a comparison with mgwr."""
     ours, fold, rows = r["ours"], r["cross_validated"], []
     head = f"{name}, {r['rows']:,} rows"
     alone = r["surface_alone"]
     for what, one in (("ours", ours), ("ours, sigma_w = 0", alone)):
-        words = f"length scale {one['length']:.2f} ({_kilometres(one, UNITS[name])}), R^2 {one['r2']:.3f}, evidence "
+        lengths = _kilometres(one, UNITS_PER_KILOMETRE[name])
+        words = f"length scale {one['length']:.2f} ({lengths}), R^2 {one['r2']:.3f}, evidence "
         words += f"{one['evidence']:.1f}, {one['seconds']:.2f} s ({one['solver']})"
         rows.append((f"{head}: {what}", words, "", None))
     for peer in ("gwr", "mgwr"):
         if one := r.get(peer):
-            words = f"bandwidths {_bandwidths(one)}, R^2 {one['r2']:.3f}, AICc {one['aicc']:.1f}, {one['seconds']:.1f} s"
+            words = f"bandwidths {_bandwidths(one)}, R^2 {one['r2']:.3f}, "
+            words += f"AICc {one['aicc']:.1f}, {one['seconds']:.1f} s"
             rows.append((f"{head}: mgwr's {peer.upper()}", words, "", None))
     without = alone["cross_validated"]
-    words = f"ours {fold['rmse']:.3f}, with sigma_w = 0 {without['rmse']:.3f}, GWR {fold['rmse_gwr']:.3f}, "
+    words = f"ours {fold['rmse']:.3f}, with sigma_w = 0 {without['rmse']:.3f}, "
+    words += f"GWR {fold['rmse_gwr']:.3f}, "
     words += f"least squares {fold['rmse_ols']:.3f}"
     rows.append((f"{name}: RMSE by {FOLDS} folds, in deviations of y", words, "", None))
     words = f"{fold['coverage']:.1%}, with sigma_w = 0 {without['coverage']:.1%}"
@@ -512,7 +555,8 @@ def _mgwr_rows(name, r):
         for peer in ("gwr", "mgwr"):
             if one := r.get(peer):
                 mean, _, low, high = one["coefficients"][k]
-                words += f"; {peer.upper()} {mean:.2f} ({low:.2f} to {high:.2f}), {one['deviations'][k]:.2f}, "
+                words += f"; {peer.upper()} {mean:.2f} ({low:.2f} to {high:.2f}), "
+                words += f"{one['deviations'][k]:.2f}, "
                 words += f"correlation {r['correlation'][peer][k]:.2f}"
         rows.append(
             (
@@ -526,16 +570,19 @@ def _mgwr_rows(name, r):
 
 
 def summary(found):
+    """Return the rows of the table from the numbers of the cases."""
     rows = []
     for name, case in (("Georgia", "georgia"), ("Berlin", "berlin")):
         if r := found.get(case):
             rows += _mgwr_rows(name, r)
     if r := found.get("king_county"):
         head = f"King County, {r['rows']:,} houses"
-        words = f"length scale {r['length']:.2f} ({_kilometres(r)}), {r['seconds']:.0f} s ({r['solver']}), "
+        words = f"length scale {r['length']:.2f} ({_kilometres(r)}), "
+        words += f"{r['seconds']:.0f} s ({r['solver']}), "
         words += f"{r['memory'] / 1e9:.1f} GB"
         rows.append((f"{head}: fit", words, "", None))
-        words = f"RMSE {r['rmse']:.3f}, R^2 {r['r2']:.3f}; least squares {r['rmse_ols']:.3f}, {r['r2_ols']:.3f}"
+        words = f"RMSE {r['rmse']:.3f}, R^2 {r['r2']:.3f}; "
+        words += f"least squares {r['rmse_ols']:.3f}, {r['r2_ols']:.3f}"
         rows.append((f"King County, {r['held_out']:,} held out: log price", words, "", None))
         words = f"{r['coverage']:.1%}; predicted in {r['seconds_predicting']:.1f} s"
         rows.append(("King County: held-out log prices within 95% intervals", words, "", None))
@@ -552,7 +599,8 @@ def summary(found):
         }
         for what, ahead in ((what, r[key]) for what, key in parts.items()):
             for horizon, one in ahead.items():
-                words = f"RMSE {one['rmse']:.3f}, least squares {one['rmse_ols']:.3f}; {one['coverage']:.1%} within 95% intervals"
+                words = f"RMSE {one['rmse']:.3f}, least squares {one['rmse_ols']:.3f}; "
+                words += f"{one['coverage']:.1%} within 95% intervals"
                 rows.append(
                     (
                         f"bicycles, the first {horizon} days, {what}".replace("1 days", "day"),

@@ -63,7 +63,7 @@ def main():
     for mark, name in LISTED.items():
         between(MEASURED, mark, dated(read(name), table(read(name))))
     peers = read("peers")
-    between(MEASURED, "peers", dated(peers, markdown(read("peers_raw"))))
+    between(MEASURED, "peers", dated(peers, markdown(read("peers_tasks"))))
     targets = [row for row in peers if row["target"] != USUAL_TARGET]
     between(MEASURED, "targets of peers", table(targets))
     between(MEASURED, "accuracy", table(accuracy()))

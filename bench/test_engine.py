@@ -1,6 +1,8 @@
-"""The exact engine beside LAPACK and numpy in the same run, as ratios with their targets: `make bench`.
+"""The exact solver beside LAPACK and numpy in the same run, as ratios with their targets:
+`make bench`.
 
-A row whose case was not run stays as it was in results/engine.json; 20,000 rows are a case of `make bench-full`.
+A row whose case was not run stays as it is in results/engine.json. 20,000 rows are a case of
+`make bench CASE=full`.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ THETA2 = 20.0
 
 @pytest.fixture(scope="module", autouse=True)
 def table():
+    """Write the rows of all cases when the last of them has run."""
     yield
     report(ROWS, "engine")
 
 
 @pytest.fixture(scope="module")
 def problem():
+    """Return training rows and hyperparameters that all cases share."""
     random = np.random.RandomState(0)
     X = random.randn(N, P)
     params = Hyperparameters.of(kernels.RBF(1.0, THETA2), 0.1, 0.5)
@@ -64,7 +68,9 @@ def test_evidence_with_gradient(benchmark, problem, n_jobs):
         def theirs():
             lapack.dpotrf(work.T, lower=0, overwrite_a=1, clean=0)
             lapack.dpotri(work.T, lower=0, overwrite_c=1)
-            np.copyto(work, C)  # 16 million entries: about 1% of the whole, in the peer's disfavour
+            # This copy of 16 million entries takes about 1% of the time, to the disadvantage of
+            # the peer.
+            np.copyto(work, C)
 
         _, _, ratio = in_turn(ours, theirs, rounds=5)
         benchmark.pedantic(ours, rounds=3)
@@ -86,7 +92,7 @@ def test_building_the_covariance(benchmark, problem, dtype):
         def ours():
             covariance.fill_lower(out)
 
-        # numpy's products get the threads they would have outside of our scope
+        # numpy's products have as many threads as they would have outside of the session.
         with_threads = _numpy_build(X, jobs)
         _, _, ratio = in_turn(ours, with_threads, rounds=9)
         benchmark.pedantic(ours, rounds=5)
@@ -97,6 +103,7 @@ def test_building_the_covariance(benchmark, problem, dtype):
 
 
 def _numpy_build(X, jobs):
+    """Return a function that forms C with numpy and scipy."""
     from threadpoolctl import threadpool_limits
 
     def build():
@@ -120,9 +127,8 @@ def test_exponential(benchmark, dtype):
             np.exp(E, out=scratch)
             np.multiply(scratch, out, out=scratch)
 
-    fresh = numba.njit(fastmath=FASTMATH, nogil=True)(
-        dense_loops.times_profile.py_func
-    )  # no cache: what a new install compiles
+    # A function without a cache is compiled as on a new install.
+    fresh = numba.njit(fastmath=FASTMATH, nogil=True)(dense_loops.times_profile.py_func)
     compiling = seconds(lambda: fresh(dense_loops.RBF, dtype(1), dtype(1), E, out))
     _, steady_seconds = steady(ours)
     _, _, ratio = in_turn(ours, theirs, rounds=15)
@@ -149,7 +155,10 @@ def _prange_epilogue(E, inner, theta1):
 
 
 def test_workers_beside_numba_s_own_threads(benchmark):
-    """The same fused epilogue over 2048 x 2048 entries: tiles over `Executor`, or one kernel with numba's prange."""
+    """Compare tiles over `Executor` with one kernel that uses numba's prange.
+
+    Both apply the fused epilogue to 2048 x 2048 entries.
+    """
     E, inner = -np.random.RandomState(0).rand(2048, 2048), np.ones((2048, 2048))
     jobs = effective_jobs(None)
     with threads(jobs), Executor(jobs) as executor:
@@ -191,7 +200,8 @@ def test_float32_factor_of_20000_rows(benchmark):
         residual = C.matmul(posterior.coefficients[:, None])[:, 0] - rows.y
     relative = float(np.linalg.norm(residual) / np.linalg.norm(rows.y))
     report = model.fit_report_
-    words = f"{report.dtype} by dtype='auto', {report.seconds['posterior']:.0f} s, residual {relative:.0e}"
+    words = f"{report.dtype} by dtype='auto', {report.seconds['posterior']:.0f} s, "
+    words += f"residual {relative:.0e}"
     ROWS.append(
         (
             "factor and alpha at n = 20,000 (synth10)",
@@ -281,7 +291,10 @@ def test_import_and_cold_start(benchmark):
             ratio <= 1.5,
         )
     )
-    code = "from gpx_scale import datasets, GPXRegressor as G; d = datasets.load_diabetes(); G().fit(d.X, d.y).explain(d.X)"
+    code = (
+        "from gpx_scale import datasets, GPXRegressor as G; d = datasets.load_diabetes(); "
+        "G().fit(d.X, d.y).explain(d.X)"
+    )
     with tempfile.TemporaryDirectory() as cache:
         cold, warm = (seconds(lambda: run(code, NUMBA_CACHE_DIR=cache)) for _ in range(2))
     ROWS.append(

@@ -1,8 +1,11 @@
-"""Every kernel and solver over n, d, density of Z, threads and dtype: `make bench`, and the large cases by `make bench-full`.
+"""Every kernel and solver over n, d, density of Z, threads and dtype: `make bench`, and the
+large cases by `make bench CASE=full`.
 
-CASES is the whole of it: a record a case, measured by the job that its `work` names. Each reports its steady time (median of
-the rounds, compiled), the seconds that a fresh install compiles for its solver, the peak of what it allocates, flops and bytes
-by formula, and which part of the machine's limit that is (bench/machine.py). `bench/compare.py` sets two runs side by side.
+CASES lists everything that is measured. A case is measured by the job that its `work` names,
+and reports: its time (median of the rounds, after compilation), the seconds that a fresh
+install compiles for its solver, the peak of allocated memory, flops and bytes by formula, and
+which share of the limits of the machine that is (bench/machine.py). `bench/compare.py`
+compares two runs.
 """
 
 from __future__ import annotations
@@ -44,26 +47,33 @@ from gpx_scale.solvers.low_dimensional import InputExtent
 from machine import counted, epilogue
 from measure import peak_bytes, seconds
 
-QUERIES, COLUMNS = 200, 16
-WORDS = 2000  # columns of a sparse Z
-SECONDS, FEWEST, MOST, SLOW = (
-    1.5,
-    5,
-    15,
-    3,
-)  # of a case in all, and its rounds; of one that takes longer
+QUERIES = 200
+# Columns of the matrix that C is multiplied by.
+COLUMNS = 16
+# Columns of a sparse Z.
+WORDS = 2000
+# A case is measured for about this long, by a number of rounds between two bounds. A case whose
+# single round takes longer is measured by three.
+SECONDS_PER_CASE = 1.5
+FEWEST_ROUNDS = 5
+MOST_ROUNDS = 15
+ROUNDS_OF_SLOW_CASES = 3
 FORMS = {"cg": "stored", "cg_recomputed": "recomputed", "cg_pairs": "pairs"}
 PARAMS = {
-    "dense": Hyperparameters.of(RBF(0.132, 17.5), 0.002, 0.0563),  # near the optimum of synth10
+    # These are near the optimum of synth10.
+    "dense": Hyperparameters.of(RBF(0.132, 17.5), 0.002, 0.0563),
     "sparse": Hyperparameters.of(RBF(1.0, 20.0), 0.1, 0.5),
-    # synth2: coefficients that vary over half of its square
+    # The coefficients of synth2 vary over half of its square with the first, and over a third of
+    # that with the second.
     "basis": Hyperparameters.of(RBF(0.5, 0.15), 0.02, 0.3),
-    "grid": Hyperparameters.of(RBF(0.5, 0.02), 0.02, 0.3),  # a third of that
+    "grid": Hyperparameters.of(RBF(0.5, 0.02), 0.02, 0.3),
 }
 
 
 @dataclass(frozen=True)
 class Case:
+    """One measurement: which work, by which solver, at which sizes."""
+
     work: str
     solver: str
     n: int
@@ -71,12 +81,14 @@ class Case:
     density: float = 1.0
     threads: int = 2
     dtype: str = "float64"
-    points: int = 300  # inducing ones
+    points: int = 300  # This is the number of inducing points.
     full: bool = False
 
     @property
     def name(self) -> str:
-        """evidence-exact-n2000-d10-2t, with what is not the usual."""
+        """Return a name such as evidence-exact-n2000-d10-2t, with the fields that differ from
+        the defaults.
+        """
         parts = [self.work, self.solver, f"n{self.n}", f"d{self.d}"]
         parts += [f"density{self.density:g}"] if self.density < 1 else []
         parts += [f"m{self.points}"] if self.solver == "inducing" else []
@@ -84,21 +96,23 @@ class Case:
         return "-".join([*parts, f"{self.threads}t"])
 
     def over(self, **values) -> list[Case]:
-        """The same with each of the values of one field."""
+        """Return a copy of the case for each value of one field."""
         ((name, several),) = values.items()
         return [replace(self, **{name: value}) for value in several]
 
 
 def _low(work, solver, n, **more):
+    """Return a case with X of two columns and five features."""
     return Case(work, solver, n, d=5, **more)
 
 
 def _text(work, n, density=0.005, **more):
+    """Return a case with a sparse Z."""
     return Case(work, "cg_pairs", n, d=WORDS, density=density, **more)
 
 
 CASES = [
-    # kernels
+    # Kernels.
     *Case("exp", "kernel", 256, threads=1).over(dtype=["float64", "float32"]),
     *Case("build", "exact", 3000).over(threads=[1, 2]),
     *Case("build", "exact", 3000, d=50).over(dtype=["float64", "float32"]),
@@ -109,7 +123,7 @@ CASES = [
     *_text("product", 8000, dtype="float32").over(density=[0.002, 0.01]),
     _text("product", 8000, 0.01, dtype="float32", threads=1),
     *_low("product", "grid", 20_000, dtype="float32").over(threads=[1, 2]),
-    # evidence with gradient
+    # The log marginal likelihood with its gradient.
     *Case("evidence", "exact", 2000).over(n=[500, 1000, 2000]),
     *Case("evidence", "exact", 2000, threads=1).over(dtype=["float64", "float32"]),
     *Case("evidence", "exact", 1000).over(d=[2, 50, 200]),
@@ -122,7 +136,7 @@ CASES = [
     *_low("evidence", "basis", 10_000).over(threads=[1, 2]),
     *_low("pass", "basis", 20_000).over(threads=[1, 2]),
     *_low("evidence", "grid", 5000).over(threads=[1, 2]),
-    # hyperparameters given, then searched for
+    # Fits with given hyperparameters, then with a search.
     *Case("condition", "exact", 2000).over(dtype=["float64", "float32"]),
     Case("condition", "cg", 4000),
     _text("condition", 4000),
@@ -133,7 +147,7 @@ CASES = [
     Case("fit", "cg", 800),
     Case("fit", "inducing", 5000, points=50),
     _low("fit", "basis", 10_000),
-    # queries
+    # Queries.
     *Case("predict", "exact", 2000).over(threads=[1, 2]),
     *Case("explain", "exact", 2000).over(threads=[1, 2]),
     *(
@@ -147,7 +161,7 @@ CASES = [
         for work in ("predict", "explain")
     ),
     *(_text(work, 4000) for work in ("predict", "explain")),
-    # the large ones
+    # Large cases.
     *Case("evidence", "exact", 10_000, full=True).over(threads=[1, 2]),
     Case("evidence", "exact", 20_000, dtype="float32", full=True),
     *Case("product", "cg", 20_000, dtype="float32", full=True).over(n=[20_000, 40_000]),
@@ -166,12 +180,9 @@ CASES = [
 ]
 
 
-# --------------------------------------------------------------------------------------------------------------- data
-
-
 @lru_cache(maxsize=4)
 def rows(solver, n, d, density):
-    """X, y, Z of n rows and QUERIES more."""
+    """Return X, y, Z of n rows for training and QUERIES more."""
     m = n + QUERIES
     if solver in ("basis", "grid"):
         made = datasets.synth2(m)
@@ -181,7 +192,9 @@ def rows(solver, n, d, density):
         return (
             made.X,
             made.y,
-            sp.random_array((m, d), density=density, format="csr", rng=np.random.default_rng(0)),
+            sp.random_array(
+                (m, d), density=density, format="csr", random_state=np.random.default_rng(0)
+            ),
         )
     return (
         made.X,
@@ -213,19 +226,18 @@ def _extent(data, session):
 
 
 def _plan(case, session):
-    """What a solver reads of its plan: sizes, the dtype of tiles, the memory it may take."""
+    """Return a plan with the fields that solvers read: sizes, the dtype of tiles, and the
+    memory limit.
+    """
     X, _, Z = rows(case.solver, case.n, case.d, case.density)
     dtype = np.float32 if case.solver in (*FORMS, "grid") else np.float64
     sizes, solver = (case.n, X.shape[1], Z.shape[1]), case.solver.split("_")[0]
     return Plan(*sizes, solver, dtype, case.threads, 0, session.memory_limit)
 
 
-# --------------------------------------------------------------------------------------------------------------- jobs
-
-
 @dataclass(frozen=True)
 class Job:
-    """What is timed, and its work where no operation of the package counts it."""
+    """The function that is timed, and its work if no operation of the package counts it."""
 
     run: Callable[[], object]
     work: dict = field(default_factory=dict)
@@ -293,7 +305,7 @@ def _solver(case, data, params, session):
 
 
 def one_pass(case, session):
-    """The sums over all rows that every evaluation of a basis starts from."""
+    """Return the job that sums over all rows, with which every evaluation of a basis begins."""
     data = MemoryRows(_inputs(case))
     plan = _plan(case, session)
     return Job(lambda: BasisSolver(plan, session, BasisSettings())._prepare(data, _params(case)))
@@ -346,24 +358,27 @@ JOBS = {
 
 @contextmanager
 def prepared(case):
-    """The job of a case, in the scope of its threads."""
+    """Yield the job of a case, within a session with its number of threads."""
     with Session.open(case.threads, random_state=0) as session:
         yield JOBS[case.work](case, session)
 
 
 def once(case):
-    """For its memory: buffers and tiles that are kept between rounds count, the data and a model that is asked do not."""
+    """Prepare and run a case once, to measure its memory.
+
+    Buffers and tiles that stay between rounds count. The data, and a fitted model that is only
+    queried, do not.
+    """
     with prepared(case) as job:
         job.run()
 
 
-# ------------------------------------------------------------------------------------------------------------ measuring
-
-
 @cache
 def compilation(solver):
-    """Seconds that a fresh install compiles for a solver's small fit and explanations: first call less second, in a process of
-    its own with an empty cache."""
+    """Return the seconds that a fresh install compiles for a small fit with explanations.
+
+    This is the first call less the second, in a process of its own with an empty cache.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command, environment = (
             [sys.executable, __file__, solver],
@@ -375,6 +390,7 @@ def compilation(solver):
 
 
 def first_and_second(solver):
+    """Return the seconds of two equal fits with explanations in this process."""
     case = {
         "cg_pairs": _text("fit", 400, 0.02),
         "basis": _low("fit", "basis", 1200),
@@ -392,14 +408,14 @@ def first_and_second(solver):
 
 
 def timed(benchmark, case):
-    """Rounds of a case, and its work."""
+    """Run the rounds of a case, and return its work."""
     with prepared(case) as job:
-        took = [seconds(job.run)]  # may compile
+        took = [seconds(job.run)]  # The first run may compile.
         work = counted(lambda: took.append(seconds(job.run))) or job.work
         usual = min(took)
-        benchmark.pedantic(
-            job.run, rounds=int(np.clip(SECONDS / usual, FEWEST if usual < SECONDS else SLOW, MOST))
-        )
+        fewest = FEWEST_ROUNDS if usual < SECONDS_PER_CASE else ROUNDS_OF_SLOW_CASES
+        rounds = int(np.clip(SECONDS_PER_CASE / usual, fewest, MOST_ROUNDS))
+        benchmark.pedantic(job.run, rounds=rounds)
     return work
 
 

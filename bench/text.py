@@ -1,7 +1,9 @@
-"""Bags of words, from hundreds of documents to 50,000: `make bench-text` (data from GPX_SCALE_DATA; ten minutes on two cores).
+"""Bags of words, from hundreds of documents to 50,000: `make bench CASE=text`.
 
-Each case runs in a process of its own, for its peak memory, and compiles first. x is the LSA of tf-idf with 256 components,
-learnt on the training texts only; y is standardised, so an error of 1 is that of the mean.
+It takes ten minutes on two cores, with data from the folder that GPX_SCALE_DATA names. Each
+case runs in a process of its own, so that its peak memory can be measured, and compiles before
+the clock runs. x is the LSA of tf-idf with 256 components, learnt on the training texts only.
+y is standardised, so an error of 1 is that of the mean.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ COMPONENTS = 256
 
 
 def split(data, held_out):
-    """Training and test texts, y standardised by the training part."""
+    """Return training and test texts, with y standardised by the training part."""
     order = np.random.RandomState(0).permutation(len(data.y))
     cut = len(order) - round(held_out * len(order))
     texts = np.array(data.texts, dtype=object)
@@ -27,6 +29,7 @@ def split(data, held_out):
 
 
 def vectors(train, test, components=COMPONENTS):
+    """Return the LSA of training and test texts."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
@@ -36,6 +39,7 @@ def vectors(train, test, components=COMPONENTS):
 
 
 def words(train, test, **more):
+    """Return the binary bags of words of training and test texts."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(binary=True, stop_words="english", **more)
@@ -43,7 +47,7 @@ def words(train, test, **more):
 
 
 def compiled():
-    """Compile what fits and explanations use before the clock runs."""
+    """Compile what fits and explanations use, before the clock runs."""
     from gpx_scale import GPXRegressor
 
     random = np.random.RandomState(0)
@@ -55,13 +59,17 @@ def compiled():
 
 
 def timed(function):
+    """Return the value of a call and its seconds."""
     start = time.perf_counter()
     value = function()
     return value, time.perf_counter() - start
 
 
 def ridge_error(Z, y, Zq, yq):
-    """Ridge on the same bag of words; its penalty from a fifth of the training rows."""
+    """Return the error of ridge regression on the same bag of words.
+
+    Its penalty is chosen on a fifth of the training rows.
+    """
     from sklearn.linear_model import Ridge
 
     cut = 4 * len(y) // 5
@@ -77,7 +85,9 @@ def ridge_error(Z, y, Zq, yq):
 
 
 def explained(X, y, Z, Xq, yq, Zq, memory_limit):
-    """A complete fit on pairs, and test texts explained with deviations."""
+    """Return the numbers of a complete fit on pairs, and of test texts explained with standard
+    deviations.
+    """
     from gpx_scale import GPXRegressor
 
     compiled()
@@ -102,7 +112,7 @@ def explained(X, y, Z, Xq, yq, Zq, memory_limit):
 
 
 def vader():
-    """18,962 short texts; beside ridge on the same words and GPR on x alone."""
+    """Fit 18,962 short texts, beside ridge regression on the same words and GPR on x alone."""
     from gpx_scale import GPXRegressor, datasets
 
     train, y, test, yq = split(datasets.load_vader(), 0.2)
@@ -124,7 +134,10 @@ def vader():
 
 
 def imdb():
-    """45,000 long texts fitted, 1,000 of the others explained; then all 50,000 at the same hyperparameters, for memory."""
+    """Fit 45,000 long texts, and explain 1,000 of the others.
+
+    All 50,000 are then fitted at these hyperparameters, to measure the memory.
+    """
     from gpx_scale import GPXRegressor, datasets
 
     data = datasets.load_imdb()
@@ -147,14 +160,18 @@ def imdb():
 
 
 def few_texts(data):
-    """4,000 texts and 1,000 more."""
+    """Return 4,000 texts for training and 1,000 for testing, as vectors and words."""
     train, y, test, yq = split(data._replace(texts=data.texts[:5000], y=data.y[:5000]), 0.2)
     (X, Xq), (Z, Zq) = vectors(train, test), words(train, test, min_df=4)
     return X, y, Z, Xq, yq, Zq
 
 
 def n4000():
-    """4,000 texts through a sparse and through a dense Z; the dense explanation of 8 texts, as its cost is linear in them."""
+    """Compare a sparse Z with a dense one on 4,000 texts.
+
+    The dense model explains 8 texts, and its time is extrapolated, because the cost is linear
+    in their number.
+    """
     from gpx_scale import GPXRegressor, datasets
 
     X, y, Z, Xq, yq, Zq = few_texts(datasets.load_vader())
@@ -177,7 +194,7 @@ def n4000():
 
 
 def n4000_memory():
-    """The sparse half of `n4000` alone, for its peak memory."""
+    """Run the sparse half of `n4000` alone, to measure its peak memory."""
     from gpx_scale import GPXRegressor, datasets
 
     X, y, Z, Xq, _, Zq = few_texts(datasets.load_vader())
@@ -186,7 +203,10 @@ def n4000_memory():
 
 
 def paper():
-    """The paper's reviews: five splits of 399 texts, LSA as x; as z binary words in at least five texts, or tf-idf."""
+    """Return the errors over five splits of the paper's 399 reviews.
+
+    x is LSA. z is binary words that at least five texts have, or tf-idf.
+    """
     from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
     from gpx_scale import PAPER, GPXRegressor, datasets
@@ -210,7 +230,7 @@ def paper():
 
 
 def products():
-    """16 vectors times C on pairs, beside a copy of as many bytes as a product reads."""
+    """Compare products of C, stored on pairs, with a copy of as many bytes as they read."""
     from gpx_scale import datasets, kernels
     from gpx_scale.data.features import SparseFeatures
     from gpx_scale.data.inputs import TrainingRows
@@ -270,6 +290,7 @@ CASES = {f.__name__: f for f in (paper, n4000, n4000_memory, vader, imdb, produc
 
 
 def summary(found):
+    """Return the rows of the table from the numbers of the cases."""
     rows = []
 
     def has(*names):
@@ -289,7 +310,8 @@ def summary(found):
     if has("n4000"):
         r = found["n4000"]
         ratio = (r["dense_fit"] + r["dense_explain"]) / (r["fit"] + r["explain"])
-        what = f"n = {r['n']:,}, d = {r['d']:,}: fit + {r['queries']:,} texts explained, dense Z / sparse Z"
+        what = f"n = {r['n']:,}, d = {r['d']:,}: "
+        what += f"fit + {r['queries']:,} texts explained, dense Z / sparse Z"
         measured = f"{ratio:.0f} (fit {r['dense_fit']:.0f} s / {r['fit']:.0f} s; "
         measured += f"explained in {r['dense_explain']:.0f} s, from 8 texts / {r['explain']:.1f} s)"
         rows.append((what, measured, "at least 5", ratio >= 5))
@@ -304,7 +326,8 @@ def summary(found):
     if has("n4000_memory"):
         r = found["n4000_memory"]
         share = r["memory"] / r["theirs"]
-        words_ = f"{r['memory'] / 2**30:.2f} GiB resident / {r['theirs'] / 2**30:.0f} GiB of d n^2 float32"
+        words_ = f"{r['memory'] / 2**30:.2f} GiB resident / "
+        words_ += f"{r['theirs'] / 2**30:.0f} GiB of d n^2 float32"
         rows.append(
             (
                 "the same: peak memory / what pytorch-gpx needs",
@@ -367,7 +390,8 @@ def summary(found):
             if key == "memory":
                 continue
             name, jobs = key.split("_")
-            what = f"{name}, {r['pairs'] / 1e6:.0f} million pairs ({r['density']:.1%}), threads: {jobs}; "
+            what = f"{name}, {r['pairs'] / 1e6:.0f} million pairs ({r['density']:.1%}), "
+            what += f"threads: {jobs}; "
             what += "product of 16 vectors / copy of "
             asked = jobs != "1"
             stored = r["product"] / (r["copy"] * r["bytes"] / r["read"])

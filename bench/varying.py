@@ -1,7 +1,10 @@
-"""Varying coefficients: functions on a box and grids beside GPBoost (Vecchia) and mgwr: `make bench-varying` (extra [peers]).
+"""Varying coefficients by the solvers `basis` and `grid`, beside GPBoost (Vecchia) and mgwr:
+`make bench CASE=varying`.
 
-Data are `synth2`: five coefficients over the unit square. A fit is of hyperparameters and 1,000 coefficient vectors with their
-deviations at new places. `python bench/varying.py NAME ...` runs some cases and leaves the results of the others.
+It needs the extra [peers]. The data are `synth2`, five coefficients over the unit square. A
+fit includes the search for hyperparameters and 1,000 vectors of coefficients with their
+standard deviations at new places. `python bench/varying.py NAME ...` runs some cases and
+leaves the results of the others.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ SHORT_ROWS = 30_000
 
 
 def truth(X, scale=1.0):
-    """The coefficients of `synth2`, before scaling."""
+    """Return the coefficients of `synth2` at places X, before scaling."""
     u, v = X.T
     pi = np.pi
     w = [
@@ -33,7 +36,9 @@ def truth(X, scale=1.0):
 
 
 def data(n):
-    """Rows, queries, and the true coefficients of these in the units of the rows' y."""
+    """Return rows, queries, and the true coefficients of the queries in the units of the rows'
+    y.
+    """
     from gpx_scale.datasets import synth2
 
     rows, query = synth2(n), synth2(QUERIES, random_state=1)
@@ -41,12 +46,13 @@ def data(n):
 
 
 def ours(n, **arguments):
+    """Return time, error and coverage of our fit on n rows."""
     from gpx_scale import GPXRegressor
 
     small = data(1500)
-    GPXRegressor(solver="basis", n_jobs=THREADS).fit(*small[0][:3]).explain(
-        small[1].X, small[1].Z
-    )  # compiles
+    # This fit compiles, so that the next does not.
+    compiling = GPXRegressor(solver="basis", n_jobs=THREADS).fit(*small[0][:3])
+    compiling.explain(small[1].X, small[1].Z)
     rows, query, true = data(n)
     start = time.perf_counter()
     model = GPXRegressor(random_state=0, n_jobs=THREADS, **arguments).fit(rows.X, rows.y, rows.Z)
@@ -64,7 +70,9 @@ def ours(n, **arguments):
 
 
 def peer(model, n):
-    """A peer of bench/peers: its fit, and the coefficients at new places."""
+    """Return time and error of a peer of bench/peers: its fit, and the coefficients at new
+    places.
+    """
     rows, query, true = data(n)
     case = RowSource(rows.X, rows.y, query.X, query.y, rows.Z, query.Z, true)
     start = time.perf_counter()
@@ -77,20 +85,23 @@ def peer(model, n):
 
 
 def gpboost_50000():
-    import gpboost  # noqa: F401 (its import is not timed)
+    import gpboost  # noqa: F401 (The import is not timed.)
 
     return peer(GPBoost(), 50_000)
 
 
 def mgwr_10000():
-    import mgwr.gwr  # noqa: F401
+    import mgwr.gwr  # noqa: F401 (The import is not timed.)
 
     model = Gwr()
     return peer(model, 10_000) | {"bandwidth": float(model.model.bw)}
 
 
 def short():
-    """Coefficients of ever more waves, at given length scales: seconds and error of a basis and of a grid."""
+    """Return seconds and error of a basis and of a grid at given length scales.
+
+    The coefficients have more and more waves.
+    """
     from gpx_scale import GPXRegressor
     from gpx_scale.errors import GPXError
 
@@ -102,10 +113,11 @@ def short():
     noise = 0.3 * random.standard_normal(SHORT_ROWS)
 
     def waves(A, count):
+        """Return two coefficients with `count` waves to a side of the square."""
         u, v = 2 * np.pi * count * A.T
         return np.column_stack([np.sin(u) * np.cos(v), np.cos(u + 0.7 * v)])
 
-    for count in (1, 1, 4, 8, 16, 24):  # the first compiles
+    for count in (1, 1, 4, 8, 16, 24):  # The first compiles, and the second overwrites it.
         y, true = (waves(X, count) * z).sum(axis=1) + noise, waves(query, count)
         length = 0.25 / count / X.std()
         for solver in ("basis", "grid"):
@@ -133,8 +145,12 @@ def short():
 
 
 def remainder():
-    """What functions leave of a rough kernel: nats off the exact evidence with it as noise and without, on 300 rows;
-    deviations of the weights over the exact ones; and nats that a grid misses, on 800 rows."""
+    """Measure what a basis and a grid leave out.
+
+    For a rough kernel on 300 rows: nats by which the basis misses the exact evidence, with the
+    remainder as noise and without it, and standard deviations of the weights over the exact
+    ones. For an RBF on 800 rows: nats that a grid misses.
+    """
     from dataclasses import replace
 
     from gpx_scale import GPXRegressor, kernels
@@ -159,7 +175,7 @@ def remainder():
     session = Session.of(Executor(1))
 
     def drawn(n, params):
-        """Rows that the model itself has drawn."""
+        """Return rows that are drawn from the model, and their C."""
         random = np.random.RandomState(0)
         x, z = (
             random.uniform(-1.7, 1.7, (n, 2)),
@@ -218,10 +234,12 @@ CASES = {
 
 
 def _said(found):
+    """Describe time and error of a case."""
     return f"{found['seconds']:.1f} s, RMSE {found['rmse']:.4f}"
 
 
 def summary(found):
+    """Return the rows of the table from the numbers of the cases."""
     rows = []
     mine, theirs = found.get("ours_50000"), found.get("gpboost_50000")
     if mine:
@@ -264,7 +282,8 @@ def summary(found):
         )
     left = found.get("remainder")
     if left:
-        said = f"{abs(left['nats']):.0f} nats off with what is left as noise, {abs(left['nats_without']):.0f} without"
+        said = f"{abs(left['nats']):.0f} nats off with what is left as noise, "
+        said += f"{abs(left['nats_without']):.0f} without"
         rows.append((f"Matern 1/2, 300 rows, {left['functions']} functions", said, "", None))
         said = ", ".join(
             f"{k} {left[k][0]:.3f} to {left[k][1]:.3f}"

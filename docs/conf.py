@@ -19,6 +19,8 @@ html_theme = "furo"
 # Links such as page.md#section lead to headings of up to three levels.
 myst_heading_anchors = 3
 autodoc_typehints = "none"
+# Attributes are listed in the description of their class, where autodoc does not repeat them.
+napoleon_use_ivar = True
 autodoc_preserve_defaults = True
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",

@@ -1,4 +1,6 @@
-"""Why some of our numbers are not the paper's: what it leaves open, tried in variants; into docs/paper/experiments.csv."""
+"""Variants of what the paper leaves open, to see why some of our numbers differ from its own:
+docs/paper/experiments.csv.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,11 @@ from gpx_scale.errors import InputError, NotConverged
 
 HEADER = ("experiment", "set", "method", "variant", "measure", "mean", "sd")
 TABULAR = ("Wine", "Abalone", "Digits", "Fish", "Boston", "Diabetes")
-SPLITS = {"Wine": 1, "Abalone": 1, "Digits": 1}  # of others three
-ROWS = {
-    "Wine": 100,
-    "Digits": 100,
-    "Abalone": 200,
-}  # test rows that variants of LIME and SHAP explain; of others all
-# of LIME and SHAP, on the first split, with theta2 there
+# The large sets are tried on one split, the others on three.
+SPLITS = {"Wine": 1, "Abalone": 1, "Digits": 1}
+# Variants of LIME and SHAP explain this many test rows of the large sets, and all of the others.
+ROWS = {"Wine": 100, "Digits": 100, "Abalone": 200}
+# These settings of LIME and SHAP are tried on the first split, for each place of theta2.
 SETTINGS = {
     "at its best": (
         *("as in the tables", "500 samples", "slopes", "slopes, wide kernel"),
@@ -46,12 +46,16 @@ SETTINGS = {
         "background of the median",
     ),
 }
-Tried = Iterator[tuple[str, str, str, float]]  # method, variant, measure, value
+# Method, variant, measure, value.
+Tried = Iterator[tuple[str, str, str, float]]
 
 
 def fusion(split: Split, seed: int) -> Tried:
-    """Lassos on a graph with less and less fusion; a test row has the Weber point of its neighbours, or the nearest one's.
-    Without any fusion, Network with Localized's penalty too."""
+    """Try lassos on a graph with less and less fusion.
+
+    The weights of a test row are the Weber point of its neighbours' weights, or those of the
+    nearest row. Without any fusion, Network is also tried with the penalty of Localized.
+    """
     for lambda1 in (1.0, 0.1, 0.01, 0.001, 0.0001, 0.0):
         for lambda2, names in (
             (0.0, ("Network",)),
@@ -75,7 +79,7 @@ def fusion(split: Split, seed: int) -> Tried:
 
 
 class _Nearest(compare.Method):
-    """Weights of the nearest training row in place of the Weber point."""
+    """A lasso whose weights are those of the nearest training row, instead of the Weber point."""
 
     def __init__(self, lasso: compare.LocalizedLasso) -> None:
         self.lasso = lasso
@@ -88,7 +92,7 @@ class _Nearest(compare.Method):
 
 
 def _measures(method: Any, split: Split) -> Iterator[tuple[str, str, float]]:
-    """How scaled, measure, value."""
+    """Yield the scaling, the measure and its value."""
     X, W = split.X_test, method.weights(split.X_test, split.Z_test)
     yield "", "mse", metrics.mean_squared_error(split.y_test, method.predict(X, split.Z_test))
     if split.Z is None:
@@ -99,13 +103,18 @@ def _measures(method: Any, split: Split) -> Iterator[tuple[str, str, float]]:
 
 
 def _faithful(method: Any, X: np.ndarray, C: np.ndarray) -> Iterator[tuple[str, str, float]]:
-    """By Pearson's correlation, as in table 2, and by correlation of ranks."""
+    """Yield faithfulness by Pearson's correlation, as in table 2, and by the correlation of
+    ranks.
+    """
     for how, ranks in (("", False), (", by ranks", True)):
         yield how, "faithfulness", metrics.faithfulness(method, X, contributions=C, ranks=ranks)
 
 
 def _of_words(W: np.ndarray, split: Split) -> Iterator[tuple[str, str, float]]:
-    """Stability by the scales that texts leave open: of words that a text has or has not, and of their weights."""
+    """Yield stability by the scales that texts leave open.
+
+    A word is present in a text or not, so its scale and that of its weights can be chosen.
+    """
     scales: dict[str, dict[str, Any]] = {
         "": {},
         ", weights as they are": {"scale_weights": None},
@@ -121,8 +130,11 @@ def _of_words(W: np.ndarray, split: Split) -> Iterator[tuple[str, str, float]]:
 
 
 def length_scale(split: Split, seed: int) -> Tried:
-    """GPX, and LIME and SHAP of GPR, with theta2 at the evidence's maximum, at the median squared distance, where the paper
-    starts, and halfway (of logs); other parameters at their best."""
+    """Try GPX, and LIME and SHAP of GPR, with other length scales.
+
+    theta2 is at the maximum of the evidence, at the median squared distance, where the paper
+    starts, or halfway between them in logarithms. Other hyperparameters are optimal for it.
+    """
     X, rows, ones = split.X_test, split.X_test[: ROWS.get(split.name)], np.ones((len(split.y), 1))
     weighted = GPXRegressor(**PAPER, standardize=False, random_state=seed).fit(split.X, split.y)
     plain = GPXRegressor(**PAPER, standardize=False, sigma_w=0.0, random_state=seed)
@@ -164,6 +176,7 @@ def length_scale(split: Split, seed: int) -> Tried:
 
 
 def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, str, Any]]:
+    """Yield LIME and SHAP with several settings."""
     yield "GPR+LIME", "as in the tables", compare.LIME(gpr, random_state=seed)
     yield "GPR+LIME", "500 samples", compare.LIME(gpr, num_samples=500, random_state=seed)
     yield "GPR+LIME", "slopes", compare.LIME(gpr, quartiles=False, random_state=seed)
@@ -196,7 +209,11 @@ def _agnostic(gpr: compare.GPR, seed: int, split: Split) -> Iterator[tuple[str, 
 
 
 def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegressor:
-    """The evidence's maximum with theta2 at this share of the way from its best to the median squared distance, in logs."""
+    """Return the model with the largest evidence for a given theta2.
+
+    It lies at this share of the way from the best theta2 to the median squared distance, in
+    logarithms.
+    """
     if not share:
         return best
     held = {"standardize": False, "optimizer": None}
@@ -206,13 +223,14 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
     free = np.flatnonzero(np.isfinite(theta) & (np.arange(4) != 1))
 
     def loss(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the negative evidence per row and its gradient."""
         theta[free] = logs
         value, slope = model.log_marginal_likelihood(theta, eval_gradient=True)
         return -value / len(split.y), -slope[free] / len(split.y)
 
-    noisy = np.where(
-        free == 3, np.log(0.7), theta[free]
-    )  # near the best, noise may be too small for another theta2
+    # The noise of the best model may be too small for another theta2, so a second search starts
+    # from more.
+    noisy = np.where(free == 3, np.log(0.7), theta[free])
     bounds = [(-12.0, 6.0)] * free.size
     found = [
         minimize(loss, first, jac=True, method="L-BFGS-B", bounds=bounds)
@@ -226,17 +244,23 @@ def _held(split: Split, Z: Any, best: GPXRegressor, share: float) -> GPXRegresso
 
 
 def search(split: Split, seed: int) -> Tried:
-    """Where the search of the authors' package ends, from theta2 at the median squared distance."""
+    """Try the end of the authors' search, from theta2 at the median squared distance."""
     return _ends(split, seed, "from the median", None)
 
 
 def short_start(split: Split, seed: int) -> Tried:
-    """The same from the length scales that the package has where nothing sets them."""
+    """Try the end of the authors' search, from the length scales that their package has if
+    nothing sets them.
+    """
     return _ends(split, seed, "from length scales of 0.69", UNTOUCHED)
 
 
 def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
-    """GPX, LIME and SHAP of GPR, ARD and KL there; those whose hyperparameters ran away are left out."""
+    """Yield the measures of GPX, of LIME and SHAP of GPR, of ARD and of KL at the end of a
+    search.
+
+    A model whose hyperparameters diverged is left out.
+    """
     ones = np.ones((len(split.y), 1))
     for Z, sigma_w, ard, measured in (
         (None, 0.1, False, _of_gpx),
@@ -252,6 +276,7 @@ def _ends(split: Split, seed: int, start: str, length: float | None) -> Tried:
 
 
 def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    """Yield the measures of GPX."""
     X = split.X_test
     explained = model.explain(X, std=False, dense=True)
     yield "GPX", "", "nats", model.log_marginal_likelihood_value_
@@ -268,6 +293,7 @@ def _of_gpx(model: GPXRegressor, split: Split, seed: int) -> Tried:
 
 
 def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    """Yield the measures of GPR, and of LIME and SHAP that explain it."""
     gpr, rows = compare.GPR.of(model), split.X_test[: ROWS.get(split.name)]
     yield "GPR", "", "mse", metrics.mean_squared_error(split.y_test, gpr.predict(split.X_test))
     for method in (
@@ -287,6 +313,7 @@ def _of_gpr(model: GPXRegressor, split: Split, seed: int) -> Tried:
 
 
 def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
+    """Yield the measures of ARD and KL."""
     X, ard = split.X_test, compare.ARD.of(model)
     kl = compare.KL(ard).fit(split.X, split.y)
     R, D = ard.weights(X), kl.weights(X)
@@ -304,7 +331,11 @@ def _of_ard(model: GPXRegressor, split: Split, seed: int) -> Tried:
 
 
 def relevance(split: Split, seed: int) -> Tried:
-    """ARD and KL have no signs: as they are or times x, beside signed or absolute differences; searched by few steps too."""
+    """Try the relevances of ARD and KL, which have no signs.
+
+    They are taken as they are or times x, and compared with signed or absolute differences.
+    Searches of few steps are tried too.
+    """
     for steps in (1, 5, 100):
         how = {"sigma_w": 0.0, "standardize": False, "max_iter": steps, "random_state": seed}
         model = GPXRegressor(**PAPER | {"ard": True}, **how)
@@ -342,7 +373,7 @@ def relevance(split: Split, seed: int) -> Tried:
 
 
 def scales(split: Split, seed: int) -> Tried:
-    """Stability by other scales of x and weights."""
+    """Try stability with other scales of x and of the weights."""
     variants: dict[str, dict[str, Any]] = {
         "as in table 3": {},
         "half the radius": {"epsilon": 0.025},
@@ -364,8 +395,12 @@ def scales(split: Split, seed: int) -> Tried:
 
 
 def texts(split: Split, seed: int) -> Tried:
-    """Paper with x as LSA has it, with more dimensions, with Z standardised, with the words of all texts; with the search of
-    the authors' package; linear models of x in place of words, or of how often a text has a word."""
+    """Try the Paper set with other inputs.
+
+    x is the LSA without scaling, or has more dimensions. Z is standardised, has the words of
+    all texts, or counts words. Linear models are tried on x instead of words. The authors'
+    search is tried too.
+    """
     scaler = StandardScaler().fit(split.Z.toarray())
     standardised = replace(
         split,
@@ -405,6 +440,7 @@ def texts(split: Split, seed: int) -> Tried:
 
 
 def _of_texts(name: str, variant: str, method: Any, split: Split) -> Tried:
+    """Yield the measures of a method on texts."""
     if name not in ("KL", "GPR+LIME", "GPR+SHAP"):
         error = metrics.mean_squared_error(split.y_test, method.predict(split.X_test, split.Z_test))
         yield name, variant, "mse", error
@@ -425,7 +461,7 @@ EXPERIMENTS: dict[str, tuple[Callable[[Split, int], Tried], tuple[str, ...]]] = 
 
 
 def tried(experiment: str, name: str) -> list[dict[str, str]]:
-    """Rows of the file: an experiment on a set."""
+    """Return the rows of the file for an experiment on a data set."""
     found: dict[tuple[str, str, str], list[float]] = {}
     for seed in range(SPLITS.get(name, 3)):
         for method, variant, measure, value in EXPERIMENTS[experiment][0](
@@ -442,6 +478,7 @@ def tried(experiment: str, name: str) -> list[dict[str, str]]:
 
 
 def read(path: Path) -> list[dict[str, str]]:
+    """Return the rows of the file, or none if it does not exist."""
     if not path.is_file():
         return []
     with path.open(newline="") as lines:
@@ -449,7 +486,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def run(path: Path, say: Callable[[str], None], fresh: bool, workers: Executor) -> None:
-    """Those that the file does not have yet, or all, side by side."""
+    """Run the experiments that the file lacks, or all, in parallel."""
     kept = [] if fresh else read(path)
     known = {(row["experiment"], row["set"]) for row in kept}
     missing = [

@@ -15,7 +15,8 @@ from sklearn.model_selection import train_test_split
 
 from gpx_scale import PAPER, GPXRegressor, datasets, plots
 
-# Okabe and Ito's colours, told apart by every common form of colour blindness, and a mark each
+# The colours of Okabe and Ito can be told apart with every common form of colour blindness. Each
+# method has a marker too.
 STYLES = {
     "GPX": ("#d55e00", "o"),
     "GPR+LIME": ("#0072b2", "s"),
@@ -29,6 +30,9 @@ SHOWN = ("GPX", "GPR+LIME", "GPR+SHAP", "KL", "Localized", "Network", "ARD", "La
 
 
 def sufficiency(scores: Scores, path: Path) -> None:
+    """Draw the difference of predictions against the number of features kept, for each data
+    set.
+    """
     figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), layout="constrained", sharex=True)
     for ax, name in zip(axes.flat, TABULAR, strict=True):
         for method, (colour, mark) in STYLES.items():
@@ -62,7 +66,7 @@ def sufficiency(scores: Scores, path: Path) -> None:
 
 
 def digits(settings: Callable[[str], dict[str, Any]], folder: Path) -> None:
-    """One of each digit, and three twos: test images whose sign GPX has right."""
+    """Draw one of each digit, and three twos: test images whose sign GPX predicts correctly."""
     data, classes = datasets.load_digits(), datasets.digit_classes()
     rows, test = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=0)
     X, y = data.X / 16.0, (data.y - data.y[rows].mean()) / data.y[rows].std()
@@ -87,6 +91,7 @@ def digits(settings: Callable[[str], dict[str, Any]], folder: Path) -> None:
 
 
 def _images(X: np.ndarray, weights: dict[str, np.ndarray], labels: list[str], path: Path) -> None:
+    """Draw images, and the weights of each method beside them."""
     figure, axes = plt.subplots(
         len(X),
         1 + len(weights),
@@ -110,7 +115,7 @@ def _images(X: np.ndarray, weights: dict[str, np.ndarray], labels: list[str], pa
 
 
 def boston(path: Path) -> None:
-    """Five test tracts, from the lowest to the highest prediction."""
+    """Draw the contributions of five test tracts, from the lowest to the highest prediction."""
     data = datasets.load_boston()
     X, X_test, y, _ = train_test_split(data.X, data.y, test_size=0.2, random_state=0)
     model = GPXRegressor(**PAPER, random_state=0).fit(X, y)

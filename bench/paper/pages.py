@@ -1,4 +1,6 @@
-"""From scores to the pages of docs/paper: Markdown and CSV tables, ours beside the paper's."""
+"""Write the pages of docs/paper from scores: tables in Markdown and CSV, with our numbers
+beside the paper's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ NOT_COMPARED = {"mse": ("GPR",)}
 
 
 def bold(scores: Scores, measure: str, name: str, columns: tuple[str, ...]) -> set[str]:
-    """The best method of a row, and those that a paired t-test at 5% does not tell from it."""
+    """Return the best method of a row, and those that a paired t-test at 5% does not
+    distinguish from it.
+    """
     known = {
         m: scores.by_split(name, m, measure)
         for m in columns
@@ -38,18 +42,23 @@ def bold(scores: Scores, measure: str, name: str, columns: tuple[str, ...]) -> s
 
 
 def _alike(these: dict[int, float], those: dict[int, float]) -> bool:
+    """Return whether a paired t-test does not distinguish two methods."""
     common = sorted(these.keys() & those.keys())
     a, b = (np.array([values[split] for split in common]) for values in (these, those))
     if len(common) < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
     apart = a - b
-    if np.ptp(apart) <= 1e-9 * np.abs(apart).max():  # the test has no variance to go by
+    if np.ptp(apart) <= 1e-9 * np.abs(apart).max():  # The test needs a variance.
         return not apart.any()
     return bool(ttest_rel(a, b).pvalue >= 0.05)
 
 
 def apart(scores: Scores, measure: str, name: str, method: str) -> bool | None:
-    """Whether our mean is more than two of the paper's deviations from its mean; None where either is not known."""
+    """Return whether our mean is more than two of the paper's standard deviations from its
+    mean.
+
+    It is None if either is not known.
+    """
     ours, paper = scores.of(name, method, measure), TABLE.get((measure, name, method))
     if not ours.size or not isinstance(paper, tuple):
         return None
@@ -57,7 +66,11 @@ def apart(scores: Scores, measure: str, name: str, method: str) -> bool | None:
 
 
 def table(scores: Scores, measure: str) -> str:
-    """Two lines a set: ours, with the best in bold and † where it is more than two deviations from the paper's, and theirs."""
+    """Return a table with two lines per set: ours and the paper's.
+
+    The best of ours is bold. A † marks what is more than two standard deviations from the
+    paper's.
+    """
     columns = COLUMNS[measure]
     lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
     for name in SIZES:
@@ -75,7 +88,9 @@ def table(scores: Scores, measure: str) -> str:
 
 
 def neighbours(scores: Scores) -> str:
-    """How many test rows have a neighbour, and what half the radius gives."""
+    """Return a table of how many test rows have a neighbour, and of stability with half the
+    radius.
+    """
     lines = [
         "| | test rows with a neighbour | GPX at half the radius | paper |",
         "|---|---|---|---|",
@@ -96,7 +111,10 @@ def neighbours(scores: Scores) -> str:
 
 
 def sampled(scores: Scores) -> str:
-    """Of sets where LIME and SHAP explained some test rows: the others' stability on the same."""
+    """Return lines about the sets where LIME and SHAP explained only some test rows.
+
+    They give the stability of GPX on the same rows.
+    """
     lines = []
     for name in SIZES:
         ours = scores.of(name, "GPX", "stability_sampled")
@@ -107,13 +125,14 @@ def sampled(scores: Scores) -> str:
             )
             count, score = f"{some.mean():.0f}" if some.size else "some", summary(ours)
             lines.append(
-                f"- {name}: LIME and SHAP explained {count} of {rows:.0f} test rows of each split; on those GPX has {score}."
+                f"- {name}: LIME and SHAP explained {count} of {rows:.0f} test rows of each split; "
+                f"on those GPX has {score}."
             )
     return "\n".join(lines)
 
 
 def times(path: Path) -> str:
-    """Seconds on Digits, ours beside the paper's; ratios to GPX."""
+    """Return a table of seconds on Digits, ours beside the paper's, with ratios to GPX."""
     if not path.is_file():
         return "Not measured yet: `make paper`."
     with path.open(newline="") as lines:
@@ -130,6 +149,7 @@ def times(path: Path) -> str:
         of: dict[str, tuple[float, float]],
         value: Callable[[tuple[float, float]], float],
     ) -> None:
+        """Add a line of the table."""
         rows.append(
             f"| {what} | {whose} | {' | '.join(f'{value(of[method]):.2f}' for method in columns)} |"
         )
@@ -147,11 +167,15 @@ def times(path: Path) -> str:
 
 
 def _deviation(values: np.ndarray) -> str:
+    """Return the standard deviation as text, empty if a value is not finite."""
     return f"{values.std():.6g}" if np.isfinite(values).all() else ""
 
 
 def write_tables(scores: Scores, folder: Path) -> None:
-    """A CSV file of each table: mean and deviation, ours and the paper's, and whether the best is told from it."""
+    """Write a CSV file for each table.
+
+    It has means and standard deviations, ours and the paper's, and whether a method is bold.
+    """
     for measure, columns in COLUMNS.items():
         with (folder / f"{measure}.csv").open("w", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
@@ -191,9 +215,10 @@ def write_tables(scores: Scores, folder: Path) -> None:
                         )
 
 
-Cell = tuple[str, str, str]  # measure, set, method
+# Measure, set, method.
+Cell = tuple[str, str, str]
 Variants = dict[Cell, dict[str, float]]
-# of each experiment what the tables have too, on fewer splits: no variant
+# These have the settings of the tables, on fewer splits, and are therefore not variants.
 SAME = {
     "length scale": ("theta2 at its best", "theta2 at its best, as in the tables"),
     "relevance": ("relevance", "relevance, absolute differences"),
@@ -204,7 +229,10 @@ SAME = {
 
 
 def tried(rows: list[dict[str, str]]) -> Variants:
-    """What every variant of the experiments gave for a cell of the tables; the tables' own settings are none."""
+    """Return what every variant of the experiments gave for a cell of the tables.
+
+    The settings of the tables themselves are not variants.
+    """
     found: Variants = {}
     for row in rows:
         if row["variant"] not in SAME.get(row["experiment"], ()):
@@ -216,7 +244,9 @@ def tried(rows: list[dict[str, str]]) -> Variants:
 
 
 def marked(scores: Scores) -> dict[Cell, tuple[float, float]]:
-    """Cells that are more than two deviations from the paper's, with these."""
+    """Return the cells that are more than two standard deviations from the paper's, with the
+    paper's numbers.
+    """
     return {
         cell: paper
         for cell, paper in TABLE.items()
@@ -225,7 +255,10 @@ def marked(scores: Scores) -> dict[Cell, tuple[float, float]]:
 
 
 def far(scores: Scores, variants: Variants) -> str:
-    """Every cell that is marked, how far it is, and of all variants the one that comes nearest to the paper's number."""
+    """Return a table of every marked cell.
+
+    It says how far the cell is from the paper's number, and which variant comes nearest to it.
+    """
     lines = [
         "| measure | set | method | ours | paper | off by | tried | nearest | gives | |",
         f"|{'---|' * 10}",
@@ -253,6 +286,7 @@ def far(scores: Scores, variants: Variants) -> str:
 
 
 def _how_near(value: float, ours: float, mean: float, sd: float) -> str:
+    """Say whether a variant reaches the paper's number."""
     if abs(value - mean) <= 2 * sd:
         return "**reached**"
     return "nearer" if abs(value - mean) <= 0.5 * abs(ours - mean) else "not explained"
@@ -263,8 +297,11 @@ def _signed(value: float) -> str:
 
 
 def reached(scores: Scores, variants: Variants) -> str:
-    """Of each variant: of the marked cells that it was tried on, how many it brings within two deviations, and how many of the
-    cells that were within them it takes out of them."""
+    """Return a table of what each variant reaches and loses.
+
+    Among the marked cells that it was tried on, it counts those that it brings within two
+    standard deviations. Among the others, it counts those that it takes out of them.
+    """
     counts: dict[str, list[int]] = {}
     for cell, known in variants.items():
         paper, far_off = TABLE.get(cell), apart(scores, *cell)
@@ -285,7 +322,11 @@ def reached(scores: Scores, variants: Variants) -> str:
 
 
 def by_ranks(rows: list[dict[str, str]]) -> str:
-    """Faithfulness by ranks where the package's search ends from the median, the paper's; bold: within two deviations."""
+    """Return faithfulness by ranks, where the authors' search ends from the median, beside the
+    paper's.
+
+    Bold numbers are within two standard deviations.
+    """
     found = {
         (row["set"], row["method"]): float(row["mean"])
         for row in rows
@@ -305,7 +346,7 @@ def by_ranks(rows: list[dict[str, str]]) -> str:
 
 
 def counted(scores: Scores, variants: Variants) -> str:
-    """How many cells are marked, and what became of them."""
+    """Say how many cells are marked, and how many of them a variant explains."""
     lines = [line.rsplit("|", 2)[1].strip() for line in far(scores, variants).splitlines()[2:]]
     words = {
         "**reached**": "reached by a variant",
@@ -322,7 +363,7 @@ def counted(scores: Scores, variants: Variants) -> str:
 
 
 def page(scores: Scores, folder: Path, rows: list[dict[str, str]]) -> str:
-    """docs/paper/index.md: page.md with its tables."""
+    """Return docs/paper/index.md: page.md with its tables."""
     filled = {measure: table(scores, measure) for measure in COLUMNS}
     found = tried(rows)
     filled |= {

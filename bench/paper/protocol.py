@@ -1,4 +1,6 @@
-"""The paper's protocol: five 80/20 splits, X and y standardised on the training rows, and what is measured of each method."""
+"""The paper's protocol: five 80/20 splits, X and y standardised on the training rows, and the
+measures of each method.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,23 @@ LOADERS: dict[str, Callable[[], Any]] = {
 }
 SPLITS = 5
 KS = tuple(range(1, 11))
-# LIME and SHAP take a fifth of a second a row and more on the larger sets: so many rows of each test part are explained.
+# LIME and SHAP take at least a fifth of a second per row on the larger sets, so they explain
+# only this many test rows.
 EXPLAINED = {"Abalone": 300, "Wine": 300, "Drug": 100}
-# The paper's grids; searched once a set, by three folds of at most so many training rows of the first split.
+# These are the paper's grids. They are searched once per set, by three folds of at most SEARCHED
+# training rows of the first split.
 GRID = {"lambda1": [1.0, 3.0, 5.0, 7.0], "n_neighbors": [5, 10, 15]}
 EXCLUSIVE = [0.01, 0.1, 1.0, 10.0]
 SEARCHED = 1000
-ROUGHLY = {
-    "smoothing": 1e-2,
-    "tol": 1e-3,
-}  # of the search, which ranks settings: half of the time or less
+# The search only ranks settings, and takes half of the time or less with these tolerances.
+ROUGHLY = {"smoothing": 1e-2, "tol": 1e-3}
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split, standardised; Z is None where it is X. `encode` makes X of rows of Z (words) where it is not."""
+    """One standardised split. Z is None if it is X; otherwise `encode` makes X from rows of Z,
+    which are words.
+    """
 
     name: str
     X: np.ndarray
@@ -51,12 +55,13 @@ class Split:
     encode: Callable[[Any], np.ndarray] | None = None
 
     def explained(self) -> np.ndarray:
-        """Test rows that LIME and SHAP explain."""
+        """Return the test rows that LIME and SHAP explain."""
         m = len(self.y_test)
         return np.arange(m)[: EXPLAINED.get(self.name, m)]
 
 
 def split_of(name: str, seed: int, **of_texts: Any) -> Split:
+    """Return the split of a data set by its seed."""
     data = LOADERS[name]()
     rows, test = train_test_split(np.arange(len(data.y)), test_size=0.2, random_state=seed)
     shift, scale = data.y[rows].mean(), data.y[rows].std()
@@ -81,7 +86,11 @@ def _texts(
     all_words: bool = False,
     counts: bool = False,
 ) -> Split:
-    """Z: which words a text has, or how often; X: its vector, standardised; both learnt on the training texts."""
+    """Return a split of texts.
+
+    Z says which words a text has, or how often. X is its vector, standardised. Both are learnt
+    on the training texts.
+    """
     train, new = [data.texts[i] for i in rows], [data.texts[i] for i in test]
     bag = (
         datasets.bag_of_words(data.min_count)
@@ -93,6 +102,7 @@ def _texts(
     words = bag.get_feature_names_out()
 
     def encode(Z: Any) -> np.ndarray:
+        """Return the vectors of texts that consist of the words of Z."""
         Z = Z.tocsr()
         bags = [
             " ".join(words[Z.indices[a:b]])
@@ -105,14 +115,17 @@ def _texts(
 
 
 class Methods:
-    """The paper's methods on one split, fitted when first asked for; LIME and SHAP share a GPR, KL has the ARD."""
+    """The paper's methods on one split, each fitted when it is first used.
+
+    LIME and SHAP share a GPR, and KL uses the ARD.
+    """
 
     def __init__(self, split: Split, settings: Callable[[str], dict[str, Any]], seed: int) -> None:
         self.split, self.settings, self.seed = split, settings, seed
         self._fitted: dict[str, tuple[Any, float]] = {}
 
     def fitted(self, name: str) -> tuple[Any, float]:
-        """The method, and the seconds that its training took."""
+        """Return the method, and the seconds of its training."""
         if name not in self._fitted:
             shared = {"GPR+LIME": "GPR", "GPR+SHAP": "GPR", "KL": "ARD"}.get(name)
             method, before = self._made(name), self.fitted(shared)[1] if shared else 0.0
@@ -122,6 +135,7 @@ class Methods:
         return self._fitted[name]
 
     def _made(self, name: str) -> Any:
+        """Return a new method by its name."""
         if name in ("GPR+LIME", "GPR+SHAP"):
             kind = compare.LIME if name == "GPR+LIME" else compare.SHAP
             return kind(self.fitted("GPR")[0], self.split.encode, random_state=self.seed)
@@ -148,7 +162,11 @@ GLOBAL = ("GPR", "ARD", "Lasso", "Ridge")
 
 
 def search(split: Split, name: str) -> dict[str, Any]:
-    """Grid search of a lasso on a graph: three folds of some training rows. Z is X, or the folds are of both."""
+    """Choose the settings of a lasso on a graph by a grid search with three folds of some
+    training rows.
+
+    If Z is not X, the folds are of both.
+    """
     rows = np.random.RandomState(0).permutation(len(split.y))[:SEARCHED]
     grid = GRID | ({"lambda2": EXCLUSIVE} if name == "Localized" else {})
     X, y = split.X[rows], split.y[rows]
@@ -165,7 +183,9 @@ def search(split: Split, name: str) -> dict[str, Any]:
 
 
 class _Both(compare.Method):
-    """X and Z beside each other, as a search over folds needs them."""
+    """A method that takes X and Z side by side in one array, as a search over folds needs
+    them.
+    """
 
     def __init__(self, p: int = 1, method: Any = None) -> None:
         self.p = p
@@ -181,7 +201,7 @@ class _Both(compare.Method):
 
 
 def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
-    """What the tables need of a method: (measure, value)."""
+    """Yield (measure, value) for everything that the tables need of a method."""
     split = methods.split
     method, _ = methods.fitted(name)
     yield (
@@ -216,7 +236,10 @@ def measured(methods: Methods, name: str) -> Iterator[tuple[str, float]]:
 
 
 def timed(methods: Methods, name: str) -> tuple[float, float]:
-    """Seconds of training, and of the explanation of all test rows: GPX's with deviations, as no other method has them."""
+    """Return the seconds of training, and of the explanation of all test rows.
+
+    Those of GPX include standard deviations, which no other method has.
+    """
     method, training = methods.fitted(name)
     X = methods.split.X_test
     start = time.perf_counter()

@@ -1,7 +1,9 @@
-"""The paper's experiments: `make paper` (about 100 minutes on two cores), `--quick` for one split of the small sets.
+"""The paper's experiments: `make paper` (about 100 minutes on two cores), or `--quick` for one
+split of the small sets.
 
-Scores go to docs/paper/scores.csv as they are found, and a run goes on from there; delete rows, or give --fresh, to measure
-again. Then tables, figures and pages are written from that file.
+Scores are added to docs/paper/scores.csv as they are found, and a later run continues from
+there. Delete rows or give --fresh to measure again. Tables, figures and pages are then written
+from that file.
 """
 
 from __future__ import annotations
@@ -41,11 +43,12 @@ START = time.perf_counter()
 
 
 def say(words: str) -> None:
+    """Print a line with the minutes since the start."""
     print(f"[{(time.perf_counter() - START) / 60:5.1f} min] {words}", flush=True)
 
 
 class Settings:
-    """What the grid searches chose, once a set, kept in a JSON file."""
+    """The choices of the grid searches, made once per set and stored in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,18 +57,21 @@ class Settings:
         )
 
     def of(self, name: str, method: str) -> dict[str, Any]:
+        """Return the settings of a method on a set."""
         return self.chosen[f"{name}, {method}"] if method in SEARCHED else {}
 
     def has(self, name: str, method: str) -> bool:
+        """Return whether the settings of a method are known, or not needed."""
         return method not in SEARCHED or f"{name}, {method}" in self.chosen
 
     def add(self, name: str, method: str, found: dict[str, Any]) -> None:
+        """Store the settings of a method."""
         self.chosen[f"{name}, {method}"] = found
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.chosen, indent=1, sort_keys=True) + "\n")
 
     def forget(self, names: list[str], methods: list[str]) -> None:
-        """So that they are searched again."""
+        """Forget settings, so that they are searched again."""
         for key in [
             key
             for key in self.chosen
@@ -75,17 +81,23 @@ class Settings:
 
 
 def searched(name: str, method: str) -> dict[str, Any]:
+    """Return the settings that the grid search chooses on the first split."""
     return search(split_of(name, 0), method)
 
 
-Found = list[tuple[str, float]]  # (measure, value)
+# Measures and their values.
+Found = list[tuple[str, float]]
 
 
 def scored(
     name: str, seed: int, methods: list[str], settings: dict[str, Any]
 ) -> list[tuple[str, Found | str]]:
-    """Of each method its measures on a split, or why it failed; methods that share a fit come together."""
-    warnings.filterwarnings("ignore", category=FutureWarning)  # of lime and shap, about numpy
+    """Return the measures of methods on a split, or why a method failed.
+
+    Methods that share a fit are passed together.
+    """
+    # lime and shap cause warnings about numpy.
+    warnings.filterwarnings("ignore", category=FutureWarning)
     fitted, found = Methods(split_of(name, seed), lambda _: settings, seed), []
     for method in methods:
         try:
@@ -103,7 +115,10 @@ def run(
     settings: Settings,
     workers: Executor,
 ) -> None:
-    """What is missing of scores, several splits at once; methods that need settings after the search for these."""
+    """Measure what the scores lack, several splits at once.
+
+    Methods that need settings wait for the search for these.
+    """
     todo = [
         (name, seed, missing)
         for name in names
@@ -120,6 +135,7 @@ def run(
     waiting: dict[Future[Any], tuple[Any, ...]] = {}
 
     def submit(cases: list[tuple[str, int, list[str]]]) -> None:
+        """Start cases."""
         for name, seed, these in cases:
             waiting[workers.submit(scored, name, seed, these, settings.of(name, these[0]))] = (
                 name,
@@ -152,7 +168,7 @@ def run(
 
 
 def here(names: list[str]) -> list[str]:
-    """The sets whose files there are."""
+    """Return the sets whose files exist."""
     found = []
     for name in names:
         try:
@@ -164,7 +180,7 @@ def here(names: list[str]) -> list[str]:
 
 
 def run_times(path: Path, settings: Settings, fresh: bool) -> None:
-    """Table 4: on Digits, one method after the other and nothing else beside them."""
+    """Measure table 4 on Digits, one method after the other and nothing beside them."""
     if path.is_file() and not fresh:
         return
     methods = Methods(split_of("Digits", 0), lambda method: settings.of("Digits", method), 0)
@@ -182,7 +198,7 @@ def run_times(path: Path, settings: Settings, fresh: bool) -> None:
 
 
 def write_pages(scores: Scores, settings: Settings, folder: Path, quick: bool) -> None:
-    """Tables, figures and the page, from what is in the folder."""
+    """Write tables, figures and the page from the files of the folder."""
     write_tables(scores, folder)
     figures.sufficiency(scores, folder / "sufficiency.png")
     if not quick:
@@ -195,7 +211,7 @@ def write_pages(scores: Scores, settings: Settings, folder: Path, quick: bool) -
 
 
 def compile_first() -> None:
-    """So that no seconds are of compilation, or of imports."""
+    """Run every method once, so that no time includes compilation or imports."""
     split = split_of("Diabetes", 0)
     small = replace(split, X_test=split.X_test[:3], y_test=split.y_test[:3])
     methods = Methods(small, lambda _: {}, 0)
@@ -210,12 +226,14 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=list(LOADERS), choices=list(LOADERS))
     parser.add_argument("--methods", nargs="*", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--splits", type=int, default=SPLITS)
-    parser.add_argument("--quick", action="store_true", help=f"one split of {', '.join(QUICK)}")
+    parser.add_argument(
+        "--quick", action="store_true", help=f"measure one split of {', '.join(QUICK)}"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
         "--fresh", action="store_true", help="measure the sets and methods asked for again"
     )
-    what.add_argument("--pages", action="store_true", help="measure nothing: write the pages again")
+    what.add_argument("--pages", action="store_true", help="only write the pages again")
     parser.add_argument("--out", type=Path, help="folder of scores, tables and figures")
     asked = parser.parse_args()
     names, splits = (list(QUICK), 1) if asked.quick else (asked.sets, asked.splits)

@@ -1,4 +1,6 @@
-"""Scores in a CSV file that a run adds to and a later run goes on from: one row a number."""
+"""Scores in a CSV file with one number per row. A run adds to it, and a later run continues
+from it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ HEADER = ("set", "split", "method", "measure", "value")
 
 
 class Scores:
-    """(set, split, method, measure) -> value, as in the file; a method's numbers on a split are written together."""
+    """A mapping (set, split, method, measure) -> value, stored in a file.
+
+    The numbers of a method on a split are written together.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,12 +31,15 @@ class Scores:
                     )
 
     def has(self, name: str, split: int, method: str) -> bool:
+        """Return whether a method was measured on a split."""
         return (name, split, method, "mse") in self.values
 
     def add(self, name: str, split: int, method: str, found: Iterable[tuple[str, float]]) -> None:
+        # Values are rounded as in the file.
+        """Add the numbers of a method on a split, and write the file."""
         self.values |= {
             (name, split, method, measure): float(f"{value:.6g}") for measure, value in found
-        }  # as the file has it
+        }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_suffix(".new")
         with beside.open("w", newline="") as out:
@@ -41,7 +49,7 @@ class Scores:
         beside.replace(self.path)
 
     def by_split(self, name: str, method: str, measure: str) -> dict[int, float]:
-        """Of the splits that have it, in their order."""
+        """Return {split: value} for the splits that have it, in order."""
         found = {
             key[1]: value
             for key, value in self.values.items()
@@ -50,11 +58,11 @@ class Scores:
         return dict(sorted(found.items()))
 
     def of(self, name: str, method: str, measure: str) -> np.ndarray:
-        """The same as an array;  (splits,)."""
+        """Return the values of all splits as an array; (splits,)."""
         return np.array(list(self.by_split(name, method, measure).values()))
 
     def forget(self, names: Iterable[str], methods: Iterable[str]) -> None:
-        """So that they are measured again."""
+        """Forget scores, so that they are measured again."""
         names, methods = set(names), set(methods)
         self.values = {
             key: value
@@ -64,7 +72,7 @@ class Scores:
 
 
 def number(mean: float, sd: float | None = None) -> str:
-    """A mean and its deviation as pages write them."""
+    """Return a mean and its standard deviation as the pages write them."""
     if not np.isfinite(mean):
         return "∞" if np.isinf(mean) else "–"
     text = f"{mean:.3f}" if sd is None else f"{mean:.3f} ± {sd:.3f}"
@@ -72,7 +80,7 @@ def number(mean: float, sd: float | None = None) -> str:
 
 
 def summary(values: np.ndarray) -> str:
-    """Mean and deviation over splits; a dash where there are none."""
+    """Return mean and standard deviation over splits as text, or a dash if there are none."""
     if not values.size:
         return "–"
     return number(np.inf) if np.isinf(values).any() else number(values.mean(), values.std())

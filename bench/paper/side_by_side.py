@@ -1,4 +1,6 @@
-"""Work side by side: a process a core, each with one thread, which is how splits and small fits use cores best."""
+"""Parallel work: one process per core with one thread each, which is how splits and small fits
+use cores best.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ ONE_THREAD = (
 
 @contextmanager
 def processes() -> Iterator[Executor]:
-    """As many as cores, of one thread each: libraries read the environment as they are loaded."""
+    """Yield as many worker processes as there are cores, with one thread each.
+
+    Libraries read the environment when they are loaded, so it is set before the workers start.
+    """
     before = {name: os.environ.get(name) for name in ONE_THREAD}
-    workers = ProcessPoolExecutor(
-        cpu_count(), mp_context=get_context("spawn")
-    )  # they start with the first work
+    # The workers start with the first work.
+    workers = ProcessPoolExecutor(cpu_count(), mp_context=get_context("spawn"))
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
         yield workers

@@ -1,4 +1,6 @@
-"""`python -m peers [TASK ...] [--tiny]`, from bench/: a run of some tasks leaves the results of the others."""
+"""Run tasks: `python -m peers [TASK ...] [--tiny]` in bench/. A run of some tasks leaves the
+results of the others.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,12 @@ PACKAGES = (
     "shap",
     "lime",
 )
-LIMIT = 300.0  # seconds of an entry, its process whole
+# The process of an entry may take this long, including imports and compilation.
+LIMIT_SECONDS = 300.0
 
 
 def versions() -> dict[str, str]:
+    """Return the installed versions of the packages that are compared."""
     found = {}
     for name in PACKAGES:
         try:
@@ -53,27 +57,32 @@ def versions() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m peers", description=description)
     parser.add_argument(
-        "names", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)}; default: all"
+        "names", nargs="*", metavar="TASK", help=f"tasks to run, all by default: {', '.join(TASKS)}"
     )
     parser.add_argument(
-        "--tiny", action="store_true", help="few rows, to see that everything runs; nothing is kept"
+        "--tiny",
+        action="store_true",
+        help="use few rows, to see that everything runs, and keep nothing",
     )
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that an entry may take")
     parser.add_argument(
-        "--case", nargs=2, metavar=("TASK", "WHO"), help="one entry, in this process"
+        "--limit", type=float, default=LIMIT_SECONDS, help="seconds that an entry may take"
+    )
+    parser.add_argument(
+        "--case", nargs=2, metavar=("TASK", "WHO"), help="run one entry in this process"
     )
     asked = parser.parse_args()
     if unknown := set(asked.names) - set(TASKS):
-        parser.error(f"no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
+        parser.error(
+            f"There is no task {', '.join(sorted(unknown))}. There are {', '.join(TASKS)}."
+        )
     if asked.case:
         key, who = asked.case
         print(json.dumps(run(TASKS[key], who, asked.tiny)))
         return
 
-    signal.signal(
-        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
-    )  # else the entry's process goes on alone
-    path = RESULTS / "peers_raw.json"
+    # Without this handler, the process of an entry would go on alone when this one is ended.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    path = RESULTS / "peers_tasks.json"
     raw = json.loads(path.read_text()) if path.is_file() and not asked.tiny else {"tasks": {}}
     conditions = {"threads": THREADS, "limit": asked.limit, "versions": versions()}
     start = time.perf_counter()
@@ -86,10 +95,8 @@ def main() -> None:
                 for name, value in entries[who].items()
                 if isinstance(value, float)
             }
-            print(
-                f"[{(time.perf_counter() - start) / 60:4.1f} min] {key}, {who}: {state(entries[who])} {said}",
-                flush=True,
-            )
+            minutes = (time.perf_counter() - start) / 60
+            print(f"[{minutes:4.1f} min] {key}, {who}: {state(entries[who])} {said}", flush=True)
         raw["tasks"][key] = {
             "title": task.title,
             "error": task.error,

@@ -1,4 +1,6 @@
-"""A task, its entries, and one of them run: here, and in a process of its own."""
+"""Tasks and their entries, and how one entry runs: in this process, or in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,22 @@ import psutil
 
 from measure import resident_peak
 
-THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))  # of every entry, whatever it is made with
+# Every entry has this number of threads.
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 BENCH = Path(__file__).resolve().parents[1]
 DATA = BENCH.parents[1] / "shared" / "data"
-QUICK = 10.0  # seconds; less than that is measured three times
-SIZES = ("full", "tiny", "small")  # small: what everything is run on before it counts
+# An entry that takes less than this is measured three times.
+QUICK_SECONDS = 10.0
+# Every entry runs on the small rows first, which is not counted. The tiny rows are those of --tiny.
+SIZES = ("full", "tiny", "small")
 
 
 class RowSource(NamedTuple):
-    """What is learnt from and asked: X (n, p), y (n,), Xq (m, p), yq (m,); Z, Zq where they are not X; `true` weights."""
+    """The rows of a task: X (n, p) and y (n,) for training, Xq (m, p) and yq (m,) as queries.
+
+    Z and Zq are given if they differ from X, and `true` are the true weights of the queries,
+    if they are known.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -41,7 +50,9 @@ class RowSource(NamedTuple):
 
 
 class Entry(Protocol):
-    """`fit` learns, `answer` says what the task asks for; the task's `score` takes it."""
+    """A method: `fit` learns from rows, and `answer` returns what the task asks for, which its
+    `score` takes.
+    """
 
     def fit(self, rows: RowSource) -> None: ...
 
@@ -50,13 +61,16 @@ class Entry(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """title : what is done, with `{n}` for the rows learnt from and `{m}` for those asked.
-    data : from one of SIZES to rows.
-    error : the name of what `score` (rows, answer, fitted entry) gives as "error"; less is better.
-    ours, peers : name -> maker of an entry.
-    counts_fit : whether time is that of `fit` and `answer`, or of `answer` alone.
-    least : how many times faster than every peer we mean to be, by the name of ours.
-    memory : bytes that ours mean to stay below.
+    """A question about data, which our entries and those of peers answer.
+
+    - `title` says what is done, with `{n}` for the number of training rows and `{m}` for that of
+      queries.
+    - `data` maps one of SIZES to rows.
+    - `error` names the "error" that `score` (rows, answer, fitted entry) returns; less is better.
+    - `ours` and `peers` map a name to a maker of an entry.
+    - `counts_fit` is whether the time is that of `fit` and `answer`, or of `answer` alone.
+    - `least` is how many times faster than every peer our entry should be, by its name.
+    - `memory` is the number of bytes that our entries should stay below.
     """
 
     title: str
@@ -70,11 +84,14 @@ class Task:
     memory: float | None = None
 
     def entry(self, who: str) -> Entry:
+        """Return a new entry by its name."""
         return (self.ours | self.peers)[who]()
 
 
 def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], RowSource]:
-    """Data of `gpx_scale.datasets`, cut as in `split`: (test, train) of each size."""
+    """Return the data of a loader of `gpx_scale.datasets`, split by `split`: (test, train)
+    rows for each size.
+    """
 
     def data(size: str) -> RowSource:
         from gpx_scale import datasets
@@ -86,7 +103,10 @@ def loaded(name: str, **sizes: tuple[int, int | None]) -> Callable[[str], RowSou
 
 
 def split(X: Any, y: Any, test: int, train: int | None) -> RowSource:
-    """`test` rows held out, at most `train` of the others; X and y standardised by what is learnt from."""
+    """Hold out `test` rows, and take at most `train` of the others.
+
+    X and y are standardised by the training rows.
+    """
     order = np.random.RandomState(0).permutation(len(y))
     rows, new = order[test:][:train], order[:test]
     shift, scale = X[rows].mean(axis=0), X[rows].std(axis=0)
@@ -96,11 +116,15 @@ def split(X: Any, y: Any, test: int, train: int | None) -> RowSource:
 
 
 def mse(rows: RowSource, predicted: Any, entry: Any) -> dict[str, float]:
+    """Return the mean squared error of predictions."""
     return {"error": float(np.mean((predicted - rows.yq) ** 2))}
 
 
 def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
-    """Seconds of `fit` and `answer`, peak memory, error; `compile`: how much longer our first run took than the second."""
+    """Return seconds of `fit` and `answer`, peak memory and error of an entry.
+
+    `compile` is how much longer our first run took than the second.
+    """
 
     def once(rows: RowSource) -> tuple[float, float, Any, Entry]:
         entry = task.entry(who)
@@ -112,16 +136,16 @@ def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
 
     try:
         few, rows = task.data("small"), task.data("tiny" if tiny else "full")
-    except Exception as failed:  # of ours, whoever's turn it is
-        raise SystemExit(f"there are no data: {failed!r}") from failed
+    except Exception as failed:  # The data do not depend on the entry.
+        raise SystemExit(f"The data cannot be loaded: {failed!r}") from failed
     found: dict[str, Any] = {}
     first = sum(once(few)[:2])
     if who in task.ours:
         found["compile"] = max(0.0, first - sum(once(few)[:2]))
     *first_time, said, entry = once(rows)
     times = [first_time]
-    while not tiny and len(times) < 3 and sum(first_time) < QUICK:
-        del said, entry  # one model at a time counts as memory
+    while not tiny and len(times) < 3 and sum(first_time) < QUICK_SECONDS:
+        del said, entry  # Only one model at a time is to count as memory.
         *another, said, entry = once(rows)
         times.append(another)
     fit, answer = map(statistics.median, zip(*times, strict=True))
@@ -132,22 +156,24 @@ def run(task: Task, who: str, tiny: bool) -> dict[str, Any]:
         "answer": answer,
         "seconds": fit * task.counts_fit + answer,
     }
-    found |= {
-        "runs": len(times),
-        "memory": resident_peak(),
-    }  # before the score, which is no part of it
+    # The memory is read before the score, which is not part of the task.
+    found |= {"runs": len(times), "memory": resident_peak()}
     found |= task.score(rows, said, entry)
     if not np.isfinite(found["error"]):
-        raise ArithmeticError(f"{task.error} is {found['error']}")
+        raise ArithmeticError(f"{task.error} is {found['error']}.")
     return found
 
 
 def command(key: str, who: str, tiny: bool) -> list[str]:
+    """Return the command that runs an entry in a process of its own."""
     return [sys.executable, "-m", "peers", "--case", key, who, *(["--tiny"] if tiny else [])]
 
 
 def alone(key: str, who: str, tiny: bool, limit: float) -> dict[str, Any]:
-    """`run` in a process of its own, at most `limit` seconds; "status" is "ok", "out of time", or "failed" with a "reason"."""
+    """Run an entry in a process of its own, for at most `limit` seconds.
+
+    "status" is "ok", "out of time", or "failed" with a "reason".
+    """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     with (
         tempfile.TemporaryDirectory() as cache,
@@ -181,7 +207,11 @@ def alone(key: str, who: str, tiny: bool, limit: float) -> dict[str, Any]:
 
 
 def _watched(process: subprocess.Popen, limit: float) -> tuple[int, int]:
-    """Peak bytes resident of a process with its workers, and of the workers alone, looked at four times a second."""
+    """Wait for a process, and return the peak of resident bytes with its workers, and of the
+    workers alone.
+
+    Memory is read four times per second.
+    """
     start, whole, others = time.perf_counter(), 0, 0
     while process.poll() is None:
         if time.perf_counter() - start > limit:
@@ -193,14 +223,14 @@ def _watched(process: subprocess.Popen, limit: float) -> tuple[int, int]:
                 sum(child.memory_info().rss for child in root.children(recursive=True)),
             )
             whole, others = max(whole, own + workers), max(others, workers)
-        except psutil.Error:  # one of them has just ended
+        except psutil.Error:  # One of the processes has just ended.
             pass
         time.sleep(0.25)
     return whole, others
 
 
 def _end(process: subprocess.Popen) -> None:
-    """The process and all that it has started, by its own session."""
+    """End the process and everything that it has started, which share its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,5 +1,7 @@
-"""Coefficients that vary over the plane, beside GPBoost (Vecchia) and mgwr (GWR): their error at 1,000 new places, where they
-are known."""
+"""Coefficients that vary over the plane, beside GPBoost (Vecchia) and mgwr (GWR).
+
+The error is measured at 1,000 new places, where the true coefficients are known.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +14,27 @@ from .case import THREADS, RowSource, Task
 
 
 def synth(n: int) -> Callable[[str], RowSource]:
-    """`synth2` of n rows, and the true coefficients in the units of the rows' y."""
+    """Return `synth2` with n rows, and the true coefficients in the units of the rows' y."""
 
     def data(size: str) -> RowSource:
         from varying import data
 
         rows, query, true = data({"full": n, "tiny": 600, "small": 400}[size])
-        m = min(
-            len(query.y), len(rows.y)
-        )  # mgwr predicts at no more places than it has learnt from
+        # mgwr predicts at no more places than it has training rows.
+        m = min(len(query.y), len(rows.y))
         return RowSource(rows.X, rows.y, query.X[:m], query.y[:m], rows.Z, query.Z[:m], true[:m])
 
     return data
 
 
 def coefficient_error(rows: RowSource, weights: np.ndarray, entry: Any) -> dict[str, float]:
+    """Return the RMSE of coefficients."""
     return {"error": float(np.sqrt(np.mean((weights - rows.true) ** 2)))}
 
 
 class Ours:
+    """Our solver `basis`."""
+
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
@@ -43,7 +47,10 @@ class Ours:
 
 
 class GPBoost:
-    """`gp_rand_coef_data` with Vecchia; coefficients at new places as differences of predictions at unit vectors."""
+    """GPBoost's `gp_rand_coef_data` with Vecchia's approximation.
+
+    Coefficients at new places are differences of predictions at unit vectors.
+    """
 
     def fit(self, rows: RowSource) -> None:
         import gpboost
@@ -72,7 +79,7 @@ class GPBoost:
 
 
 class Gwr:
-    """mgwr's GWR with its golden-section search of the bandwidth."""
+    """mgwr's GWR with its golden-section search for the bandwidth."""
 
     def fit(self, rows: RowSource) -> None:
         from mgwr.gwr import GWR

@@ -1,5 +1,8 @@
-"""What a prediction is explained by: GPX's own weights, beside shap's KernelExplainer and lime on a GPR of our own engine
-(`gpx_scale.compare`, the paper's protocol), which is fast to ask: their time is mostly theirs."""
+"""Explanations of predictions: GPX's own weights, beside shap's KernelExplainer and lime.
+
+Both explain a GPR of this package (`gpx_scale.compare`, the paper's protocol). It predicts
+fast, so most of the time is their own.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from .case import THREADS, RowSource, Task, loaded, mse
 
 
 class Explained:
-    """A method of `gpx_scale.compare`; GPX explains with deviations, which the others have not."""
+    """A method of `gpx_scale.compare`. Only GPX explains with standard deviations."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -30,7 +33,7 @@ class Explained:
 
 
 def unfaithful(rows: RowSource, contributions: np.ndarray, entry: Explained) -> dict[str, Any]:
-    """1 - faithfulness, and the error of what is explained."""
+    """Return 1 - faithfulness, and the error of the predictions that are explained."""
     from gpx_scale import metrics
 
     found = metrics.faithfulness(entry.method, rows.Xq, contributions=contributions)
@@ -38,6 +41,7 @@ def unfaithful(rows: RowSource, contributions: np.ndarray, entry: Explained) -> 
 
 
 def task(title: str, data: Any) -> Task:
+    """Return the task of explaining predictions of some data."""
     peers = {
         "GPR + shap KernelExplainer": lambda: Explained("SHAP"),
         "GPR + lime": lambda: Explained("LIME"),

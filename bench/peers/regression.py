@@ -1,7 +1,8 @@
-"""Gaussian process regression (z = 1) on a table, beside scikit-learn and GPyTorch, all exact; and 20,000 rows with
-weights, beside GPyTorch's SGPR and its exact GP.
+"""Gaussian process regression on a table, and 20,000 rows with weights.
 
-Peers start from the median distance, as we do, and otherwise from their own defaults: from our noise of 0.1 scikit-learn ends
+The first task has z = 1 and is compared with scikit-learn and GPyTorch, all exact. The second
+is compared with GPyTorch's SGPR and its exact GP. Peers start from the median distance, as our
+search does, and otherwise from their own defaults: from our noise of 0.1, scikit-learn ends
 without any signal (700 rows: MSE 0.98 instead of 0.34).
 """
 
@@ -11,18 +12,22 @@ import numpy as np
 
 from .case import THREADS, RowSource, Task, loaded, mse
 
-EVALUATIONS = 100  # at most, of GPyTorch's L-BFGS, which ends by its own tolerances
+# GPyTorch's L-BFGS has at most this many evaluations. It usually ends earlier, by its own
+# tolerances.
+MAX_EVALUATIONS = 100
 
 
 def median_length(X: np.ndarray) -> float:
-    """The paper's start of theta2 = 2 length^2: the median squared distance, of some rows."""
+    """Return the length scale of the median squared distance of some rows, theta2 = 2
+    length^2, where the paper starts.
+    """
     from scipy.spatial.distance import pdist
 
     return float(np.sqrt(np.median(pdist(X[:1000], "sqeuclidean")) / 2))
 
 
 class Ours:
-    """Plain regression: one feature that is 1, and no noise in its weight."""
+    """Plain regression by this package: one feature that is 1, and no noise in its weight."""
 
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
@@ -35,6 +40,8 @@ class Ours:
 
 
 class ScikitLearn:
+    """scikit-learn's GaussianProcessRegressor."""
+
     def fit(self, rows: RowSource) -> None:
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
@@ -47,8 +54,12 @@ class ScikitLearn:
 
 
 class GPyTorch:
-    """GPyTorch's exact GP. `weights`: its kernel is ours, RBF times inner product. By Cholesky in float64, or as it does by
-    itself beyond 800 rows, by conjugate gradients in float32."""
+    """GPyTorch's exact GP.
+
+    With `weights`, its kernel is ours, RBF times inner product. It is solved by a Cholesky
+    factor in float64 or, as GPyTorch does by default beyond 800 rows, by conjugate gradients
+    in float32.
+    """
 
     def __init__(self, weights: bool = False, cholesky: bool = True) -> None:
         self.weights, self.cholesky = weights, cholesky
@@ -90,14 +101,15 @@ class GPyTorch:
             return value
 
         limits = {
-            "max_iter": EVALUATIONS,
-            "max_eval": EVALUATIONS,
+            "max_iter": MAX_EVALUATIONS,
+            "max_eval": MAX_EVALUATIONS,
             "line_search_fn": "strong_wolfe",
         }
         with self.settings():
             torch.optim.LBFGS(self.model.parameters(), lr=1.0, **limits).step(loss)
 
     def settings(self):
+        """Return the scope that chooses between the Cholesky factor and conjugate gradients."""
         import gpytorch
 
         return gpytorch.settings.max_cholesky_size(10**6 if self.cholesky else 800)
@@ -114,6 +126,7 @@ class GPyTorch:
 
 
 def synth(size: str) -> RowSource:
+    """Return rows of synth10."""
     from gpx_scale import datasets
 
     n, m = {"full": (20_000, 1000), "tiny": (1200, 50), "small": (1200, 50)}[size]
@@ -122,11 +135,13 @@ def synth(size: str) -> RowSource:
 
 
 def points(rows: RowSource) -> int:
-    """500 inducing points for both sides, fewer of few rows."""
+    """Return the number of inducing points of both sides: 500, and fewer for few rows."""
     return min(500, len(rows.y) // 10)
 
 
 class OursWeights:
+    """This package with one of its solvers."""
+
     def __init__(self, solver: str) -> None:
         self.solver = solver
 
@@ -143,7 +158,11 @@ class OursWeights:
 
 
 class Sparse:
-    """GPyTorch's SGPR as in `make bench-large`: points from the rows, moved with the parameters by so many evaluations."""
+    """GPyTorch's SGPR as in `make bench CASE=large`.
+
+    Its points start at rows, and are optimised with the hyperparameters by so many
+    evaluations.
+    """
 
     def __init__(self, evaluations: int) -> None:
         self.evaluations = evaluations
@@ -154,10 +173,9 @@ class Sparse:
         from large import Sgpr
 
         self.model = Sgpr(rows.X, rows.y, points(rows))
-        torch.set_num_threads(THREADS)  # Sgpr has set its own
-        self.model.minimise(
-            min(self.evaluations, len(rows.y) // 200)
-        )  # few, where it only has to run
+        torch.set_num_threads(THREADS)  # Sgpr has set a number of its own.
+        # There are fewer evaluations on few rows, where the entry only has to run.
+        self.model.minimise(min(self.evaluations, len(rows.y) // 200))
 
     def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.predict(rows.Xq)

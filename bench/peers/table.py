@@ -1,8 +1,8 @@
-"""From results/peers_raw.json to verdicts, results/peers.json and the tables of docs/measured.md.
+"""From results/peers_tasks.json to verdicts, results/peers.json and the tables of docs/measured.md.
 
 Nothing here is typed in or measured.
 
-Of each task, every entry of ours is set beside every peer.
+In each task, every entry of ours is compared with every peer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-EQUAL = 0.01  # a peer whose error is larger by less than this share counts as no worse than ours
-ROUNDING = 1e-6  # and by less than this, absolutely
+# A peer whose error is larger by less than this share, or by less than the absolute number,
+# counts as no worse than ours.
+EQUAL_ERROR_SHARE = 0.01
+EQUAL_ERROR = 1e-6
 GIB = 2**30
 # The target of every comparison that has none of its own. Its verdict says whether it is met.
 USUAL_TARGET = "no slower at equal or less error"
 
 
 class Pair(NamedTuple):
-    """Ours and a peer in one task: what is said of them, whether that is as it should be (None: nothing to compare), and how
-    many times our time the peer's is (None: one of them has none)."""
+    """One of our entries and a peer in one task.
+
+    `words` says how they compare, `fine` whether that is as it should be (None if there is
+    nothing to compare), and `ratio` is the peer's time divided by ours (None if one of them
+    has none).
+    """
 
     task: dict[str, Any]
     ours: str
@@ -31,11 +37,15 @@ class Pair(NamedTuple):
     ratio: float | None
 
     def both(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the numbers of our entry and of the peer."""
         return self.task["entries"][self.ours], self.task["entries"][self.peer]
 
 
 def verdict(ours: dict[str, Any], peer: dict[str, Any]) -> tuple[str, bool | None]:
-    """Not fine: ours failed, or took longer than a peer whose error is equal or less."""
+    """Return words about a pair, and whether the result is as it should be.
+
+    It is not if our entry failed, or took longer than a peer whose error is equal or less.
+    """
     if ours["status"] != "ok":
         return f"ours {state(ours)}", False
     if peer["status"] != "ok":
@@ -45,7 +55,8 @@ def verdict(ours: dict[str, Any], peer: dict[str, Any]) -> tuple[str, bool | Non
         fitting = ours["fit"] / ours["seconds"] if ours["seconds"] > ours["answer"] else 0.0
         share = f" (fitting is {fitting:.0%} of it)" if fitting else ""
         return (
-            f"slower: {1 / ratio:.2g} times its time at no less error; needs {ratio:.0%} of our time{share}",
+            f"slower: {1 / ratio:.2g} times its time at no less error; "
+            f"needs {ratio:.0%} of our time{share}",
             False,
         )
     if ratio < 1:
@@ -56,13 +67,14 @@ def verdict(ours: dict[str, Any], peer: dict[str, Any]) -> tuple[str, bool | Non
 
 
 def state(entry: dict[str, Any]) -> str:
-    """ok, out of time after N s, failed: reason."""
+    """Return the status of an entry: ok, out of time after N s, or failed with the reason."""
     if entry["status"] == "out of time":
         return f"out of time after {entry['limit']:.0f} s"
     return f"failed: {entry['reason']}" if entry["status"] == "failed" else entry["status"]
 
 
 def pairs(raw: dict[str, Any]) -> Iterator[Pair]:
+    """Yield every pair of our entries and peers, task by task."""
     for task in raw["tasks"].values():
         for mine, ours in task["entries"].items():
             for other, peer in task["entries"].items():
@@ -78,7 +90,7 @@ def pairs(raw: dict[str, Any]) -> Iterator[Pair]:
 
 
 def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """What bench/tables.py reads: {what, measured, target, met, date}."""
+    """Return the rows that bench/tables.py reads: {what, measured, target, met, date}."""
     found = []
     for pair in pairs(raw):
         ours, peer = pair.both()
@@ -123,7 +135,8 @@ def rows(raw: dict[str, Any]) -> list[dict[str, Any]]:
                     (f"{_title(task)}: memory of {who}", words, target, met, task["measured"])
                 )
             if "least_excess" in entry:
-                words = f"{entry['error']:.1e} off in the median, least excess {entry['least_excess']:+.1e}"
+                words = f"{entry['error']:.1e} off in the median, "
+                words += f"least excess {entry['least_excess']:+.1e}"
                 found.append(
                     (
                         f"{_title(task)}: deviations of {who} beside the formula",
@@ -170,14 +183,16 @@ def markdown(raw: dict[str, Any]) -> str:
 
 
 def keep(raw: dict[str, Any], folder: Path) -> None:
-    """peers_raw.json, and peers.json from it."""
+    """Write peers_tasks.json, and peers.json from it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in (("peers_raw", raw), ("peers", rows(raw))):
+    for name, content in (("peers_tasks", raw), ("peers", rows(raw))):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _conditions(raw: dict[str, Any]) -> str:
-    """Threads, limits, versions; all that there were, where tasks have been run apart."""
+    """Return threads, limits and versions; if tasks were run at different times, all that
+    occurred.
+    """
     said: dict[str, dict[str, None]] = {}
     for task in raw["tasks"].values():
         for name, value in {
@@ -194,12 +209,12 @@ def _conditions(raw: dict[str, Any]) -> str:
 
 
 def _no_more(a: float, b: float) -> bool:
-    """Whether error a is at most b, or as good as equal to it."""
-    return a <= b * (1 + EQUAL) + ROUNDING
+    """Return whether error a is at most b, or equal to it within rounding."""
+    return a <= b * (1 + EQUAL_ERROR_SHARE) + EQUAL_ERROR
 
 
 def _times(a: float, b: float) -> str:
-    return f"{a / b:.3g} times" if b > ROUNDING else f"{a:.1e} over"
+    return f"{a / b:.3g} times" if b > EQUAL_ERROR else f"{a:.1e} over"
 
 
 def _title(task: dict[str, Any]) -> str:

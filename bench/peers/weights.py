@@ -1,7 +1,9 @@
-"""Weights with deviations beside pytorch-gpx 0.1, the authors' package: a whole fit on Digits, and many queries at given
-hyperparameters.
+"""Weights with standard deviations, beside pytorch-gpx 0.1, the package of the paper's
+authors.
 
-The peer's default start collapses on Digits (MSE 1.01): its lengthscale is set to 8 on the module, after construction.
+One task is a complete fit on Digits, the other many queries at given hyperparameters. From its
+default start, the peer finds no signal on Digits (MSE 1.01), so its length scale is set to 8
+on the module, after construction.
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import numpy as np
 from .case import THREADS, RowSource, Task, loaded, mse
 
 GIVEN = {"theta1": 0.23, "theta2": 23.7, "sigma_w": 0.003, "sigma_y": 0.062}
-CHECKED = 50  # queries whose deviations are compared with the formula
+# The standard deviations of this many queries are compared with the formula.
+CHECKED_QUERIES = 50
 
 
 class Ours:
+    """This package with the paper's model."""
+
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import PAPER, GPXRegressor
 
@@ -30,6 +35,8 @@ class Ours:
 
 
 class Authors:
+    """pytorch-gpx."""
+
     def fit(self, rows: RowSource) -> None:
         import torch
         from gpx import GPXRegressor
@@ -53,10 +60,12 @@ class Authors:
 
 
 def with_evidence(rows: RowSource, predicted: np.ndarray, entry: Any) -> dict[str, float]:
+    """Return the error and the log marginal likelihood."""
     return mse(rows, predicted, entry) | {"evidence": entry.evidence()}
 
 
 def queries(size: str) -> RowSource:
+    """Return rows of synth10, and queries."""
     from gpx_scale import datasets
 
     n, m = {"full": (5000, 1000), "tiny": (300, 20), "small": (300, 20)}[size]
@@ -65,7 +74,9 @@ def queries(size: str) -> RowSource:
 
 
 class OursAsked:
-    """Mean and deviation of the weights alone, as the peer's `predict_weights`."""
+    """Mean and standard deviation of the weights alone, as the peer's `predict_weights`
+    returns them.
+    """
 
     def __init__(self, certified: bool = False) -> None:
         self.certified = certified
@@ -87,6 +98,8 @@ class OursAsked:
 
 
 class AuthorsAsked:
+    """pytorch-gpx at given hyperparameters."""
+
     def fit(self, rows: RowSource) -> None:
         import torch
         from gpx import GPXRegressor
@@ -105,23 +118,28 @@ class AuthorsAsked:
         import torch
 
         Xq = torch.as_tensor(rows.Xq, dtype=torch.double)
-        with torch.no_grad():  # the stock call keeps the autograd graph: 9.6 GiB instead of 5.4
+        # The unchanged call keeps the graph of derivatives: 9.6 GiB instead of 5.4.
+        with torch.no_grad():
             covariance = self.inner.predict_weights(Xq, Xq)[1]
         return covariance.diagonal(dim1=1, dim2=2).sqrt().numpy()
 
 
 def off_formula(rows: RowSource, std: np.ndarray, entry: Any) -> dict[str, float]:
-    """Deviations beside sqrt(theta1 + sigma_w^2 - diag(B^T C^-1 B)), formed densely: median of |excess|, and least excess."""
+    """Compare standard deviations with the formula, formed densely.
+
+    It is sqrt(theta1 + sigma_w^2 - diag(B^T C^-1 B)). Returned are the median of |excess|, and
+    the least excess.
+    """
     from scipy.linalg import cho_factor, cho_solve
     from scipy.spatial.distance import cdist
 
-    X, Xq = rows.X, rows.Xq[:CHECKED]
+    X, Xq = rows.X, rows.Xq[:CHECKED_QUERIES]
     C = GIVEN["theta1"] * np.exp(-cdist(X, X, "sqeuclidean") / GIVEN["theta2"]) * (X @ X.T)
     C[np.diag_indices_from(C)] += GIVEN["sigma_y"] ** 2 + GIVEN["sigma_w"] ** 2 * (X**2).sum(axis=1)
     K = GIVEN["theta1"] * np.exp(-cdist(Xq, X, "sqeuclidean") / GIVEN["theta2"])
     B = (K.T[:, :, None] * X[:, None, :]).reshape(len(X), -1)
     var = GIVEN["theta1"] + GIVEN["sigma_w"] ** 2 - (B * cho_solve(cho_factor(C), B)).sum(axis=0)
-    excess = std[:CHECKED].ravel() / np.sqrt(var) - 1.0
+    excess = std[:CHECKED_QUERIES].ravel() / np.sqrt(var) - 1.0
     return {"error": float(np.median(np.abs(excess))), "least_excess": float(excess.min())}
 
 

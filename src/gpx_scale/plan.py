@@ -58,7 +58,7 @@ def make_plan(
     solver : str, default "auto"
         The solver: "exact", "cg", "inducing", "basis" or "grid". "auto" takes the first that
         suits the sizes and fits into memory.
-    dtype : str or dtype, default "auto"
+    dtype : str or type, default "auto"
         The precision, "float64" or "float32".
     memory_limit : int, float or str, optional
         The memory that a fit may take, in bytes or as a text such as "8GiB". By default, it is 80%

@@ -1,7 +1,11 @@
-"""What benchmarks make of numbers: what is slower, what is noise or a slower machine; flops, exponents, projections."""
+"""Conclusions from benchmarks: slower cases, noise, slower machines; flops, exponents,
+projections, and the cases by name.
+"""
 
 import json
+import runpy
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +18,7 @@ RATES = {"dgemm": 40.0, "sgemm": 80.0, "dpotrf": 30.0, "spotrf": 60.0, "copy": 2
 
 @pytest.fixture
 def modules(monkeypatch):
-    """Modules of bench/."""
+    """Import the modules of bench/."""
     monkeypatch.syspath_prepend(str(BENCH))
     names = ("measure", "machine", "compare", "test_suite", "scaling", "tables")
     yield {name: __import__(name) for name in names}
@@ -45,8 +49,11 @@ class Suite:
         random=None,
         rounds=9,
     ):
-        """`cases`: name -> seconds; `speed` of the machine, its change until the `end`, and `copy` of its bandwidth; rounds
-        spread evenly, or at `random`."""
+        """Write a run of `cases`, {name: seconds}, and return its path.
+
+        `speed` is that of the machine, `end` its change until the end of the run, and `copy`
+        that of its bandwidth. Rounds are spread evenly, or at `random`.
+        """
         written = []
         for name, median in cases.items():
             even = norm.ppf((np.arange(rounds) + 0.5) / rounds)
@@ -79,6 +86,7 @@ TIMES = {"evidence-exact-2t": 1.0, "product-cg-2t": 0.02}
 
 
 def rows_of(bench, base, head):
+    """Return the rows of two runs by name, and the names of cases that one run lacks."""
     rows, gone, new = bench.compare(bench.Run.read(base), bench.Run.read(head))
     return {row.name: row for row in rows}, gone, new
 
@@ -97,9 +105,8 @@ def test_few_of_many_noisy_cases_that_did_not_change_count_as_slower(bench, suit
         for file in ("base.json", "head.json")
     )
     rows, _, _ = rows_of(bench, base, head)
-    assert (
-        sum(row.ratio > 1.1 for row in rows.values()) > 25
-    )  # there is noise to be told from a change
+    # There is noise that has to be told from a change.
+    assert sum(row.ratio > 1.1 for row in rows.values()) > 25
     assert sum(row.verdict == "slower" for row in rows.values()) <= 5
 
 
@@ -158,9 +165,8 @@ def test_a_machine_half_as_fast_is_no_regression(bench, suite):
     slow_day = {name: 2 * median for name, median in TIMES.items()}
     assert bench.main([base, suite.run("head.json", slow_day, speed=0.5)]) == 0
     assert bench.main([base, suite.run("head.json", slow_day)]) == 1
-    assert (
-        bench.main([base, suite.run("head.json", TIMES, speed=2.0)]) == 1
-    )  # as slow on a machine twice as fast
+    # The same time on a machine twice as fast is a regression.
+    assert bench.main([base, suite.run("head.json", TIMES, speed=2.0)]) == 1
 
 
 def test_limits_that_moved_within_a_run_widen_the_bounds(bench, suite):
@@ -173,16 +179,19 @@ def test_limits_that_moved_within_a_run_widen_the_bounds(bench, suite):
 
 
 def test_bandwidth_counts_where_it_is_what_limits(bench, suite):
-    """2 GB at 40 GB/s beside 1 GFLOP at 80: a machine with half the bandwidth may take twice as long."""
+    """Moving 2 GB at 40 GB/s takes longer than 1 GFLOP at 80 GFLOP/s.
+
+    A machine with half the bandwidth may take twice as long.
+    """
     work, slow_day = (
         {"dgemm": 1e9, "bytes": 2e9},
         {name: 2 * median for name, median in TIMES.items()},
     )
     base = suite.run("base.json", TIMES, work=work)
     assert bench.main([base, suite.run("head.json", slow_day, work=work, copy=0.5)]) == 0
-    assert (
-        bench.main([base, suite.run("head.json", slow_day, work={"dgemm": 1e9}, copy=0.5)]) == 0
-    )  # the base's work counts
+    # The work of the base counts.
+    head = suite.run("head.json", slow_day, work={"dgemm": 1e9}, copy=0.5)
+    assert bench.main([base, head]) == 0
     assert (
         bench.main([suite.run("base.json", TIMES), suite.run("head.json", slow_day, copy=0.5)]) == 1
     )
@@ -209,23 +218,22 @@ def test_runs_without_limits_are_compared_plainly(bench, suite):
     assert bench.main([base, head]) == 1
 
 
-# flops by formula
-
-
 def test_flops_are_those_of_the_operations_that_ran(modules):
     Case, machine, n = modules["test_suite"].Case, modules["machine"], 120
     with modules["test_suite"].prepared(Case("evidence", "exact", n, threads=1)) as job:
         work = machine.counted(job.run)
-    assert work["dpotrf"] == pytest.approx(n**3)  # potrf and potri
-    per_entry = (
-        2 * (10 + 2) + 2 * 10 + machine.EXP["d"] + 2
-    )  # exponent, <z,z'>, epilogue: one tile, formed and contracted
-    assert work["dgemm"] == pytest.approx(2 * n * n * per_entry + 2 * n * n)  # and a solve
+    assert work["dpotrf"] == pytest.approx(n**3)  # These are potrf and potri.
+    # An entry needs the exponent, <z, z'> and the epilogue. There is one tile, which is formed
+    # and contracted.
+    per_entry = 2 * (10 + 2) + 2 * 10 + machine.EXP_FLOPS["d"] + 2
+    assert work["dgemm"] == pytest.approx(
+        2 * n * n * per_entry + 2 * n * n
+    )  # The last term is a solve.
     for solver, single in (("cg", True), ("cg_recomputed", False)):
         with modules["test_suite"].prepared(
             Case("product", solver, n, threads=1, dtype="float32")
         ) as job:
-            job.run()  # forms what is stored
+            job.run()  # The first run forms the tiles that are stored.
             work = machine.counted(job.run)
         product = 2 * n * n * 16
         assert work["sgemm"] == product if single else work["sgemm"] > product
@@ -253,17 +261,13 @@ def test_the_least_time_is_of_arithmetic_or_of_bandwidth(modules):
     known = {"1": RATES}
     assert least({"dgemm": 40e9, "sgemm": 80e9}, 1, known) == pytest.approx(2.0)
     assert least({"dgemm": 40e9, "bytes": 60e9}, 1, known) == pytest.approx(3.0)
-    assert least({"dgemm": 40e9}, 2, known) == pytest.approx(
-        1.0
-    )  # two threads asked for where one was measured
+    # Two threads are asked for, and only one was measured.
+    assert least({"dgemm": 40e9}, 2, known) == pytest.approx(1.0)
 
 
 def test_every_case_has_a_name_of_its_own(modules):
     names = [case.name for case in modules["test_suite"].CASES]
     assert len(set(names)) == len(names)
-
-
-# exponents and projections
 
 
 def test_exponents_are_those_of_a_power_law(modules):
@@ -293,7 +297,10 @@ def test_projections_follow_amdahl(modules, two, expected):
 
 
 def test_projections_end_at_the_bandwidth(modules):
-    """20 GB of a second at one core's 20 GB/s; two cores that share one bus have no more, 16 neither."""
+    """One core moves 20 GB/s, and this work moves 10 GB in a second.
+
+    Two cores that share one bus have no more bandwidth, and 16 cores have no more either.
+    """
     one = {"1": [1.0, 1.0], "2": [0.5, 0.5], "work": {"dgemm": 1e9, "bytes": 10e9}}
     seen = modules["scaling"].project(one, both_threads(copy=1.0))
     assert seen.middle == pytest.approx(2.0)
@@ -338,3 +345,36 @@ def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
         tables.between(page, "scaling", "")
     scaling.draw(found, tmp_path / "scaling.png")
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
+
+
+def test_a_benchmark_is_run_by_its_name(monkeypatch, capsys):
+    dispatcher = runpy.run_path(str(BENCH / "__main__.py"), run_name="dispatcher")
+    extras = tomllib.loads((BENCH.parent / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    for name, case in dispatcher["CASES"].items():
+        assert dispatcher["main"](["--extra", name]) == 0
+        assert capsys.readouterr().out.strip() in extras
+        for step in case.steps:
+            assert step[0] == "-m" or Path(step[0]).is_file()
+    assert dispatcher["main"](["nothing"]) == 2
+    words = capsys.readouterr().err
+    assert words.startswith("There is no benchmark 'nothing'.")
+    assert all(f"  {name} " in words for name in dispatcher["CASES"])
+    assert dispatcher["main"](["varying", "million"]) == 2
+    assert "varying.py or spatial.py" in capsys.readouterr().err
+
+
+def test_results_of_cases_that_were_not_run_stay(modules, monkeypatch, tmp_path, capsys):
+    """Raw results are not committed: a summary without them keeps the rows that it cannot make."""
+    monkeypatch.setattr(modules["measure"], "RESULTS", tmp_path)
+    report = modules["measure"].report
+    report([("a", "1 s", "", None), ("b", "2 s", "at most 3 s", True)], "made_up")
+    report([("b", "4 s", "at most 3 s", False)], "made_up")
+    report([], "made_up")
+    rows = json.loads((tmp_path / "made_up.json").read_text())
+    assert [(row["what"], row["measured"], row["met"]) for row in rows] == [
+        ("a", "1 s", None),
+        ("b", "4 s", False),
+    ]
+    assert "NOT MET" in capsys.readouterr().out

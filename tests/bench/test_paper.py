@@ -1,4 +1,6 @@
-"""The paper's experiments: pages from scores, and the committed ones are what the committed scores give."""
+"""The paper's experiments: pages are made from scores, and the committed pages are those of
+the committed scores.
+"""
 
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ COMMITTED = BENCH.parents[1] / "docs" / "paper"
 
 @pytest.fixture
 def paper(monkeypatch):
-    """Modules of bench/paper."""
+    """Import the modules of bench/paper."""
     monkeypatch.syspath_prepend(str(BENCH))
     names = ("published", "scores", "pages", "experiments", "protocol", "search")
     yield {name: __import__(name) for name in names}
@@ -21,7 +23,7 @@ def paper(monkeypatch):
 
 
 def made(paper, path, **values):
-    """Scores of Digits: method -> MSE of each split."""
+    """Return scores of Digits from {method: MSE of each split}."""
     scores = paper["scores"].Scores(path)
     for method, errors in values.items():
         for split, error in enumerate(errors):
@@ -45,10 +47,8 @@ def test_bold_is_the_best_and_what_a_paired_test_does_not_tell_from_it(paper, tm
         paper, tmp_path / "s.csv", GPX=base, ARD=near, Lasso=[v + 0.05 for v in base], GPR=[0.0] * 5
     )
     found = paper["pages"].bold(scores, "mse", "Digits", paper["published"].COLUMNS["mse"])
-    assert found == {
-        "GPX",
-        "ARD",
-    }  # Lasso is worse on each split; GPR does not explain and is not compared
+    # Lasso is worse on each split. GPR does not explain, and is not compared.
+    assert found == {"GPX", "ARD"}
 
 
 def test_what_has_no_score_is_not_the_best(paper, tmp_path):
@@ -69,9 +69,9 @@ def test_what_is_far_from_the_paper_is_listed_with_the_nearest_that_was_tried(pa
     pages = paper["pages"]
     scores = made(paper, tmp_path / "s.csv", GPX=[0.5, 0.5], Network=[0.05, 0.06], ARD=[0.2, 0.3])
     lines = pages.far(scores, {}).splitlines()[2:]
-    assert len(lines) == 2  # ARD is within two of its deviations
+    assert len(lines) == 2  # ARD is within two standard deviations.
     assert all("not tried" in line for line in lines)
-    network = "mse", "Digits", "Network"  # the paper: 0.163 +- 0.033
+    network = "mse", "Digits", "Network"  # The paper has 0.163 +- 0.033.
     for values, word in (
         ({"a": 0.16, "b": 0.2}, "| a | 0.160 | **reached** |"),
         ({"a": 0.09, "b": np.inf}, "| 1 | a | 0.090 | not explained |"),
@@ -108,7 +108,7 @@ def test_a_table_shows_both_and_marks_what_is_far_apart(paper, tmp_path):
 
 
 def test_the_published_numbers_are_all_there(paper):
-    """And each is in the paper, where that is at hand."""
+    """Every number is also compared with the source of the paper, if that is available."""
     published = paper["published"]
     sources = list((BENCH.parents[2] / "shared" / "paper").glob("*.txt"))
     source = sources[0].read_text() if sources else None
@@ -142,7 +142,7 @@ def test_a_method_is_measured_by_all_that_the_tables_need(paper):
         "sufficiency_1",
         "sufficiency_10",
     } <= set(found)
-    assert found["sufficiency_10"] == pytest.approx(0.0, abs=1e-12)  # ten of ten features
+    assert found["sufficiency_10"] == pytest.approx(0.0, abs=1e-12)  # All ten features are kept.
     assert set(dict(protocol.measured(methods, "GPR"))) == {"mse"}
 
 
@@ -172,7 +172,11 @@ def test_the_page_is_what_the_scores_give(paper):
     ],
 )
 def test_the_package_search_ends_where_the_package_does(paper, length, ends):
-    """pytorch-gpx 0.1 on the first split of Diabetes, by its own `fit`: theta1, 2 lengthscale^2, noise_w, noise_y."""
+    """The expected values are those of pytorch-gpx 0.1 on the first split of Diabetes, by its
+    own `fit`.
+
+    They are theta1, 2 lengthscale^2, noise_w and noise_y.
+    """
     split = paper["protocol"].split_of("Diabetes", 0)
     model = paper["search"].searched(split.X, split.y, None, 0.1, length)
     np.testing.assert_allclose(list(model.hyperparameters_.values()), ends, rtol=1e-6)

@@ -1,4 +1,6 @@
-"""The table of peers: verdicts and pages from made-up numbers, and processes that fail or run out of time."""
+"""The table of peers: verdicts and pages from made-up numbers, and processes that fail or run
+out of time.
+"""
 
 import json
 import sys
@@ -11,7 +13,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 @pytest.fixture
 def table(monkeypatch):
-    """bench/peers/table.py"""
+    """Import bench/peers/table.py."""
     monkeypatch.syspath_prepend(str(BENCH))
     before = set(sys.modules)
     yield __import__("peers.table").table
@@ -21,12 +23,14 @@ def table(monkeypatch):
 
 
 def entry(seconds, error, ours=False, **more):
+    """Return made-up numbers of an entry."""
     fit, answer = 0.75 * seconds, 0.25 * seconds
     times = {"n": 1437, "m": 360, "fit": fit, "answer": answer, "seconds": seconds}
     return {"ours": ours, "status": "ok", "error": error, "memory": 2**30, **times, **more}
 
 
 def made(**entries):
+    """Return the results of one task with these entries."""
     task = {
         "title": "Digits, n = {n}: {m} images",
         "error": "MSE",
@@ -64,14 +68,10 @@ BROKEN = {"ours": False, "status": "failed", "reason": "RuntimeError: a | b", "m
             "slower: 2 times its time at no less error; needs 50% of our time",
             False,
         ),
-        (
-            entry(2, 0.1),
-            entry(1, 0.1005),
-            "slower: 2 times",
-            False,
-        ),  # less than 1% apart is equal: against us
+        # Errors less than 1% apart are equal, which counts against us, and so is rounding.
+        (entry(2, 0.1), entry(1, 0.1005), "slower: 2 times", False),
         (entry(2, 0.1), entry(1, 0.05), "slower: 2 times", False),
-        (entry(2, 3e-8), entry(1, 4e-8), "slower: 2 times", False),  # rounding is equal
+        (entry(2, 3e-8), entry(1, 4e-8), "slower: 2 times", False),
         (entry(1, 0.02), entry(20, 0.0), "faster, 2.0e-02 over its error", True),
         (entry(1, 0.1), OUT, "peer out of time after 300 s", None),
         (entry(1, 0.1), BROKEN, "peer failed: RuntimeError", None),
@@ -87,7 +87,7 @@ def test_slower_at_equal_or_less_error_is_said(table, ours, peer, starts, fine):
 
 def test_a_slower_row_says_where_our_time_goes(table):
     assert table.verdict(entry(2, 0.1), entry(1, 0.1))[0].endswith("(fitting is 75% of it)")
-    asked = entry(2, 0.1) | {"answer": 2}  # the fit does not count
+    asked = entry(2, 0.1) | {"answer": 2}  # The fit does not count.
     assert table.verdict(asked, entry(1, 0.1))[0].endswith("needs 50% of our time")
 
 
@@ -132,12 +132,8 @@ def test_rows_of_the_measured_page(table):
     task = raw["tasks"]["digits"]
     task |= {"least": {"exact": 20}, "memory": 1e9}
     found = {row["what"].split(": ")[-1]: row for row in table.rows(raw)}
-    assert [row["met"] for row in found.values()] == [
-        False,
-        True,
-        None,
-        False,
-    ]  # 10 of 20 times; evidence; out of time; memory
+    # These are 10 of 20 times, the evidence, the peer that ran out of time, and the memory.
+    assert [row["met"] for row in found.values()] == [False, True, None, False]
     assert found["exact beside peer"]["target"] == "at least 20 times faster"
     task["least"] = {"exact": 5}
     assert table.rows(raw)[0]["met"] is True
@@ -149,7 +145,7 @@ def test_rows_of_the_measured_page(table):
 def test_results_are_kept_as_the_tables_read_them(table, tmp_path):
     raw = made(exact=entry(1, 0.1, True), peer=entry(2, 0.2))
     table.keep(raw, tmp_path / "results")
-    assert json.loads((tmp_path / "results" / "peers_raw.json").read_text()) == raw
+    assert json.loads((tmp_path / "results" / "peers_tasks.json").read_text()) == raw
     (row,) = json.loads((tmp_path / "results" / "peers.json").read_text())
     assert set(row) == {"what", "measured", "target", "met", "date"}
 

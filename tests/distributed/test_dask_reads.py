@@ -377,6 +377,7 @@ def test_worker_processes_hold_what_they_read(processes, local, tmp_path):
     must_agree(model, local)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")
 def test_partitions_that_are_lost_while_they_are_held_are_read_again(
     processes, local, monkeypatch, tmp_path
 ):

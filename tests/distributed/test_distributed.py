@@ -126,6 +126,7 @@ def test_an_error_of_a_task_is_not_waited_for(client):
         result_of(client, client.submit(late, pure=False))
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")
 def test_a_worker_that_is_killed_is_survived(client, local):
     killed = []
 

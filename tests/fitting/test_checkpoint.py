@@ -165,6 +165,7 @@ def test_what_is_no_path_is_refused_before_anything_is_done(
         GPXRegressor(checkpoint=checkpoint, optimizer=optimizer).fit(data.X[:20], data.y[:20])
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes.")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not an ordinary file"):

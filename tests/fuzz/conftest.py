@@ -1,14 +1,11 @@
 """The fuzz tests run only by `python -m pytest tests/fuzz -m fuzz`."""
 
-import resource
-
 import pytest
 
 from fuzz.outcome import SEED, TOTAL, ended, run
 
-ADDRESS_SPACE = (
-    16 * 2**30
-)  # an allocation that no memory_limit stopped becomes a MemoryError, and so a finding
+# An allocation that no memory_limit stopped becomes a MemoryError, and so a finding.
+ADDRESS_SPACE_BYTES = 16 * 2**30
 
 
 def pytest_collection_modifyitems(config, items):
@@ -32,7 +29,9 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(autouse=True)
 def bounded_memory():
+    import resource  # Windows does not have it.
+
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)

@@ -15,12 +15,14 @@ import gpx_scale
 PACKAGE = Path(gpx_scale.__file__).parent
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
-PAGES = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+CONTRIBUTING = REPOSITORY / "CONTRIBUTING.md"
+PAGES = [REPOSITORY / "README.md", CONTRIBUTING, *sorted(DOCS.glob("*.md"))]
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
-# Pages must not use these words, because nothing in the source has such a name.
-# `make bench-doors` is a command.
+# Pages must not use these words, because nothing in the source has such a name. `doors` is a
+# benchmark.
 OLD_WORDS = re.compile(
-    r"\brooms?\b|(?<!bench-)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py", re.I
+    r"\brooms?\b|(?<!CASE=)(?<!`)\bdoors?\b|\bpilots?\b|posterior\.parts|runtime\.py|solvers\.py",
+    re.I,
 )
 # Files that pages cite as examples of what one might add.
 TO_BE_WRITTEN = {"solver.py", "posterior.py", "poisson.py", "likelihoods/poisson.py"}
@@ -49,6 +51,9 @@ def modules_of(package):
     return {path.stem for path in (PACKAGE / package).glob("*.py") if path.stem != "__init__"}
 
 
+@pytest.mark.skipif(
+    not (REPOSITORY / "src").is_dir(), reason="The script reads the source tree, which is not here."
+)
 def test_the_picture_is_what_the_script_draws():
     layers = {"__name__": "layers", "__file__": str(DOCS / "layers.py")}
     exec(compile((DOCS / "layers.py").read_text(), "layers.py", "exec"), layers)
@@ -86,7 +91,7 @@ def test_names_of_the_code_are_in_the_code():
         for path in sources
         for word in [*re.findall(r"\w+", path.read_text()), *path.parts, path.stem]
     }
-    how_to = (DOCS / "contributing.md").read_text().partition("## How to add a solver")[2]
+    how_to = CONTRIBUTING.read_text().partition("## How to add a solver")[2]
     names = [
         span
         for span in code_spans(ARCHITECTURE + how_to)

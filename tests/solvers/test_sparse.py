@@ -202,7 +202,7 @@ def test_distances_of_sparse_rows_far_from_the_origin_keep_their_digits():
 
 
 def test_a_wide_sparse_x_is_planned_by_its_entries():
-    Z = sp.random_array((300, 200_000), density=5e-5, rng=0, format="csr")
+    Z = sp.random_array((300, 200_000), density=5e-5, random_state=0, format="csr")
     model = GPXRegressor(memory_limit="30MB", n_jobs=2, optimizer=None).fit(Z, np.arange(300.0))
     assert model._plan.p < 50
     assert_array_equal(SparseFeatures.of(Z)[::2].matrix[:, :500].toarray(), Z[::2, :500].toarray())
@@ -828,7 +828,7 @@ def test_signed_entries_that_cancel_count_as_shared():
 
 def test_samples_stay_within_the_memory_limit():
     random = np.random.RandomState(0)
-    Z = sp.random_array((60, 5000), density=0.001, rng=0, format="csr")
+    Z = sp.random_array((60, 5000), density=0.001, random_state=0, format="csr")
     model = GPXRegressor(solver="cg", memory_limit="20MB", n_jobs=2, **GIVEN)
     model.fit(random.randn(60, 2), random.randn(60), Z)
     with pytest.raises(MemoryLimitError):

@@ -186,7 +186,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The z to which contributions are relative by default.
     n_features_in_ : int
         The number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (p,)
         The names of the columns of X, if X had names that are all strings.
 
     See Also

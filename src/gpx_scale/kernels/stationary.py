@@ -383,7 +383,7 @@ class Stationary(Kernel):
 @stored
 @dataclass(frozen=True)
 class RBF(Stationary):
-    """The radial basis function kernel theta1 exp(-|x - x'|^2 / theta2), as in the paper.
+    """The radial basis function kernel ``theta1 exp(-|x - x'|^2 / theta2)``, as in the paper.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ class RBF(Stationary):
 @stored
 @dataclass(frozen=True)
 class Matern12(Stationary):
-    """The Matern kernel with nu = 1/2: theta1 exp(-r / l), r = |x - x'|, l^2 = theta2 / 2.
+    """The Matern kernel with nu = 1/2: ``theta1 exp(-r / l)``, ``l^2 = theta2 / 2``.
 
     Its functions are continuous and nowhere differentiable.
 
@@ -440,7 +440,7 @@ class Matern12(Stationary):
 class Matern32(Stationary):
     """The Matern kernel with nu = 3/2: theta1 (1 + b) exp(-b).
 
-    b = sqrt(3) r / l, r = |x - x'|, l^2 = theta2 / 2. Its functions can be differentiated once.
+    ``b = sqrt(3) r / l``, ``l^2 = theta2 / 2``. Its functions can be differentiated once.
 
     Parameters
     ----------
@@ -470,7 +470,7 @@ class Matern32(Stationary):
 class Matern52(Stationary):
     """The Matern kernel with nu = 5/2: theta1 (1 + b + b^2 / 3) exp(-b).
 
-    b = sqrt(5) r / l, r = |x - x'|, l^2 = theta2 / 2. Its functions can be differentiated twice.
+    ``b = sqrt(5) r / l``, ``l^2 = theta2 / 2``. Its functions can be differentiated twice.
 
     Parameters
     ----------
@@ -498,7 +498,7 @@ class Matern52(Stationary):
 @stored
 @dataclass(frozen=True)
 class RationalQuadratic(Stationary):
-    """The rational quadratic kernel theta1 (1 + s / shape)^-shape, s = |x - x'|^2 / theta2.
+    """The rational quadratic kernel ``theta1 (1 + s / shape)^-shape``.
 
     It is a mixture of RBF kernels with many length scales.
 

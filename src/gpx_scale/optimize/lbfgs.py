@@ -16,7 +16,7 @@ MAX_EVALUATIONS = 15_000
 MAX_CORRECTIONS = 10
 # Parts of SciPy's messages, and the messages of the fit report that replace them.
 MESSAGES = {
-    "relative reduction of f": "the log marginal likelihood changes by less than tol",
+    "reduction of f": "the log marginal likelihood changes by less than tol",
     "norm of projected gradient": "the gradient is 0",
 }
 
@@ -50,6 +50,6 @@ def lbfgs(
         bounds=np.column_stack(objective.bounds()),
         options=options | {"maxfun": max_evaluations, "maxcor": memory},
     )
-    original = str(result.message).strip().lower()
+    original = str(result.message).strip().lower().replace("_", " ")
     message = next((ours for known, ours in MESSAGES.items() if known in original), original)
     return bool(result.success), message

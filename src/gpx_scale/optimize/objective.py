@@ -181,8 +181,8 @@ class Objective:
     def visit(self, where: np.ndarray, information: bool = False) -> Point:
         """Return the objective in nats per row, keep it if it is the best, and report it.
 
-        Where C has no Cholesky factor, the loss is FAILED_LOSS_NATS and its slope 0. Stopped is raised as
-        soon as a callback asks for the search to stop.
+        Where C has no Cholesky factor, the loss is FAILED_LOSS_NATS and its slope 0. Stopped is
+        raised as soon as a callback asks for the search to stop.
         """
         try:
             point = self.at(where, information).per_row()
