@@ -300,7 +300,9 @@ class Stationary(Kernel):
         return 0.0
 
     def profile(self, prepared: OwnPrepared) -> Profile | None:
-        if not isinstance(prepared, VectorPoints):
+        # A subclass that computes its values in another way has no compiled form.
+        computes_here = type(self).multiply is Stationary.multiply
+        if not (computes_here and isinstance(prepared, VectorPoints)):
             return None
         real = prepared.real
         points = np.ascontiguousarray(prepared.directions / real(np.sqrt(2.0)))

@@ -32,6 +32,8 @@ from .covariance import Covariance
 PIVOT_BLOCK = 128
 # A partial sum is over this many rows.
 SUM_ROWS = 2048
+# A worker solves for this many rows at once: enough for BLAS, and for sixteen workers at n = 4,096.
+SOLVE_ROWS = 256
 # Below this share of its trace, what the pivots leave of S is rounding error.
 NEGLIGIBLE_SHARE = 1e-13
 
@@ -364,8 +366,7 @@ def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    rows_per_worker = -(-len(B) // session.executor.n_jobs)
-    session.executor.map(one, slices(len(B), max(16, min(1024, rows_per_worker))))
+    session.executor.map(one, slices(len(B), SOLVE_ROWS))
     return B
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numba
 
 from ..compiled import FASTMATH
-from .parallel import ForkSafeLock, effective_jobs, set_numba_threads, threads
+from .parallel import ForkSafeLock, effective_jobs, tile_scope
 
 # numba's workqueue layer ends a process that enters it from two Python threads at once.
 _one_at_a_time = ForkSafeLock()
@@ -67,11 +67,10 @@ def tile_threads(n_jobs: int | None) -> Iterator[Threads]:
     """Let loops over tiles use `n_jobs` threads (at most NUMBA_NUM_THREADS), and BLAS one thread in each of them."""
     n = effective_jobs(n_jobs)
     layer = None if n == 1 or _is_forked else threading_layer()
-    with threads(1):
+    with tile_scope(n):
         if layer is None:
             yield Threads(None)
         else:
-            set_numba_threads(n)  # `threads` restores the count from before.
             yield Threads(_one_at_a_time if layer == "workqueue" else nullcontext())
 
 
