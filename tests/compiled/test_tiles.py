@@ -33,7 +33,7 @@ def positive_matrix(n, dtype):
 
 
 def tiles_of(C, packed, n_jobs, size=SIZE):
-    """The lower tiles of a matrix. What is not part of the lower triangle is NaN, so that a loop that reads it is found."""
+    """Return the lower tiles of a matrix. All other entries are NaN, which no loop may read."""
     n = len(C)
     C = np.where(np.tri(n, dtype=bool), C, np.nan).astype(C.dtype)
     if not packed:
@@ -138,7 +138,7 @@ PROFILES = {
 
 
 class Rows:
-    """Rows of a stationary kernel: augmented points, features, a diagonal, and -s by differences."""
+    """Rows of a stationary kernel: points, features, a diagonal, and squared differences."""
 
     def __init__(self, n, dtype, p=3, d=2):
         random = np.random.RandomState(n)
@@ -205,12 +205,12 @@ def test_contractions_are_derivatives_of_what_is_filled(family, packed, n_jobs):
 
     profile, step = PROFILES[family], 1e-6
 
-    def value(scales=np.zeros(3)):
-        """sum of W f with the columns' length scales raised by a logarithm."""
+    def value(scales):
+        """Return the sum of W f with the logarithms of the columns' scales raised."""
         return (W * profile(rows.differences @ np.exp(-scales))).sum()
 
     slopes = [(value(e) - value(-e)) / (2 * step) for e in step * np.eye(3)]
-    assert_allclose(found[0], value(), rtol=1e-11)
+    assert_allclose(found[0], value(np.zeros(3)), rtol=1e-11)
     assert_allclose(found[3:], slopes, rtol=1e-6, atol=1e-5)
     assert_allclose(found[1], np.sum(slopes), rtol=1e-6, atol=1e-5)
     if family == dense.RQ:

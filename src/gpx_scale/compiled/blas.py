@@ -150,7 +150,7 @@ overload(trmm_lower, jit_options={"fastmath": FASTMATH})(_triangular("trmm"))
 
 
 def potrf_lower(n, a, lda):
-    """A's lower triangle <- its Cholesky factor L; return 0, or the first pivot that is not positive."""
+    """A's lower triangle <- its Cholesky factor; return 0, or the number of a pivot that failed."""
     return 0
 
 

@@ -1,9 +1,13 @@
-"""Parallel loops over the tiles of a symmetric matrix: BLAS inside, without the GIL, the same bits for any number of threads.
+"""Parallel loops over the lower tiles of a symmetric matrix, with BLAS inside.
 
-The lower triangle of an (n, n) matrix is cut into tiles of `size` rows and columns. Its tiles are in one
-one-dimensional buffer: with `packed`, tile after tile, row of tiles after row of tiles, each tile
-`size` wide; otherwise as a row-major (n, n) matrix. Every iteration of a parallel loop writes a tile
-that no other iteration writes, and adds to it in a fixed order.
+The lower triangle of an (n, n) matrix is cut into tiles of `size` rows and columns, which are kept
+in a one-dimensional buffer A. If it is `packed`, A has one tile after the other, row by row of
+tiles, and each tile is `size` wide. Otherwise A is a row-major (n, n) matrix. Every iteration of a
+parallel loop writes tiles that no other iteration writes, and adds to them in a fixed order, so the
+bits of a result do not depend on the number of threads.
+
+Every function takes the layout (n, size, packed) first. `ld` is the distance between the rows of a
+tile, and `m` and `w` are its numbers of rows and columns.
 """
 
 from __future__ import annotations
@@ -11,19 +15,25 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ..runtime.tile_loops import TileLoop as tile_loop
+from ..runtime.tile_loops import TileLoop
 from . import jit
 from .blas import gemm, lauum_lower, potrf_lower, syrk_lower, trmm_lower, trsm_lower, trtri_lower
 from .dense import contract_profile, refine_close_pairs, times_profile
 
-# Rows of a tile that a worker forms at once: two strips of 512 columns in float64 take 256 kB and stay
-# in the second-level cache of a core.
+# A worker forms this many rows of a tile at once: two strips of 512 columns in float64 take 256 kB,
+# which stay in the second-level cache of a core.
 STRIP_ROWS = 32
 
 
 @jit
-def _at(n, size, packed, i, j):
-    """Return where tile (i, j) of the lower triangle begins."""
+def _tile(n, size, packed, A, i, j):
+    """Return A from the first entry of tile (i, j) on."""
+    return A[_start(n, size, packed, i, j) :]
+
+
+@jit
+def _start(n, size, packed, i, j):
+    """Return the index of the first entry of tile (i, j)."""
     if packed:
         return (i * (i + 1) // 2 + j) * size * size
     return i * size * n + j * size
@@ -37,90 +47,87 @@ def _width(n, size, packed):
 
 @jit
 def _rows(n, size, i):
-    """Return how many rows tile i has."""
+    """Return the number of rows of the i-th row of tiles."""
     return min(size, n - i * size)
 
 
 @jit
-def _balanced(k, count):
-    """Return index k of 0 .. count - 1 dealt from both ends, so that consecutive pairs have equal work."""
+def _count(n, size):
+    """Return the number of rows of tiles."""
+    return (n + size - 1) // size
+
+
+@jit
+def _from_both_ends(k, count):
+    """Return the k-th of 0 .. count - 1, taken from both ends in turn.
+
+    If the work of an iteration grows with its index, contiguous shares of the threads are then
+    even.
+    """
     return k // 2 if k % 2 == 0 else count - 1 - k // 2
 
 
 @jit
-def _tile_of(pair):
-    """Return (i, j) of the tile with number i (i + 1) / 2 + j."""
-    i = int((np.sqrt(8.0 * pair + 1.0) - 1.0) / 2.0)
-    if i * (i + 1) // 2 > pair:
+def _pair(number):
+    """Return (i, j), j <= i, of the pair with number i (i + 1) / 2 + j."""
+    i = int((np.sqrt(8.0 * number + 1.0) - 1.0) / 2.0)
+    # The square root may be off by a rounding.
+    if i * (i + 1) // 2 > number:
         i -= 1
-    if (i + 1) * (i + 2) // 2 <= pair:
+    if (i + 1) * (i + 2) // 2 <= number:
         i += 1
-    return i, pair - i * (i + 1) // 2
+    return i, number - i * (i + 1) // 2
 
 
-@tile_loop
+@jit
+def _inner_products(a, row, b, col, out):
+    """out <- a[row:] b[col:]^T for as many rows of each as `out` has;  (., k), (., k) -> (m, w)."""
+    m, w = out.shape
+    k = a.shape[1]
+    gemm(False, True, m, w, k, 1.0, a[row:].ravel(), k, b[col:].ravel(), k, 0.0, out.ravel(), w)
+
+
+@jit
+def _exponents(left, right, points, near, row, col, E):
+    """E <- -s of a strip;  2 (p + 2) flops per entry, and differences where s < near."""
+    _inner_products(left, row, right, col, E)
+    if near > 0.0:
+        m, w = E.shape
+        refine_close_pairs(points[row : row + m], points[col : col + w], near, E)
+
+
+@TileLoop
 def fill_rows(
     n, size, packed, first, last, family, shape, scale, near, left, right, points, Z, diagonal, A
 ):
-    """Rows `first` to `last` - 1 of lower tiles <- scale f(s) <z_i, z_j>, and `diagonal` on the diagonal.
+    """Fill rows `first` to `last` - 1 of tiles with scale f(s) <z_i, z_j> and `diagonal` (n,).
 
-    `left`, `right` (n, p + 2) are augmented points whose product is -s; pairs with s < near are computed from
-    `points` (n, p) by differences. Z (n, d).
+    The product of `left` and `right` (n, p + 2) is -s; pairs with s < near are computed from
+    differences of `points` (n, p). Z is (n, d).
     """
     ld = _width(n, size, packed)
-    d, p = Z.shape[1], left.shape[1]
     before = first * (first + 1) // 2
     for t in prange(last * (last + 1) // 2 - before):
-        i, j = _tile_of(before + t)
-        cols, col = _rows(n, size, j), j * size
-        tile = _at(n, size, packed, i, j)
-        E = np.empty((STRIP_ROWS, cols), left.dtype)
-        G = np.empty((STRIP_ROWS, cols), left.dtype)
+        i, j = _pair(before + t)
+        w, col = _rows(n, size, j), j * size
+        start = _start(n, size, packed, i, j)
+        strip_s = np.empty((STRIP_ROWS, w), left.dtype)
+        strip_z = np.empty((STRIP_ROWS, w), left.dtype)
         for offset in range(0, _rows(n, size, i), STRIP_ROWS):
-            rows, row = min(STRIP_ROWS, _rows(n, size, i) - offset), i * size + offset
-            e, g = E[:rows], G[:rows]
-            gemm(
-                False,
-                True,
-                rows,
-                cols,
-                p,
-                1.0,
-                left[row:].ravel(),
-                p,
-                right[col:].ravel(),
-                p,
-                0.0,
-                e.ravel(),
-                cols,
-            )
-            gemm(
-                False,
-                True,
-                rows,
-                cols,
-                d,
-                1.0,
-                Z[row:].ravel(),
-                d,
-                Z[col:].ravel(),
-                d,
-                0.0,
-                g.ravel(),
-                cols,
-            )
-            if near > 0.0:
-                refine_close_pairs(points[row : row + rows], points[col : col + cols], near, e)
-            times_profile(family, shape, scale, e, g)
-            for r in range(rows):
-                at = tile + (offset + r) * ld
-                for c in range(cols):
-                    A[at + c] = g[r, c]
+            m, row = min(STRIP_ROWS, _rows(n, size, i) - offset), i * size + offset
+            E, G = strip_s[:m], strip_z[:m]
+            _exponents(left, right, points, near, row, col, E)
+            _inner_products(Z, row, Z, col, G)
+            times_profile(family, shape, scale, E, G)
+            for r in range(m):
+                at = start + (offset + r) * ld
+                for c in range(w):
+                    A[at + c] = G[r, c]
                 if i == j:
                     A[at + offset + r] = diagonal[row + r]
 
 
-@tile_loop
+@TileLoop
 def contract_rows(
     n,
     size,
@@ -139,336 +146,188 @@ def contract_rows(
     A,
     sums,
 ):
-    """sums[t] <- sum over tile t of (alpha alpha^T - A) o <z_i, z_j> o (f, h s, df/dlog shape), both triangles.
+    """Contract (alpha alpha^T - A) o ZZ^T with the derivatives of a profile f, tile by tile.
 
-    A is the lower triangle of C^-1. With `by_column`, sums[t, 3:] are those of h (x_ik - x_jk)^2 for every column k of
-    `points`.
+    A has the lower triangle of C^-1, and alpha is (n,). For each tile, a row of `sums` gets the
+    sums over both triangles with f, with h s (h = -df/ds) and with df / dlog shape. If `by_column`,
+    further columns of `sums` get those with h (x_ik - x_jk)^2, for every column k of `points`.
     """
     ld = _width(n, size, packed)
-    d, p = Z.shape[1], left.shape[1]
     before = first * (first + 1) // 2
-    columns = points.shape[1]
     for t in prange(last * (last + 1) // 2 - before):
-        i, j = _tile_of(before + t)
-        cols, col = _rows(n, size, j), j * size
-        tile = _at(n, size, packed, i, j)
-        E = np.empty((STRIP_ROWS, cols), left.dtype)
-        G = np.empty((STRIP_ROWS, cols), left.dtype)
+        i, j = _pair(before + t)
+        w, col = _rows(n, size, j), j * size
+        start = _start(n, size, packed, i, j)
+        strip_s = np.empty((STRIP_ROWS, w), left.dtype)
+        strip_z = np.empty((STRIP_ROWS, w), left.dtype)
         found = np.empty((3, STRIP_ROWS), left.dtype)
-        product = np.empty((STRIP_ROWS, columns), left.dtype)
         total = sums[before + t]
         for offset in range(0, _rows(n, size, i), STRIP_ROWS):
-            rows, row = min(STRIP_ROWS, _rows(n, size, i) - offset), i * size + offset
-            e, g = E[:rows], G[:rows]
-            gemm(
-                False,
-                True,
-                rows,
-                cols,
-                p,
-                1.0,
-                left[row:].ravel(),
-                p,
-                right[col:].ravel(),
-                p,
-                0.0,
-                e.ravel(),
-                cols,
-            )
-            gemm(
-                False,
-                True,
-                rows,
-                cols,
-                d,
-                1.0,
-                Z[row:].ravel(),
-                d,
-                Z[col:].ravel(),
-                d,
-                0.0,
-                g.ravel(),
-                cols,
-            )
-            if near > 0.0:
-                refine_close_pairs(points[row : row + rows], points[col : col + cols], near, e)
-            for r in range(rows):
-                at = tile + (offset + r) * ld
+            m, row = min(STRIP_ROWS, _rows(n, size, i) - offset), i * size + offset
+            E, G = strip_s[:m], strip_z[:m]
+            _exponents(left, right, points, near, row, col, E)
+            _inner_products(Z, row, Z, col, G)
+            for r in range(m):
+                at = start + (offset + r) * ld
                 a = alpha[row + r]
-                end = offset + r if i == j else cols
+                end = offset + r if i == j else w
                 for c in range(end):
-                    g[r, c] *= 2.0 * (a * alpha[col + c] - A[at + c])
+                    G[r, c] *= 2.0 * (a * alpha[col + c] - A[at + c])
                 if i == j:
-                    g[r, end] *= a * a - A[at + end]
-                    for c in range(end + 1, cols):
-                        g[r, c] = 0.0
-            contract_profile(family, shape, e, g, found)
-            for r in range(rows):
+                    G[r, end] *= a * a - A[at + end]
+                    for c in range(end + 1, w):
+                        G[r, c] = 0.0
+            contract_profile(family, shape, E, G, found)
+            for r in range(m):
                 for s in range(3):
                     total[s] += found[s, r]
             if by_column:
-                # sum_j G_ij (x_i - x_j)^2 = x_i^2 sum_j G_ij + (sum_i G_ij) x_j^2 - 2 x_i (G x)_i.
-                gemm(
-                    False,
-                    False,
-                    rows,
-                    columns,
-                    cols,
-                    1.0,
-                    g.ravel(),
-                    cols,
-                    points[col:].ravel(),
-                    columns,
-                    0.0,
-                    product.ravel(),
-                    columns,
-                )
-                for r in range(rows):
-                    own = 0.0
-                    for c in range(cols):
-                        own += g[r, c]
-                    for k in range(columns):
-                        x = points[row + r, k]
-                        total[3 + k] += x * x * own - 2.0 * x * product[r, k]
-                for c in range(cols):
-                    other = 0.0
-                    for r in range(rows):
-                        other += g[r, c]
-                    for k in range(columns):
-                        x = points[col + c, k]
-                        total[3 + k] += x * x * other
+                _add_squared_differences(G, points, row, col, total[3:])
+
+
+@jit
+def _add_squared_differences(G, points, row, col, total):
+    """total_k += sum_rc G_rc (x_rk - x_ck)^2;  (m, w), (n, p) -> (p,);  2 m w p flops.
+
+    The sum is that of x_rk^2 sum_c G_rc + x_ck^2 sum_r G_rc - 2 x_rk (G x)_rk.
+    """
+    m, w = G.shape
+    p = points.shape[1]
+    product = np.empty((m, p), G.dtype)
+    x = points[col:].ravel()
+    gemm(False, False, m, p, w, 1.0, G.ravel(), w, x, p, 0.0, product.ravel(), p)
+    by_column = np.zeros(w, G.dtype)
+    for r in range(m):
+        by_row = 0.0
+        for c in range(w):
+            by_row += G[r, c]
+            by_column[c] += G[r, c]
+        for k in range(p):
+            x_k = points[row + r, k]
+            total[k] += x_k * x_k * by_row - 2.0 * x_k * product[r, k]
+    for c in range(w):
+        for k in range(p):
+            total[k] += points[col + c, k] ** 2 * by_column[c]
 
 
 @jit
 def factor_diagonal_tile(n, size, packed, k, A):
-    """Tile (k, k) <- its Cholesky factor; return 0, or the number of the first pivot that failed."""
+    """Replace tile (k, k) by its Cholesky factor; return 0, or the number of a bad pivot."""
     ld = _width(n, size, packed)
-    return potrf_lower(_rows(n, size, k), A[_at(n, size, packed, k, k) :], ld)
+    return potrf_lower(_rows(n, size, k), _tile(n, size, packed, A, k, k), ld)
 
 
-@tile_loop
+@TileLoop
 def factor_column(n, size, packed, k, A):
-    """Tiles below (k, k) <- tile L_kk^-T;  n size^2 flops at most."""
+    """Replace tiles A_ik below tile (k, k), which has L_kk, by A_ik L_kk^-T;  n size^2 flops."""
     ld = _width(n, size, packed)
-    tiles = (n + size - 1) // size
-    wide = _rows(n, size, k)
-    lower = A[_at(n, size, packed, k, k) :]
-    for t in prange(tiles - k - 1):
+    w, L = _rows(n, size, k), _tile(n, size, packed, A, k, k)
+    for t in prange(_count(n, size) - k - 1):
         i = k + 1 + t
-        tile = A[_at(n, size, packed, i, k) :]
-        trsm_lower(False, True, _rows(n, size, i), wide, 1.0, lower, ld, tile, ld)
+        trsm_lower(
+            False, True, _rows(n, size, i), w, 1.0, L, ld, _tile(n, size, packed, A, i, k), ld
+        )
 
 
-@tile_loop
+@TileLoop
 def update_rows(n, size, packed, k, first, last, A):
-    """Tiles (i, j), i in first .. last - 1, k < j <= i, lose A_ik A_jk^T;  size^3 flops a tile, twice."""
+    """Subtract A_ik A_jk^T from tiles (i, j), first <= i < last, k < j <= i.
+
+    2 size^3 flops per tile.
+    """
     ld = _width(n, size, packed)
-    wide = _rows(n, size, k)
-    skipped = first - k - 1
-    before = skipped * (skipped + 1) // 2
-    height = last - k - 1
-    count = height * (height + 1) // 2 - before
-    for t in prange(count):
-        row, column = _tile_of(before + t)
+    depth = _rows(n, size, k)
+    before = (first - k - 1) * (first - k) // 2
+    for t in prange((last - k - 1) * (last - k) // 2 - before):
+        row, column = _pair(before + t)
         i, j = k + 1 + row, k + 1 + column
-        tile = A[_at(n, size, packed, i, j) :]
-        left = A[_at(n, size, packed, i, k) :]
+        m, w = _rows(n, size, i), _rows(n, size, j)
+        a, b = _tile(n, size, packed, A, i, k), _tile(n, size, packed, A, j, k)
+        c = _tile(n, size, packed, A, i, j)
         if i == j:
-            syrk_lower(False, _rows(n, size, i), wide, -1.0, left, ld, 1.0, tile, ld)
+            syrk_lower(False, m, depth, -1.0, a, ld, 1.0, c, ld)
         else:
-            right = A[_at(n, size, packed, j, k) :]
-            rows, cols = _rows(n, size, i), _rows(n, size, j)
-            gemm(False, True, rows, cols, wide, -1.0, left, ld, right, ld, 1.0, tile, ld)
+            gemm(False, True, m, w, depth, -1.0, a, ld, b, ld, 1.0, c, ld)
 
 
-@tile_loop
+@TileLoop
 def solve_rows(n, size, packed, backward, chunk, A, B):
-    """Rows B <- B L^-T, or B L^-1 if `backward`, in chunks of rows;  (c, n) row-major;  n^2 c flops.
+    """Replace rows B by B L^-T, or by B L^-1 if `backward`;  (c, n), row-major;  n^2 c flops.
 
-    B L^-T and then B L^-1 is B C^-1, as C = L L^T.
+    One after the other gives B C^-1, as C = L L^T. Workers take chunks of rows.
     """
     ld = _width(n, size, packed)
-    tiles = (n + size - 1) // size
-    c = B.size // n
+    count, c = _count(n, size), B.size // n
     for t in prange((c + chunk - 1) // chunk):
-        start = t * chunk * n
-        height = min(chunk, c - t * chunk)
-        for step in range(tiles):
-            i = tiles - 1 - step if backward else step
-            wide = _rows(n, size, i)
-            target = B[start + i * size :]
+        rows = B[t * chunk * n :]
+        m = min(chunk, c - t * chunk)
+        for step in range(count):
+            i = count - 1 - step if backward else step
+            w, target = _rows(n, size, i), rows[i * size :]
             for other in range(step):
-                j = tiles - 1 - other if backward else other
-                source = B[start + j * size :]
-                tile = A[_at(n, size, packed, max(i, j), min(i, j)) :]
-                deep = _rows(n, size, j)
-                gemm(
-                    False,
-                    not backward,
-                    height,
-                    wide,
-                    deep,
-                    -1.0,
-                    source,
-                    n,
-                    tile,
-                    ld,
-                    1.0,
-                    target,
-                    n,
-                )
-            lower = A[_at(n, size, packed, i, i) :]
-            trsm_lower(False, not backward, height, wide, 1.0, lower, ld, target, n)
-
-
-@tile_loop
-def invert_column(n, size, packed, k, A, column):
-    """Column k of tiles of L <- that of L^-1, the columns right of it being inverted already.
-
-    `column` is a copy of the tiles of column k, each `size` wide, tile (k, k) inverted, one after the other;  2 n^2 size flops at most.
-    """
-    ld = _width(n, size, packed)
-    tiles = (n + size - 1) // size
-    wide = _rows(n, size, k)
-    count = tiles - k - 1
-    for t in prange(count):
-        i = k + 1 + _balanced(t, count)
-        rows = _rows(n, size, i)
-        tile = A[_at(n, size, packed, i, k) :]
-        trmm_lower(True, False, rows, wide, 1.0, A[_at(n, size, packed, i, i) :], ld, tile, ld)
-        for j in range(k + 1, i):
-            source = column[(j - k) * size * size :]
-            left = A[_at(n, size, packed, i, j) :]
-            gemm(
-                False,
-                False,
-                rows,
-                wide,
-                _rows(n, size, j),
-                1.0,
-                left,
-                ld,
-                source,
-                size,
-                1.0,
-                tile,
-                ld,
-            )
-        trmm_lower(False, False, rows, wide, -1.0, column, size, tile, ld)
-
-
-@tile_loop
-def square_row(n, size, packed, i, A, column):
-    """Row i of tiles of X <- row i of X^T X, for the rows from i on of a lower triangular X.
-
-    `column` is a copy of the tiles of column i of X, each `size` wide, one after the other;  2 n^2 size flops at most.
-    """
-    ld = _width(n, size, packed)
-    tiles = (n + size - 1) // size
-    rows = _rows(n, size, i)
-    for j in prange(i + 1):
-        tile = A[_at(n, size, packed, i, j) :]
-        if i == j:
-            lauum_lower(rows, tile, ld)
-            for k in range(i + 1, tiles):
-                source = column[(k - i) * size * size :]
-                syrk_lower(True, rows, _rows(n, size, k), 1.0, source, size, 1.0, tile, ld)
-        else:
-            cols = _rows(n, size, j)
-            trmm_lower(True, True, rows, cols, 1.0, column, size, tile, ld)
-            for k in range(i + 1, tiles):
-                source = column[(k - i) * size * size :]
-                right = A[_at(n, size, packed, k, j) :]
-                gemm(
-                    True,
-                    False,
-                    rows,
-                    cols,
-                    _rows(n, size, k),
-                    1.0,
-                    source,
-                    size,
-                    right,
-                    ld,
-                    1.0,
-                    tile,
-                    ld,
-                )
-
-
-@tile_loop
-def copy_column(n, size, packed, k, A, column):
-    """column <- the tiles (i, k), i >= k, one after the other, each `size` wide."""
-    ld = _width(n, size, packed)
-    tiles = (n + size - 1) // size
-    wide = _rows(n, size, k)
-    for t in prange(tiles - k):
-        start = _at(n, size, packed, k + t, k)
-        for r in range(_rows(n, size, k + t)):
-            for c in range(wide):
-                column[(t * size + r) * size + c] = A[start + r * ld + c]
+                j = count - 1 - other if backward else other
+                depth, source = _rows(n, size, j), rows[j * size :]
+                L = _tile(n, size, packed, A, max(i, j), min(i, j))
+                gemm(False, not backward, m, w, depth, -1.0, source, n, L, ld, 1.0, target, n)
+            L = _tile(n, size, packed, A, i, i)
+            trsm_lower(False, not backward, m, w, 1.0, L, ld, target, n)
 
 
 @jit
 def invert_diagonal_tile(n, size, packed, k, A):
-    """Tile (k, k) of L <- its inverse."""
+    """Replace tile (k, k) of L by its inverse."""
+    trtri_lower(_rows(n, size, k), _tile(n, size, packed, A, k, k), _width(n, size, packed))
+
+
+@TileLoop
+def copy_column(n, size, packed, k, A, column):
+    """Copy the tiles (i, k), i >= k, one after the other, each `size` wide, to `column`."""
     ld = _width(n, size, packed)
-    trtri_lower(_rows(n, size, k), A[_at(n, size, packed, k, k) :], ld)
+    w = _rows(n, size, k)
+    for t in prange(_count(n, size) - k):
+        start = _start(n, size, packed, k + t, k)
+        for r in range(_rows(n, size, k + t)):
+            for c in range(w):
+                column[(t * size + r) * size + c] = A[start + r * ld + c]
 
 
-@jit
-def _dealt(turn, hand, hands, count):
-    """Return the row of tiles that a hand gets in a turn, below 0 if none is left.
+@TileLoop
+def invert_column(n, size, packed, k, A, column):
+    """Replace column k of tiles of L by that of X = L^-1;  n^2 size flops at most.
 
-    Rows of tiles are dealt to and fro, the longest first, so that all hands have about as much of the triangle.
-    """
-    return count - 1 - (turn * hands + (hand if turn % 2 == 0 else hands - 1 - hand))
-
-
-@tile_loop
-def multiply_stored(n, size, packed, c, A, V, totals):
-    """totals[h] <- the share of hand h of S V;  V (n, c), totals (hands, n, c);  2 n^2 c flops.
-
-    A are the lower tiles of S with whole diagonal tiles. Every tile serves both triangles.
+    The columns right of it have been replaced before, and tile (k, k) as well. X_ik is
+    -(sum of X_ij L_jk over j from k + 1 to i) X_kk. `column` is a copy of column k.
     """
     ld = _width(n, size, packed)
-    count = (n + size - 1) // size
-    hands = totals.shape[0]
-    for h in prange(hands):
-        hand = np.int64(
-            h
-        )  # numba's index is unsigned, and with a signed number it would make a float.
-        total = totals[hand]
-        total[:] = 0.0
-        scratch = np.empty(size * c, A.dtype)
-        for turn in range((count + hands - 1) // hands):
-            i = _dealt(turn, hand, hands, count)
-            if i < 0:
-                continue
-            rows, row = _rows(n, size, i), i * size
-            for j in range(i + 1):
-                cols, col = _rows(n, size, j), j * size
-                tile = A[_at(n, size, packed, i, j) :]
-                gemm(False, False, rows, c, cols, 1.0, tile, ld, V[col * c :], c, 0.0, scratch, c)
-                _accumulate(scratch, row * c, rows * c, total)
-                if i != j:
-                    gemm(
-                        True, False, cols, c, rows, 1.0, tile, ld, V[row * c :], c, 0.0, scratch, c
-                    )
-                    _accumulate(scratch, col * c, cols * c, total)
+    w, count = _rows(n, size, k), _count(n, size) - k - 1
+    for t in prange(count):
+        i = k + 1 + _from_both_ends(t, count)
+        m, target = _rows(n, size, i), _tile(n, size, packed, A, i, k)
+        trmm_lower(True, False, m, w, 1.0, _tile(n, size, packed, A, i, i), ld, target, ld)
+        for j in range(k + 1, i):
+            X, L = _tile(n, size, packed, A, i, j), column[(j - k) * size * size :]
+            gemm(False, False, m, w, _rows(n, size, j), 1.0, X, ld, L, size, 1.0, target, ld)
+        trmm_lower(False, False, m, w, -1.0, column, size, target, ld)
 
 
-@jit
-def _accumulate(scratch, start, length, total):
-    for k in range(length):
-        total[start + k] += scratch[k]
+@TileLoop
+def square_row(n, size, packed, i, A, column):
+    """Replace row i of tiles of a lower triangular X by that of X^T X;  n^2 size flops at most.
 
-
-@tile_loop
-def add_shares(size, totals, out):
-    """out += the sum of all shares, in their order;  (hands, length) -> (length,)."""
-    length = out.size
-    for t in prange((length + size - 1) // size):
-        for h in range(totals.shape[0]):
-            for k in range(t * size, min(length, (t + 1) * size)):
-                out[k] += totals[h, k]
+    The rows above it have been replaced before. Tile (i, j) is the sum of X_ki^T X_kj over k from i
+    on. `column` is a copy of column i.
+    """
+    ld = _width(n, size, packed)
+    m, count = _rows(n, size, i), _count(n, size)
+    for j in prange(i + 1):
+        w, target = _rows(n, size, j), _tile(n, size, packed, A, i, j)
+        if i == j:
+            lauum_lower(m, target, ld)
+        else:
+            trmm_lower(True, True, m, w, 1.0, column, size, target, ld)
+        for k in range(i + 1, count):
+            a, b = column[(k - i) * size * size :], _tile(n, size, packed, A, k, j)
+            if i == j:
+                syrk_lower(True, m, _rows(n, size, k), 1.0, a, size, 1.0, target, ld)
+            else:
+                gemm(True, False, m, w, _rows(n, size, k), 1.0, a, size, b, ld, 1.0, target, ld)

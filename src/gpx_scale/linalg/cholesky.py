@@ -84,9 +84,9 @@ NO_JITTER = JitterPolicy((0.0,))
 
 
 # There are two routines here that call LAPACK, for matrices of at most a few thousand rows, and
-# `lower_tiles.factor_in_tiles` for larger ones. Their factors differ in rounding and in memory order,
-# and searches and conjugate gradients amplify such differences, so each kind of matrix is always
-# factorised by the same routine.
+# `lower_tiles.factor_in_tiles` for larger ones. Their factors differ in rounding and in memory
+# order, and searches and conjugate gradients amplify such differences, so each kind of matrix is
+# always factorised by the same routine.
 
 
 def factor_fortran_ordered(A: np.ndarray) -> np.ndarray:

@@ -132,7 +132,7 @@ class TiledCovariance(Covariance):
 
     @property
     def _profile(self) -> Profile | None:
-        """Return the kernel as compiled loops over tiles take it; None if it has no such form, or Z is sparse."""
+        """Return the kernel as compiled loops take it, None if it or Z has no such form."""
         if self.rows.Z.is_sparse:
             return None
         return self.weight_prior.kernel.profile(self.prepared.points)

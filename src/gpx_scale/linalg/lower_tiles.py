@@ -1,8 +1,8 @@
-"""A symmetric matrix or its Cholesky factor in lower tiles: factorisation, solves and inverse, in parallel.
+"""A symmetric matrix in lower tiles: it is filled, factorised and inverted in parallel.
 
-Every operation is a sequence of parallel loops over tiles (`compiled.tiles`), with BLAS at one thread in each worker. The
-order of all sums is that of the tiles, so results have the same bits for any number of threads. Python
-runs between the loops, and Ctrl-C is noticed there.
+Every operation is a sequence of parallel loops over tiles (`compiled.tiles`), with one BLAS thread
+in each worker. All sums are in the order of the tiles, so results have the same bits for any number
+of threads. Python runs between the loops, where Ctrl-C is noticed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from ..runtime.tile_loops import tile_threads
 # Rows and columns of a tile: the factorisation is at its fastest from 384 to 512 for n = 2,000 and
 # 4,000, in float64 and float32, with one thread and with two. A matrix of one tile runs serially.
 TILE_ROWS = 512
-# Right-hand sides of one chunk. A tile of the factor is read once for all of them, and from 64 on BLAS is
-# near its full speed; chunks are what several threads share.
-CHUNK_RIGHT_HAND_SIDES = 64
+# A worker solves for this many right-hand sides at once. BLAS packs each tile of the factor once
+# for them: beside 512, chunks of 64 took 1.22 times as long (n = 4,000, one thread), 128 took 1.09
+# times, and 256 took 1.04 times. Small chunks divide the work more evenly, which matters if there
+# are few.
+FEW_CHUNK_ROWS = 128
+MANY_CHUNK_ROWS = 256
+MANY_ROWS = 2048
 # Flops of one call that updates tiles: less than a second of one slow core, so that Ctrl-C is
 # noticed in time.
 CALL_FLOPS = 1e10
@@ -30,10 +34,10 @@ CALL_ENTRIES = 1e8
 
 
 def factor_in_tiles(A: np.ndarray, n_jobs: int) -> np.ndarray:
-    """Return A with L in its lower triangle; what is above the diagonal is undefined.
+    """Return A with L in its lower triangle; entries above the diagonal are undefined.
 
-    (n, n), C-ordered;  n^3/3 flops and no further memory. If A is not positive definite, A is lost, and LinAlgError
-    is raised.
+    (n, n), C-ordered;  n^3/3 flops and no further memory. If A is not positive definite,
+    LinAlgError is raised, and A has been overwritten.
     """
     LowerTiles.of(A, n_jobs).factor()
     return A
@@ -43,8 +47,8 @@ def factor_in_tiles(A: np.ndarray, n_jobs: int) -> np.ndarray:
 class LowerTiles:
     """The lower triangle of an (n, n) matrix in a one-dimensional buffer, in tiles.
 
-    A `packed` buffer holds one tile after the other, n^2/2 numbers and a strip; otherwise it is a row-major (n, n) matrix, of
-    which the part above the diagonal tiles is not touched. Inside diagonal tiles, what is above the diagonal is undefined.
+    A `packed` buffer holds one tile after the other, in n^2/2 numbers and a strip. Otherwise the
+    buffer is a row-major (n, n) matrix. Entries above the diagonal are neither read nor kept.
     """
 
     buffer: np.ndarray
@@ -74,64 +78,60 @@ class LowerTiles:
         return -(-self.n // self.size)
 
     def factor(self) -> None:
-        """Replace C by its Cholesky factor L, or raise LinAlgError and leave neither;  n^3/3 flops."""
+        """Replace C by its Cholesky factor L;  n^3/3 flops.
+
+        If C is not positive definite, LinAlgError is raised, and C has been overwritten.
+        """
         with tile_threads(self.n_jobs) as threads:
             for k in range(self._tiles):
                 if loops.factor_diagonal_tile(*self._layout, k, self.buffer):
                     raise np.linalg.LinAlgError(f"The pivots of rows from {k * self.size} fail.")
                 threads.run(loops.factor_column, *self._layout, k, self.buffer)
-                first = k + 1
-                while first < self._tiles:
-                    last = self._last_row(first, k)
+                for first, last in self._groups(k + 1, CALL_FLOPS / (2.0 * self.size**3)):
                     threads.run(loops.update_rows, *self._layout, k, first, last, self.buffer)
-                    first = last
 
-    def _last_row(self, first: int, k: int) -> int:
-        """Return where the rows of tiles from `first` on end that one call updates by column k."""
-        allowed = CALL_FLOPS / (2.0 * self.size**3)
-        last, tiles = first, 0
-        while last < self._tiles and (last == first or tiles + last - k <= allowed):
-            tiles += last - k
-            last += 1
-        return last
+    def _groups(self, column: int, tiles_at_once: float) -> Iterator[tuple[int, int]]:
+        """Yield (first, last) of consecutive rows of tiles, from row `column` on.
+
+        A group has at most that many tiles from `column` to the diagonal, or a single row.
+        """
+        first = column
+        while first < self._tiles:
+            last, tiles = first, 0
+            while last < self._tiles and (last == first or tiles + last - column < tiles_at_once):
+                tiles += last - column + 1
+                last += 1
+            yield first, last
+            first = last
 
     def fill(self, profile: Profile, Z: np.ndarray, diagonal: np.ndarray) -> None:
-        """Make this K o ZZ^T off the diagonal, and `diagonal` on it;  (n, d), (n,);  n^2/2 kernel values."""
+        """Fill the tiles with K o ZZ^T, and with `diagonal` on the diagonal.
+
+        (n, d), (n,);  n^2/2 kernel values.
+        """
         kernel = profile.family, profile.shape, profile.scale, profile.near
         points = profile.left, profile.right, profile.points
         with tile_threads(self.n_jobs) as threads:
-            for first, last in self._groups():
+            for first, last in self._groups(0, CALL_ENTRIES / self.size**2):
                 layout = *self._layout, first, last
                 threads.run(loops.fill_rows, *layout, *kernel, *points, Z, diagonal, self.buffer)
 
     def contract_inverse(self, profile: Profile, Z: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-        """Return sums of (alpha alpha^T - C^-1) o <z_i, z_j> with the profile's derivatives;  (3 + p,).
+        """Return sums of (alpha alpha^T - C^-1) o ZZ^T with the profile's derivatives;  (3 + p,).
 
-        These tiles hold C^-1. n^2/2 kernel values, and 2 p flops an entry if derivatives are by column.
+        The tiles hold C^-1. It takes n^2/2 kernel values; derivatives by column take 2 p flops more
+        per entry.
         """
         kernel = profile.family, profile.shape, profile.near, profile.by_column
         points = profile.left, profile.right, profile.points
         sums = np.zeros((self._tiles * (self._tiles + 1) // 2, 3 + profile.points.shape[1]))
         with tile_threads(self.n_jobs) as threads:
-            for first, last in self._groups():
+            for first, last in self._groups(0, CALL_ENTRIES / self.size**2):
                 layout = *self._layout, first, last
                 arrays = *points, Z, alpha, self.buffer, sums
                 threads.run(loops.contract_rows, *layout, *kernel, *arrays)
         total: np.ndarray = sums.sum(axis=0)
         return total
-
-    def _groups(self) -> Iterator[tuple[int, int]]:
-        """Yield rows of tiles, from the first to before the last, that one call passes through."""
-        first = 0
-        while first < self._tiles:
-            last = first + 1
-            while last < self._tiles and self._entries(first, last + 1) <= CALL_ENTRIES:
-                last += 1
-            yield first, last
-            first = last
-
-    def _entries(self, first: int, last: int) -> float:
-        return float(self.size) ** 2 * (last * (last + 1) - first * (first + 1)) / 2
 
     def half_solve(self, B: np.ndarray) -> None:
         """Replace rows B by B L^-T;  (c, n), C-ordered;  n^2 c flops."""
@@ -144,13 +144,12 @@ class LowerTiles:
 
     def _solve(self, B: np.ndarray, backward: bool) -> None:
         assert B.flags.c_contiguous
-        flops_per_row = float(self.n) ** 2
-        at_once = max(1, int(CALL_FLOPS / (flops_per_row * CHUNK_RIGHT_HAND_SIDES)))
-        step = at_once * CHUNK_RIGHT_HAND_SIDES * max(1, self.n_jobs)
+        chunk = FEW_CHUNK_ROWS if len(B) <= MANY_ROWS else MANY_CHUNK_ROWS
+        chunks_per_worker = max(1, int(CALL_FLOPS / (float(self.n) ** 2 * chunk)))
+        step = chunks_per_worker * chunk * self.n_jobs
         with tile_threads(self.n_jobs) as threads:
             for start in range(0, len(B), step):
                 some = B[start : start + step].reshape(-1)
-                chunk = CHUNK_RIGHT_HAND_SIDES
                 threads.run(loops.solve_rows, *self._layout, backward, chunk, self.buffer, some)
 
     def invert(self) -> None:

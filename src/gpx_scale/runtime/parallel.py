@@ -338,7 +338,8 @@ class Executor:
     def matmul(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
         """Return A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c).
 
-        The blocks of rows do not depend on the number of workers, and so neither do the last digits.
+        The blocks of rows do not depend on the number of workers, and so neither do the last
+        digits.
         """
         out = np.empty((len(A), B.shape[1]), np.result_type(A, B))
 

@@ -1,8 +1,8 @@
 """Loops over tiles that run in numba's threads, and where they must run serially instead.
 
 Every loop is compiled twice from one source: with `parallel=True`, where `prange` divides its
-iterations among numba's threads, and without, where `prange` is `range`. Each iteration owns what it
-writes, so both give the same bits, whatever the number of threads. The serial twin runs
+iterations among numba's threads, and without, where `prange` is `range`. Each iteration owns what
+it writes, so both give the same bits, whatever the number of threads. The serial twin runs
 
 - if one thread is asked for, as inside a joblib or Dask worker;
 - in a forked child, because numba ends a child that enters a parallel region after its parent has
@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class TileLoop:
-    """A loop over tiles, compiled in parallel and serially. `Threads` decides which of the two runs."""
+    """A loop over tiles, compiled in parallel and serially; `Threads.run` takes one of the two."""
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.__doc__ = function.__doc__
@@ -54,7 +54,7 @@ class Threads:
         self._lock = lock  # None: loops run serially.
 
     def run(self, loop: TileLoop, *arguments: Any) -> None:
-        """Run a loop to its end. Ctrl-C is noticed after it, so one call should take less than a second."""
+        """Run a loop. Ctrl-C is noticed after it, so that a call should take less than a second."""
         if self._lock is None:
             loop.serial(*arguments)
         else:
@@ -64,7 +64,10 @@ class Threads:
 
 @contextmanager
 def tile_threads(n_jobs: int | None) -> Iterator[Threads]:
-    """Let loops over tiles use `n_jobs` threads (at most NUMBA_NUM_THREADS), and BLAS one thread in each of them."""
+    """Let loops over tiles use `n_jobs` threads inside `with`, and BLAS one thread in each.
+
+    numba never uses more threads than NUMBA_NUM_THREADS.
+    """
     n = effective_jobs(n_jobs)
     layer = None if n == 1 or _is_forked else threading_layer()
     with tile_scope(n):
@@ -76,7 +79,7 @@ def tile_threads(n_jobs: int | None) -> Iterator[Threads]:
 
 @lru_cache(maxsize=1)
 def threading_layer() -> str | None:
-    """Return the name of numba's threading layer, which this call starts; None if there is none to load."""
+    """Start numba's threading layer and return its name; None if there is none to load."""
     try:
         numba.get_num_threads()
         return str(numba.threading_layer())  # type: ignore[attr-defined]
