@@ -257,7 +257,7 @@ def test_sixteen_real_threads_give_the_same_bits():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 def test_a_forked_child_computes_what_its_parent_does(layer):
-    """After OpenMP was used, numba ends a forked child that enters a parallel loop; ours runs serially there."""
+    """numba ends a forked child that enters a parallel loop of OpenMP; ours runs serially there."""
     code = (
         FACTOR
         + """

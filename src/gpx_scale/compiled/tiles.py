@@ -23,6 +23,8 @@ from .dense import contract_profile, refine_close_pairs, times_profile
 # A worker forms this many rows of a tile at once: two strips of 512 columns in float64 take 256 kB,
 # which stay in the second-level cache of a core.
 STRIP_ROWS = 32
+# A worker inverts this many columns of a tile at once, so that few tiles are shared evenly.
+STRIP_COLUMNS = 256
 
 
 @jit
@@ -273,61 +275,112 @@ def solve_rows(n, size, packed, backward, chunk, A, B):
             trsm_lower(False, not backward, m, w, 1.0, L, ld, target, n)
 
 
-@jit
-def invert_diagonal_tile(n, size, packed, k, A):
-    """Replace tile (k, k) of L by its inverse."""
-    trtri_lower(_rows(n, size, k), _tile(n, size, packed, A, k, k), _width(n, size, packed))
+@TileLoop
+def invert_diagonal_tiles(n, size, packed, A):
+    """Replace the diagonal tiles of L by their inverses;  n size^2 / 3 flops."""
+    ld = _width(n, size, packed)
+    for k in prange(_count(n, size)):
+        trtri_lower(_rows(n, size, k), _tile(n, size, packed, A, k, k), ld)
 
 
 @TileLoop
-def copy_column(n, size, packed, k, A, column):
-    """Copy the tiles (i, k), i >= k, one after the other, each `size` wide, to `column`."""
+def square_diagonal_tiles(n, size, packed, A, diagonals):
+    """Copy the diagonal tiles, lower triangles X, and replace them by X^T X;  n size^2 / 3 flops.
+
+    The copies are in `diagonals`, one after the other, `size` wide each.
+    """
+    ld = _width(n, size, packed)
+    for k in prange(_count(n, size)):
+        m, X = _rows(n, size, k), _tile(n, size, packed, A, k, k)
+        for r in range(m):
+            for c in range(m):
+                diagonals[(k * size + r) * size + c] = X[r * ld + c]
+        lauum_lower(m, X, ld)
+
+
+@TileLoop
+def copy_column(n, size, packed, k, factor, A, column):
+    """Copy the tiles below tile (k, k), times `factor`, to `column`;  each is `size` wide."""
     ld = _width(n, size, packed)
     w = _rows(n, size, k)
-    for t in prange(_count(n, size) - k):
-        start = _start(n, size, packed, k + t, k)
-        for r in range(_rows(n, size, k + t)):
+    for t in prange(_count(n, size) - k - 1):
+        start = _start(n, size, packed, k + 1 + t, k)
+        for r in range(_rows(n, size, k + 1 + t)):
             for c in range(w):
-                column[(t * size + r) * size + c] = A[start + r * ld + c]
+                column[(t * size + r) * size + c] = factor * A[start + r * ld + c]
+
+
+@TileLoop
+def multiply_column(n, size, packed, k, A, column):
+    """Multiply the tiles in `column` (`copy_column`) by tile (k, k), a lower triangle."""
+    ld = _width(n, size, packed)
+    w, X = _rows(n, size, k), _tile(n, size, packed, A, k, k)
+    for t in prange(_count(n, size) - k - 1):
+        m = _rows(n, size, k + 1 + t)
+        trmm_lower(False, False, m, w, 1.0, X, ld, column[t * size * size :], size)
 
 
 @TileLoop
 def invert_column(n, size, packed, k, A, column):
-    """Replace column k of tiles of L by that of X = L^-1;  n^2 size flops at most.
+    """Replace tiles (i, k), i > k, of L by those of X = L^-1;  n^2 size flops at most.
 
-    The columns right of it have been replaced before, and tile (k, k) as well. X_ik is
-    -(sum of X_ij L_jk over j from k + 1 to i) X_kk. `column` is a copy of column k.
+    The columns right of it have been replaced before. X_ik is the sum over j from k + 1 to i of
+    X_ij (-L_jk X_kk), and `column` has -L_jk X_kk. Workers take strips of the columns of a tile.
     """
     ld = _width(n, size, packed)
     w, count = _rows(n, size, k), _count(n, size) - k - 1
-    for t in prange(count):
-        i = k + 1 + _from_both_ends(t, count)
-        m, target = _rows(n, size, i), _tile(n, size, packed, A, i, k)
-        trmm_lower(True, False, m, w, 1.0, _tile(n, size, packed, A, i, i), ld, target, ld)
+    strips = _strips(w)
+    for t in prange(count * strips):
+        i = k + 1 + _from_both_ends(t // strips, count)
+        first, last = _strip(w, strips, t % strips)
+        m, target = _rows(n, size, i), _tile(n, size, packed, A, i, k)[first:]
+        own = column[(i - k - 1) * size * size + first :]
+        for r in range(m):
+            for c in range(last - first):
+                target[r * ld + c] = own[r * size + c]
+        X = _tile(n, size, packed, A, i, i)
+        trmm_lower(True, False, m, last - first, 1.0, X, ld, target, ld)
         for j in range(k + 1, i):
-            X, L = _tile(n, size, packed, A, i, j), column[(j - k) * size * size :]
-            gemm(False, False, m, w, _rows(n, size, j), 1.0, X, ld, L, size, 1.0, target, ld)
-        trmm_lower(False, False, m, w, -1.0, column, size, target, ld)
+            X, depth = _tile(n, size, packed, A, i, j), _rows(n, size, j)
+            b = column[(j - k - 1) * size * size + first :]
+            gemm(False, False, m, last - first, depth, 1.0, X, ld, b, size, 1.0, target, ld)
 
 
 @TileLoop
-def square_row(n, size, packed, i, A, column):
+def square_row(n, size, packed, i, A, diagonals, column):
     """Replace row i of tiles of a lower triangular X by that of X^T X;  n^2 size flops at most.
 
-    The rows above it have been replaced before. Tile (i, j) is the sum of X_ki^T X_kj over k from i
-    on. `column` is a copy of column i.
+    The rows above it have been replaced before, and the diagonal tiles by `square_diagonal_tiles`,
+    which left their copies. Tile (i, j) is the sum of X_ki^T X_kj over k from i on, and `column`
+    has X_ki for k > i. Workers take strips of the columns of a tile.
     """
     ld = _width(n, size, packed)
     m, count = _rows(n, size, i), _count(n, size)
-    for j in prange(i + 1):
-        w, target = _rows(n, size, j), _tile(n, size, packed, A, i, j)
-        if i == j:
-            lauum_lower(m, target, ld)
-        else:
-            trmm_lower(True, True, m, w, 1.0, column, size, target, ld)
+    own = diagonals[i * size * size :]
+    strips = _strips(size)
+    for t in prange((i + 1) * strips):
+        j = t // strips
+        first, last = _strip(_rows(n, size, j), strips, t % strips)
+        w = last - first
+        # On the diagonal, a strip begins with its own row.
+        top = first if i == j else 0
+        target = _tile(n, size, packed, A, i, j)[top * ld + first :]
+        if i != j:
+            trmm_lower(True, True, m, w, 1.0, own, size, target, ld)
         for k in range(i + 1, count):
-            a, b = column[(k - i) * size * size :], _tile(n, size, packed, A, k, j)
-            if i == j:
-                syrk_lower(True, m, _rows(n, size, k), 1.0, a, size, 1.0, target, ld)
-            else:
-                gemm(True, False, m, w, _rows(n, size, k), 1.0, a, size, b, ld, 1.0, target, ld)
+            a = column[(k - i - 1) * size * size + top :]
+            b = _tile(n, size, packed, A, k, j)[first:]
+            depth = _rows(n, size, k)
+            gemm(True, False, m - top, w, depth, 1.0, a, size, b, ld, 1.0, target, ld)
+
+
+@jit
+def _strips(w):
+    """Return how many strips a tile of w columns is cut into of STRIP_COLUMNS."""
+    return (w + STRIP_COLUMNS - 1) // STRIP_COLUMNS
+
+
+@jit
+def _strip(w, strips, number):
+    """Return the first column of a strip, and the one after its last, of w columns in all."""
+    return min(w, number * STRIP_COLUMNS), min(w, (number + 1) * STRIP_COLUMNS)

@@ -19,13 +19,14 @@ from ..runtime.tile_loops import tile_threads
 # Rows and columns of a tile: the factorisation is at its fastest from 384 to 512 for n = 2,000 and
 # 4,000, in float64 and float32, with one thread and with two. A matrix of one tile runs serially.
 TILE_ROWS = 512
-# A worker solves for this many right-hand sides at once. BLAS packs each tile of the factor once
-# for them: beside 512, chunks of 64 took 1.22 times as long (n = 4,000, one thread), 128 took 1.09
-# times, and 256 took 1.04 times. Small chunks divide the work more evenly, which matters if there
-# are few.
-FEW_CHUNK_ROWS = 128
-MANY_CHUNK_ROWS = 256
-MANY_ROWS = 2048
+# Right-hand sides are divided into as many chunks as the second number, if there are fewer of them
+# than the first. BLAS packs each tile of the factor once for a chunk, so large chunks are faster
+# (beside 512, chunks of 128 take 1.1 times as long at n = 4,000), and small ones divide the work
+# more evenly. The number of threads must not matter, as it would change the last digits.
+CHUNKS_BELOW = ((1024, 4), (4096, 8), (np.inf, 16))
+# A chunk has at least and at most this many right-hand sides.
+MIN_CHUNK_ROWS = 32
+MAX_CHUNK_ROWS = 512
 # Flops of one call that updates tiles: less than a second of one slow core, so that Ctrl-C is
 # noticed in time.
 CALL_FLOPS = 1e10
@@ -144,7 +145,8 @@ class LowerTiles:
 
     def _solve(self, B: np.ndarray, backward: bool) -> None:
         assert B.flags.c_contiguous
-        chunk = FEW_CHUNK_ROWS if len(B) <= MANY_ROWS else MANY_CHUNK_ROWS
+        chunks = next(chunks for rows, chunks in CHUNKS_BELOW if len(B) < rows)
+        chunk = min(MAX_CHUNK_ROWS, max(MIN_CHUNK_ROWS, -(-len(B) // chunks)))
         chunks_per_worker = max(1, int(CALL_FLOPS / (float(self.n) ** 2 * chunk)))
         step = chunks_per_worker * chunk * self.n_jobs
         with tile_threads(self.n_jobs) as threads:
@@ -154,12 +156,16 @@ class LowerTiles:
 
     def invert(self) -> None:
         """Replace L by the lower triangle of C^-1 = L^-T L^-1;  2 n^3/3 flops."""
-        column = np.empty(self._tiles * self.size * self.size, self.buffer.dtype)
+        column, diagonals = np.empty((2, self._tiles * self.size**2), self.buffer.dtype)
         with tile_threads(self.n_jobs) as threads:
+            threads.run(loops.invert_diagonal_tiles, *self._layout, self.buffer)
             for k in range(self._tiles - 1, -1, -1):
-                loops.invert_diagonal_tile(*self._layout, k, self.buffer)
-                threads.run(loops.copy_column, *self._layout, k, self.buffer, column)
-                threads.run(loops.invert_column, *self._layout, k, self.buffer, column)
+                at = *self._layout, k
+                threads.run(loops.copy_column, *at, -1.0, self.buffer, column)
+                threads.run(loops.multiply_column, *at, self.buffer, column)
+                threads.run(loops.invert_column, *at, self.buffer, column)
+            threads.run(loops.square_diagonal_tiles, *self._layout, self.buffer, diagonals)
             for i in range(self._tiles):
-                threads.run(loops.copy_column, *self._layout, i, self.buffer, column)
-                threads.run(loops.square_row, *self._layout, i, self.buffer, column)
+                at = *self._layout, i
+                threads.run(loops.copy_column, *at, 1.0, self.buffer, column)
+                threads.run(loops.square_row, *at, self.buffer, diagonals, column)
