@@ -36,7 +36,7 @@ DENSE_PAIR_SHARE = 0.5
 # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 TRIAL_RANK_DIVISOR = 4
 # The expected time of a fit is a sum over the rows of the subset, cubed, and over the pairs of
-# rows of C, in flops of matrix multiplication. Both coefficients were fitted to measured times.
+# rows of C, in flops of matrix multiplication. Both coefficients were adjusted to measured times.
 FLOPS_PER_CUBED_SUBSET_ROWS = 12.0
 FLOPS_PER_PAIR = 10_000.0
 # The coefficient of a pair is for this many columns of X and Z together, as `synth10` has.

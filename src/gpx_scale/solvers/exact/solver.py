@@ -95,7 +95,7 @@ class ExactSolver(Solver):
         """Return the expected time of the fit, in flops of matrix multiplication.
 
         A fit takes five evaluations of all rows, and some more on subsets. The coefficients were
-        fitted to measured times.
+        adjusted to measured times.
         """
         n, wide = float(plan.n), (plan.d + plan.p) / 20.0
         return 12.0 * n**3 + 900.0 * n**2 * (1.0 + wide)

@@ -49,7 +49,7 @@ BOUND_TOLERANCE_NATS_PER_ROW = 1e-4
 # The user is warned of jitter above this share of the diagonal. Less is rounding.
 WARNED_JITTER = 1e-10
 # The expected time of a fit, in flops of matrix multiplication, is m^2 times a sum over all rows
-# and over the rows of the subset. Both coefficients were fitted to measured times.
+# and over the rows of the subset. Both coefficients were adjusted to measured times.
 FLOPS_PER_ROW = 50.0
 FLOPS_PER_SUBSET_ROW = 900.0
 
