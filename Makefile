@@ -51,11 +51,11 @@ test-all: $(VENV)/.installed-test
 soak: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/house/test_soak.py
 
-# Hostile input, then 1,000 damaged files of every kind with numba's bounds checks, which need a compilation cache of
+# Hostile input, then damaged files, 1,000 of every kind unless GPX_SCALE_DAMAGES is set, with numba's bounds checks, which need a compilation cache of
 # their own.
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/fuzz -m fuzz
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=1000 \
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(VENV)/bounds_checked GPX_SCALE_DAMAGES=$${GPX_SCALE_DAMAGES:-1000} \
 		$(BIN)/python -m pytest tests/persistence/test_damaged_files.py
 
 # The tests of reports need a browser: Debian's Chromium where it can be installed, else the one of playwright.

@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def limits(request):
-    """Measure GFLOP/s and GB/s before the first case, and again after the last, because the
-    machine is shared.
+    """Measure GFLOP/s and GB/s before the first case, and again after the last, because
+    the speed of a machine may change meanwhile.
     """
     found = request.config.stash[FOUND]
     found["start"] = machine.limits()

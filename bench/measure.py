@@ -1,6 +1,4 @@
-"""Measure on a shared machine: pairs are run in turn and compared as ratios, because absolute
-times vary.
-"""
+"""Measure times: pairs are run in turn and compared as ratios, because absolute times vary."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def markdown(found):
 
 
 def _state(found):
-    """Describe the processor, its limits, and how much these changed during the run."""
+    """Describe the limits of the machine, and how much these changed during the run."""
     first = next(iter(found.values()))
     limits = first["limits"]
     rates = [
@@ -263,13 +263,11 @@ def _state(found):
         for jobs, one in machine.both(limits["start"], limits["end"]).items()
     ]
     apart = max(one["limits"]["apart"] for one in found.values())
-    words = f"On {first['machine']['processor']}; limits by threads: {'; '.join(rates)}. "
+    words = f"Limits by threads: {'; '.join(rates)}. "
     words += f"Measured before and after, these were at most {apart:.0%} apart"
-    return words + (
-        "."
-        if apart <= machine.MAX_DRIFT
-        else ": others used the machine meanwhile, and the figures are disturbed."
-    )
+    if apart > machine.MAX_DRIFT:
+        words += f", which is more than the {machine.MAX_DRIFT:.0%} of an undisturbed run"
+    return words + "."
 
 
 def _cost(found):

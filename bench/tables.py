@@ -65,7 +65,7 @@ def main():
     peers = read("peers")
     between(MEASURED, "peers", dated(peers, markdown(read("peers_tasks"))))
     targets = [row for row in peers if row["target"] != USUAL_TARGET]
-    between(MEASURED, "targets of peers", table(targets))
+    between(MEASURED, "targets of peers", dated(targets, table(targets)))
     between(MEASURED, "accuracy", table(accuracy()))
     between(SCALING, "scaling", scaling.markdown(read("scaling")))
 

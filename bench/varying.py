@@ -113,7 +113,7 @@ def short():
     noise = 0.3 * random.standard_normal(SHORT_ROWS)
 
     def waves(A, count):
-        """Return two coefficients with `count` waves to a side of the square."""
+        """Return two coefficients with `count` waves per side of the square."""
         u, v = 2 * np.pi * count * A.T
         return np.column_stack([np.sin(u) * np.cos(v), np.cos(u + 0.7 * v)])
 
@@ -282,8 +282,8 @@ def summary(found):
         )
     left = found.get("remainder")
     if left:
-        said = f"{abs(left['nats']):.0f} nats off with what is left as noise, "
-        said += f"{abs(left['nats_without']):.0f} without"
+        said = f"{abs(left['nats']):.0f} nats off if the remainder counts as noise, "
+        said += f"{abs(left['nats_without']):.0f} if not"
         rows.append((f"Matern 1/2, 300 rows, {left['functions']} functions", said, "", None))
         said = ", ".join(
             f"{k} {left[k][0]:.3f} to {left[k][1]:.3f}"
@@ -297,10 +297,11 @@ def summary(found):
         if name == "memory":
             continue
         solver, count = name.split()
+        waves = f"{count} {'wave' if count == '1' else 'waves'} per side"
         said = _said(case) if "seconds" in case else "refused: too many functions"
         rows.append(
             (
-                f"waves {count} to a side, n = {SHORT_ROWS:,}, given length scales: {solver}",
+                f"{waves}, n = {SHORT_ROWS:,}, given length scales: {solver}",
                 said,
                 "",
                 None,

@@ -9,7 +9,7 @@ from problems import make_problem
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
-# Compilation makes the first example slow; a shared machine makes any of them slow.
+# No example has a deadline: compilation makes the first one slow, and other processes any of them.
 settings.register_profile("ours", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("ours")
 os.environ.setdefault("MPLBACKEND", "agg")

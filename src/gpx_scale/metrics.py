@@ -398,9 +398,9 @@ def each_moved(
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Yield chunks of rows in which each feature is moved in turn;  slice, (c d, d), (c d, d).
 
-    A chunk has a slice of c rows, these rows repeated d times each, and the repeated rows with
-    feature l of repetition l replaced by that of `move(X)`. `chunk` is the number of numbers that
-    the repeated rows of a chunk may have.
+    A chunk has a slice of c rows, each of these rows d times, and the same with one feature
+    changed: copy l of a row has feature l taken from `move(X)`. `chunk` is the largest number of
+    entries of the repeated rows of a chunk.
     """
     m, d = X.shape
     step = max(1, (CHUNK_NUMBERS if chunk is None else chunk) // max(d * d, 1))

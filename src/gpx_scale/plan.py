@@ -122,7 +122,7 @@ def make_plan(
 
     >>> print(make_plan(1_000_000, 10, 10, memory_limit="4GiB", n_jobs=2, stream=True))
     n = 1000000, p = 10, d = 10: solver 'inducing', float64, 2 threads, 0.2 GiB of 4.0 GiB
-      The rows come in chunks, of which sums are kept and no row.
+      The rows come in chunks. The fit keeps sums over them and stores no row.
       m = 1000 inducing points: 4 n m^2 flops per evaluation, in two passes.
       The points are selected from, and moved on, a subset of 10000 rows.
       Hyperparameters start from the exact optimum of 2000 rows.

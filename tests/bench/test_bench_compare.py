@@ -334,7 +334,7 @@ def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
     for _ in range(2):
         tables.between(page, "scaling", scaling.markdown(found))
     text = page.read_text()
-    assert text.startswith("before\n<!-- scaling -->\nOn a made-up one")
+    assert text.startswith("before\n<!-- scaling -->\nLimits by threads: ")
     assert text.endswith("<!-- end of scaling -->\nafter\n")
     assert "old" not in text
     assert text.count("n^2.00 ± 0.00 | n^2 |") == 1

@@ -428,23 +428,29 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,b\n1,2\n3,4\n", "no column 'y', only 'a', 'b'"),
         ("a,Y\n1,2\n3,4\n", "Did you mean 'Y'?"),
         ("a;b;y\n1;2;3\n", "--sep ';'"),
-        ("a,b,y\n1,2,3\n4,,6\n7,8,9\n", "row 2, column 'b' is missing"),
-        ("a,b,y\n1,2,3\n4,5,NA\n", "row 2, column 'y' is missing"),
+        (
+            "a,b,y\n1,2,3\n4,,6\n7,8,9\n",
+            "column 'b' has 1 missing value in rows 1 to 3, the first in row 2",
+        ),
+        (
+            "a,b,y\n1,2,3\n4,5,NA\n",
+            "column 'y' has 1 missing value in rows 1 to 2, the first in row 2",
+        ),
         ("a,b,y\n1,2,3\n4,inf,6\n", "row 2, column 'b' is inf"),
         (
             "a,y\n1,1\n2,2\nthree,3\n4,4\n",
-            "column 'a' should have numbers, or has some, but row 3 is 'three'",
+            "column 'a' has numbers, but row 3 has 'three'",
         ),
         (
             "a,y\n1,1\n2,two\n3,3\n",
-            "column 'y' should have numbers, or has some, but row 2 is 'two'",
+            "column 'y' must have numbers, but row 2 has 'two'",
         ),
         ("a,y\n1,5\n2,5\n3,5\n", "The target 'y' is 5 in all 3 rows"),
         ("a,y\n1,5\n", "One row is not enough"),
         ("a,y\n", "no rows"),
         ("", "cannot be read as a table"),
         ("a,y\n1,2\n1,2,3\n", "cannot be read as a table"),
-        ("a,b,y\n1,2\n3,4\n", "row 1, column 'y' is missing"),
+        ("a,b,y\n1,2\n3,4\n", "column 'y' has 2 missing values in rows 1 to 2, the first in row 1"),
         ("a,b,y\n1,2,3,4\n3,4,5,6\n", "cannot be read as a table"),
         ('a,y\n"1,2\n3,4\n', "cannot be read as a table"),
         (
@@ -461,7 +467,7 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
             "looks like numbers: it has '1,200', '3,400'. Write them plainly",
         ),
         ("a,y\n2024-01-31,2\n2024-02-01,3\n", "looks like dates"),
-        ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 is '1,701'. Write numbers plainly"),
+        ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 has '1,701'. Write numbers plainly"),
         ("a,y\n1,NA\n2,3\n", "a word such as NA"),
     ],
 )
@@ -532,7 +538,9 @@ def test_an_empty_line_of_one_column_is_a_value_that_is_missing(tmp_path, capsys
     )
     said(capsys)
     path = written(tmp_path, "a\n1.0\n\n2.0\n", "one.csv")
-    assert "row 2, column 'a' is missing" in refused(capsys, "predict", tmp_path / "m.gpx", path)
+    assert "'a' has 1 missing value in rows 1 to 3, the first in row 2" in refused(
+        capsys, "predict", tmp_path / "m.gpx", path
+    )
 
 
 def test_names_with_spaces_and_commas(tmp_path, capsys):
@@ -717,7 +725,7 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     model, new = folder / "few.gpx", NEW.drop(columns="target")
     new.rename(columns={"bmi": "BMI"}).drop(columns="s6").to_csv(tmp_path / "t.csv", index=False)
     difference = refused(capsys, "predict", model, tmp_path / "t.csv")
-    assert "'bmi', 's6' is missing. The model does not use 'BMI'" in difference
+    assert "lacks columns of this model: 'bmi', 's6'. The model does not use 'BMI'" in difference
     new.assign(sex="child").to_csv(tmp_path / "t.csv", index=False)
     assert (
         "column 'sex' has 'child', which the model has not seen. It knows 'man', 'woman'"
@@ -726,7 +734,7 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     new.assign(bmi="high").to_csv(tmp_path / "t.csv", index=False)
     assert "'bmi'" in refused(capsys, "predict", model, tmp_path / "t.csv")
     new.assign(bp=np.nan).to_csv(tmp_path / "t.csv", index=False)
-    assert "row 1, column 'bp' is missing, one of 30" in refused(
+    assert "column 'bp' has 30 missing values in rows 1 to 30, the first in row 1" in refused(
         capsys, "report", model, tmp_path / "t.csv", "--out", tmp_path / "report.html"
     )
     new[::-1][list(new)[::-1]].assign(other=1).to_csv(
@@ -867,7 +875,7 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     assert "rows come in chunks" in said(capsys)[0]
     late = pd.concat([FEW, FEW[:1].assign(bmi="wide")])
     late.to_csv(tmp_path / "late.csv", index=False)
-    assert "row 121 is 'wide'" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
+    assert "row 121 has 'wide'" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
 
 
 def test_more_rows_than_are_held(tmp_path, capsys):

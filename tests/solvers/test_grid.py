@@ -305,7 +305,7 @@ def test_deviations_of_a_grid_are_not_called_bounds():
 
 
 def test_auto_takes_no_grid_for_a_rough_kernel():
-    known = {"spans": (3000.0,), "spread": 1.0, "signal_to_noise": 1.0}
+    known = {"spans": (3000.0,), "spread": 1.0, "relative_signal_to_noise": 1.0}
     assert (
         make_plan(12_000, 1, 1, low=InputResolution(True, 1.5, **known), memory_limit="4GiB").solver
         == "grid"

@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SystemExit, KeyboardInterrupt) as stop:
         code = INTERRUPTED_EXIT_CODE if isinstance(stop, KeyboardInterrupt) else stop.code
         if code == INTERRUPTED_EXIT_CODE:
-            print("gpx-scale: interrupted, and nothing was written", file=sys.stderr)
+            print(
+                "gpx-scale: Interrupted. No file was written in part. Run the command again; a fit "
+                "with --checkpoint goes on where it was.",
+                file=sys.stderr,
+            )
         return code if isinstance(code, int) else 0
     except (GPXError, ImportError, OSError, MemoryError) as error:
         print(f"gpx-scale: {error}", file=sys.stderr)

@@ -304,8 +304,9 @@ def table_for(
     if lacking:
         others = [name for name in names if name not in asked and name != model.target_name_]
         raise InputError(
-            f"{Path(path).name} does not have the columns of this model: {listed(lacking)} is "
-            "missing." + (f" The model does not use {listed(others)}." if others else "")
+            f"{Path(path).name} lacks columns of this model: {listed(lacking)}."
+            + (f" The model does not use {listed(others)}." if others else "")
+            + " Add the columns, or rename others to these names."
         )
     kinds = {name: column.kind for name, column in asked.items()}
     if also in names:
@@ -317,7 +318,8 @@ def table_for(
         if new := sorted(table.columns[name].levels - column.levels):
             raise InputError(
                 f"{Path(path).name}: column {name!r} has {listed(new, 5)}, which the model has not "
-                f"seen. It knows {listed(sorted(column.levels), 5)}."
+                f"seen. It knows {listed(sorted(column.levels), 5)}. Replace it by one of these, "
+                "or remove its rows."
             )
     return table
 

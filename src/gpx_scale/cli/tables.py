@@ -163,10 +163,12 @@ def _survey(
     """
     missing = values.isna().to_numpy()
     if missing.any():
+        count = int(missing.sum())
         raise InputError(
-            f"{file}: the value in row {start + int(missing.argmax()) + 1}, column "
-            f"{column.name!r} is missing, one of {missing.sum()} (empty, or a word such as NA, "
-            "None or null). Fill in such values, or remove their rows."
+            f"{file}: column {column.name!r} has {count} missing value{'s' * (count > 1)} in rows "
+            f"{start + 1} to {start + len(missing)}, the first in row "
+            f"{start + int(missing.argmax()) + 1}. (A value is missing if it is empty, or a word "
+            "such as NA, None or null.) Fill in such values, or remove their rows."
         )
     first = values.iloc[0]
     if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
@@ -201,7 +203,8 @@ def _survey(
     if number.all() and must_be != "category":
         _survey(texts.astype(float), column, start, file)
     elif must_be == "number" or (2 * number.sum() > len(number) and must_be != "category"):
-        raise _mixed(file, column.name, start + at, texts.iloc[at])
+        has = "must have numbers" if must_be == "number" else "has numbers"
+        raise _mixed(file, column.name, has, start + at, texts.iloc[at])
     else:
         _agree(column, "category", lambda: (start + at, texts.iloc[at]), file)
         if len(column.levels) <= MAX_CATEGORY_LEVELS:
@@ -211,20 +214,22 @@ def _survey(
 def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file: str) -> None:
     """Set the kind of a column; another kind than before is an error at `where` (row, value)."""
     if column.kind and column.kind != kind:
-        raise _mixed(file, column.name, *where())
+        has = "has numbers" if column.kind == "number" else "has texts"
+        raise _mixed(file, column.name, has, *where())
     column.kind = kind
 
 
-def _mixed(file: str, name: str, row: int, value: Any) -> InputError:
-    """Return the error of a column of numbers that has something else in a row."""
+def _mixed(file: str, name: str, has: str, row: int, value: Any) -> InputError:
+    """Return the error of a column that `has` values of one kind, and another kind in a row."""
     remedy = (
         "Write numbers plainly, as in 1200.5."
         if looks_like(NUMBER, [str(value)])
+        else "Make all of its values numbers."
+        if has.startswith("must")
         else "Make all of its values numbers, or all of them texts."
     )
     return InputError(
-        f"{file}: column {name!r} should have numbers, or has some, but row {row + 1} is "
-        f"{str(value)!r}. {remedy}"
+        f"{file}: column {name!r} {has}, but row {row + 1} has {str(value)!r}. {remedy}"
     )
 
 

@@ -19,9 +19,10 @@ class KL(Method):
 
     The relevance of feature l is sqrt(KL(p(y|x) || p(y|x + delta e_l))) / delta, the mean of both
     signs of delta, where p is the predictive distribution of Gaussian process regression with
-    automatic relevance determination. This follows the code of the authors; their article has
-    2 KL, which changes no order and no correlation. For normal distributions with means m, m' and
-    variances v, v', KL is ((m - m')^2 / v' + v / v' - 1 - log(v / v')) / 2.
+    automatic relevance determination. This follows the code of the authors; their article uses
+    sqrt(2 KL), and the constant factor changes neither ranks nor correlations. For normal
+    distributions with means m, m' and variances v, v', KL is
+    ((m - m')^2 / v' + v / v' - 1 - log(v / v')) / 2.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ _LN2_HIGH = 0.6931471803691238
 _LN2_LOW = 1.9082149292705877e-10
 # 1.5 * 2^52. Adding and subtracting this number rounds to a whole number.
 _ROUNDING = 6755399441055744.0
-# The constants of the exponential in float32, of which the rounding number is 1.5 * 2^23.
+# The same constants in float32. `_ROUNDING_32` is 1.5 * 2^23.
 _F = np.float32
 _LOG2E_32 = _F(1.4426950408889634)
 _ROUNDING_32 = _F(12582912.0)

@@ -62,7 +62,7 @@ def matrix_of(A: Any, name: str, like: bool | None = None) -> Any:
     if _is_text(A):
         raise InputError(
             f"{name} holds text. Give an x_transformer and a z_transformer that make numbers of "
-            "it (docs/text.md)."
+            "it, such as TfidfVectorizer."
         )
     if sp.issparse(A) and A.ndim == 2 and not A.shape[1]:
         raise InputError(
@@ -120,7 +120,7 @@ def _texts_named(A: Any, name: str) -> Iterator[None]:
                 raise InputError(
                     f"Column {column!r} of {name} holds text ({first!r}). Give a z_transformer "
                     "(and x_transformer) that makes numbers of it, such as a ColumnTransformer "
-                    "with OneHotEncoder (docs/tabular.md)."
+                    "with OneHotEncoder."
                 ) from error
         raise
 

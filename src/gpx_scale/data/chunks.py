@@ -164,7 +164,10 @@ def _data_files(path: Path) -> list[Path]:
     GPXWarning names all other files that are skipped.
     """
     if not path.exists():
-        raise InputError(f"X={str(path)!r} is not valid: there is no such folder or file.")
+        raise InputError(
+            f"X={str(path)!r} is not valid: there is no such folder or file. Give the path of one "
+            "that exists."
+        )
     if not path.is_dir():
         if not _is_data(path):
             raise InputError(
@@ -176,7 +179,10 @@ def _data_files(path: Path) -> list[Path]:
     skipped = [file.name for file in found if not _is_data(file)]
     if len(skipped) == len(found):
         others = f", only {listed(skipped, 5)}" if skipped else ""
-        raise InputError(f"The folder {str(path)!r} holds no {', '.join(READ)} file{others}.")
+        raise InputError(
+            f"The folder {str(path)!r} holds no {', '.join(READ)} file{others}. Give a folder that "
+            "holds such files."
+        )
     if skipped:
         warnings.warn(
             f"The folder {str(path)!r} holds files that are not read: {listed(skipped, 5)}. Write "
@@ -213,7 +219,10 @@ def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
     except InputError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"The file {path.name} cannot be read: {error}.") from error
+        raise InputError(
+            f"The file {path.name} cannot be read: {str(error).removesuffix('.')}. Write it again "
+            "with numpy.savez(path, X=..., y=...)."
+        ) from error
     lengths = [count_rows(A) for A in (X, y, Z) if A is not None]
     if len(set(lengths)) > 1:
         raise InputError(

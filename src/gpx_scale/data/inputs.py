@@ -73,7 +73,9 @@ class XZ:
             ) from None
         rows, others = count_rows(self.X), count_rows(self.Z)
         if rows != others:
-            raise InputError(f"XZ needs as many rows of X as of Z, but got {rows} and {others}.")
+            raise InputError(
+                f"XZ got {rows} rows of X and {others} rows of Z. Give as many rows of Z as of X."
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -296,7 +298,7 @@ class Preprocessor:
         return Queries(*self.scaled(x, raw), raw_Z=raw)
 
     def _must_be_separate(self, Z: Any) -> None:
-        """Raise an InputError unless Z is given apart from X exactly if it was so at fit."""
+        """Raise an InputError if Z was given at fit but not here, or here but not at fit."""
         if self.separate and Z is None:
             raise InputError(
                 "This model was fitted with a separate Z. Give Z= (or an XZ pair) here, too."
@@ -316,14 +318,18 @@ class Preprocessor:
         ):
             raise InputError(
                 f"The feature names of Z differ from those at fit: they are {given} here, and "
-                f"were {self.z_columns} then."
+                f"were {self.z_columns} then. Give the columns of Z under those names, in that "
+                "order."
             )
         if raw.shape[1] != self.n_z:
-            raise InputError(f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit.")
+            raise InputError(
+                f"Z has {raw.shape[1]} columns here and had {self.n_z} at fit. Give the same "
+                "columns as at fit."
+            )
         if self.transforms.input_kind == "vectors" and x.shape[1] != self.scaling.x_shift.size:
             raise InputError(
                 f"X has {x.shape[1]} features here, but {self.scaling.x_shift.size} features are "
-                "expected, as at fit."
+                "expected. Give the same columns as at fit."
             )
 
     def scaled_target(self, y: Any, n: int) -> np.ndarray:
@@ -331,7 +337,8 @@ class Preprocessor:
         target = self.scaling.y(target_of(y))
         if len(target) != n:
             raise InputError(
-                f"X and y have inconsistent numbers of samples: {n} rows of X, {len(target)} of y."
+                f"X and y have inconsistent numbers of samples: {n} rows of X, {len(target)} of y. "
+                "Give one y per row of X."
             )
         must_be_moderate(target, "y", standardize=True)
         return target
@@ -455,7 +462,8 @@ def _same_length(*arrays: Any) -> None:
     lengths = [count_rows(A) for A in arrays]
     if len(set(lengths)) > 1:
         raise InputError(
-            f"X, y and Z have inconsistent numbers of samples: {', '.join(map(str, lengths))} rows."
+            f"X, y and Z have inconsistent numbers of samples: {', '.join(map(str, lengths))} "
+            "rows. Give the same number of rows of each."
         )
 
 
@@ -531,7 +539,10 @@ def _columns(A: Any, columns: list[Any]) -> Any:
             )
         return np.asarray(A)[:, columns]
     except (KeyError, IndexError) as error:
-        raise InputError(f"Not all of the columns {columns} are in the input: {error}.") from None
+        raise InputError(
+            f"Not all of the columns {columns} are in the input: {error}. Give an input that has "
+            "them, or name columns that it has."
+        ) from None
 
 
 def _feature_names(z: Any, transformer: Any, d: int) -> list[str]:

@@ -18,8 +18,8 @@ SHIFT_BITS = 40
 # The units of y and of a column of Z may differ by this many powers of ten. Their quotient, which
 # is the unit of a weight, then stays within float64, whose largest number is 1.8e308.
 MAX_UNIT_RATIO_DECADES = 290
-# Columns of X that are not standardised may differ in scale by this many powers of ten. No choice
-# of units needs more, and squares in float64 keep only 16 of them.
+# Columns of X that are not standardised may differ in scale by this many powers of ten. Real
+# units never differ more, and a sum of squares in float64 keeps only 16 digits.
 MAX_COLUMN_RATIO_DECADES = 30.0
 # A column is constant if its largest and smallest numbers differ by no more than this relative
 # difference, a few rounding errors.

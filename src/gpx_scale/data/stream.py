@@ -1,7 +1,7 @@
 """Training rows that come in chunks and are read anew in every pass.
 
 The first pass surveys them: number of rows, moments of the columns, a sample, checksums. Every
-later pass is checked by these checksums to bring the same rows.
+later pass compares checksums, so a stream that brings other rows is an error.
 """
 
 from __future__ import annotations
@@ -165,20 +165,25 @@ def same_columns(first: Raw, other: Raw) -> None:
     for name, a, b in (("X", first.x, other.x), ("Z", first.Z, other.Z)):
         if a.shape[1] != b.shape[1]:
             raise InputError(
-                f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk."
+                f"{name} has {b.shape[1]} columns here and {a.shape[1]} in the first chunk. Give "
+                "all chunks the same columns."
             )
         if sp.issparse(a) != sp.issparse(b):
             here, there = ("sparse", "dense") if sp.issparse(b) else ("dense", "sparse")
-            raise InputError(f"{name} is {here} here and {there} in the first chunk.")
+            raise InputError(
+                f"{name} is {here} here and {there} in the first chunk. Make it {there} in all "
+                "chunks."
+            )
     if (first.separate is None) != (other.separate is None):
         raise InputError(
-            "Some chunks bring a Z of their own, and some do not. Give all of them one."
+            "Some chunks bring a Z of their own, and some do not. Give every chunk a Z, or none."
         )
     for pair in ((first.X, other.X), (first.z, other.z)):
         names = [getattr(A, "columns", None) for A in pair]
         if names[0] is not None and names[1] is not None and list(names[0]) != list(names[1]):
             raise InputError(
-                f"The columns are {list(names[1])} here and {list(names[0])} in the first chunk."
+                f"The columns are {list(names[1])} here and {list(names[0])} in the first chunk. "
+                "Give all chunks the same columns, in the same order."
             )
 
 

@@ -64,7 +64,7 @@ def header_of(path: Any, way: TextFormat = PLAIN) -> list[str]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"There is no file {str(path)!r}.")
+        raise InputError(f"There is no file {str(path)!r}. Give the path of one that exists.")
     if not is_table(path):
         raise InputError(
             f"The file {path.name!r} is not a table. Give one that ends in {', '.join(SUFFIXES)}."

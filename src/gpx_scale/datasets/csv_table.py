@@ -64,7 +64,10 @@ def _opened(path: Path, mode: str) -> IO[str]:
 def column(table: Table, name: str) -> tuple[str, ...]:
     """Return the cells of a column; a missing one is an InputError."""
     if name not in table:
-        raise InputError(f"The table has no column {name!r}. It has {', '.join(table)}.")
+        raise InputError(
+            f"The table has no column {name!r}. It has {', '.join(table)}. Give a table with this "
+            "column."
+        )
     return table[name]
 
 

@@ -167,7 +167,10 @@ def cache_folder() -> Path:
 
 
 def unavailable(title: str, files: tuple[str, ...], where: str, why: str) -> DataUnavailable:
-    """Return the error of a failed download, which any one of `files` in a folder replaces."""
+    """Return the error of a failed download.
+
+    Its message names `files`; the user can put any one of them into a folder instead.
+    """
     folder = data_folder()
     into = f"{str(folder)!r}" if folder is not None and folder.is_dir() else "a folder"
     return DataUnavailable(
@@ -260,7 +263,8 @@ def _parsed(source: Source, stream: IO[bytes], where: str) -> Table:
     except (*OTHER_FORMAT, *DAMAGED) as error:
         what = str(error) or type(error).__name__
         raise DataUnavailable(
-            f"{where} is not the expected file of {source.title}, or is damaged: {what}."
+            f"{where} is not the expected file of {source.title}, or is damaged: {what}. Put "
+            f"another copy of {source.archive} into the folder of GPX_SCALE_DATA."
         ) from error
 
 
@@ -269,7 +273,8 @@ def _digest(source: Source, table: Table) -> str:
     if missing := [name for name in source.columns if name not in table]:
         raise DataUnavailable(
             f"The table of {source.title} has no column {', '.join(missing)}. "
-            f"It has {', '.join(table)}."
+            f"It has {', '.join(table)}. Put a file with all columns into the folder of "
+            "GPX_SCALE_DATA."
         )
     return content_digest(table, source.columns)
 

@@ -45,6 +45,7 @@ def client_of(client: Any) -> Any:
 
 def workers_of(client: Any) -> list[str]:
     """Return the addresses of the workers; wait for one if all have just gone.
+
     `client.scheduler_info()` would not do: it is a copy, which a timer replaces every two seconds
     by one that lists no workers.
     """
@@ -57,9 +58,11 @@ def compute_at(
     client: Any, tasks: list[Any], homes: list[str], turns: list[int] | None = None
 ) -> list[Any]:
     """Start every task at the worker that is its home, and return the futures of the tasks.
+
     Tasks with the same turn and home are one graph. Graphs of turn 0 start before those of turn 1.
-    Dask orders the tasks of a graph so that few partitions that are not surveyed are in memory. It
-    takes graphs in the order in which they come only if their `fifo_timeout` is zero.
+    Within one graph, Dask surveys partitions soon after it has read them, so few unsurveyed ones
+    are in memory. It starts graphs in the order in which they are submitted only if their
+    `fifo_timeout` is zero.
     """
     futures: dict[int, Any] = {}
     groups = list(zip(turns or [0] * len(tasks), homes, strict=True))

@@ -198,5 +198,8 @@ def add_together(parts: list[Any]) -> Any:
 
 
 def itself(value: Any) -> Any:
-    """Return the value, by which a worker keeps it for other tasks."""
+    """Return the value unchanged.
+
+    Submitting this task makes a worker store the value for other tasks.
+    """
     return value

@@ -49,7 +49,11 @@ def partitions_of(X: Any, y: Any, Z: Any) -> list[Any]:
     if isinstance(y, str):
         if y not in getattr(X, "columns", ()):
             names = ", ".join(map(str, getattr(X, "columns", ())))
-            has = f"It has {names}." if names else "Its columns have no names."
+            has = (
+                f"It has {names}. Give the name of one of them."
+                if names
+                else "Its columns have no names. Give y as a Dask collection."
+            )
             raise InputError(f"X has no column {y!r} to take as the target. {has}")
         X, y = X.drop(columns=y), X[y]
     tables = [_cut_as(X, A, name) for name, A in (("X", X), ("y", y), ("Z", Z)) if A is not None]
@@ -76,12 +80,16 @@ def _cut_as(X: Any, A: Any, name: str) -> Any:
     rows = X.chunks[0] if hasattr(X, "chunks") else A.chunks[0]
     known = not any(np.isnan(size) for size in (*rows, *A.chunks[0]))
     if known and sum(rows) != sum(A.chunks[0]):
-        raise InputError(f"{name} has {sum(A.chunks[0])} rows, and X has {sum(rows)}.")
+        raise InputError(
+            f"{name} has {sum(A.chunks[0])} rows, and X has {sum(rows)}. Give as many rows of "
+            f"{name} as of X."
+        )
     return A.rechunk({0: rows if known else A.chunks[0], **dict.fromkeys(range(1, A.ndim), -1)})
 
 
 def _side_by_side(tables: list[Any]) -> list[Any]:
     """Return a task per partition of the rows, whose result is the triple of X, y and Z.
+
     Arrays, and dataframes, are made one collection first, which Dask optimises as a whole. If X and
     y are columns of one source, a partition of the source is then read once for both. A mixture of
     arrays and dataframes is read table by table.

@@ -19,8 +19,8 @@ from ..model.hyperparameters import Hyperparameters
 from ..runtime.arguments import real_array
 from ..solvers.posterior import Moments
 
-# A baseline may be this many times as large as the data. Contributions and base values are then as
-# many times as large as their sum, so that the sum has 10 of the 16 digits of float64.
+# A baseline may be this many times as large as the data. With a baseline that large, contributions
+# and base values are larger than their sum by the same factor, and the sum keeps 10 of 16 digits.
 LARGEST_BASELINE_RATIO = 1e6
 
 

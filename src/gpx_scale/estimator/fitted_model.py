@@ -69,7 +69,10 @@ class FittedModel:
         return float(log_evidence - n_rows * np.log(self.preprocessor.scaling.y_scale))
 
     def _require(self, capability: Capability, instead: str) -> None:
-        """Raise an error that names the solvers with a capability, unless this model's has it."""
+        """Raise an error if the model's solver lacks a capability.
+
+        The message names the solvers that have it.
+        """
         registry.require(self.plan.solver, capability, instead)
 
     def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:

@@ -66,7 +66,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
         - "rbf", "matern12", "matern32", "matern52" or "rq" (rational quadratic) names a kernel of
           `gpx_scale.kernels`, which starts at `theta1` and `theta2`.
-        - "precomputed" means that X is a Gram matrix: (n, n) in `fit`, (m, n) in `predict`.
+        - "precomputed" means that X is a Gram matrix: (n, n) in `fit`, (m, n) in `predict`, and
+          (m, n + 1) with k(x*, x*) in the last column for standard deviations.
         - An object of `gpx_scale.kernels` starts at its own parameters.
         - A callable gets two lists of objects and returns the matrix of their kernel values.
     ard : bool, default=False

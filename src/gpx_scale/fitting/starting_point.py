@@ -25,7 +25,7 @@ from .options import SearchLimits
 
 # A second search for length scales starts at theta2, their square, divided by this number.
 THETA2_DIVISOR = 100.0
-# The rows of a subset that are close to one another are taken from this many times as many rows.
+# The subset is drawn from a sample that has this many rows for each row of the subset.
 CANDIDATES_PER_ROW = 20
 
 
@@ -121,11 +121,11 @@ def starting_point(
 def find_length_scales(
     start: StartingPoint, rows: RowSource, count: int, limits: SearchLimits, session: Session
 ) -> StartingPoint:
-    """Return the better of two exact optima of a subset of `count` rows.
+    """Return the start at the better of two exact optima of a subset of `count` rows.
 
-    One search starts from the given values, and one from a tenth of their length scales. With a
-    start at the median distance alone, a search would take for noise what changes over a fraction
-    of that distance.
+    One search starts from the given hyperparameters, and one from a tenth of their length scales. A
+    search that starts only at the median distance can mistake a signal with a much shorter length
+    scale for noise.
     """
     given, lengths = start.given, start.given.is_length_scale
     search = Search(

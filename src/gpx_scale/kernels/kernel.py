@@ -267,11 +267,18 @@ class Kernel(abc.ABC):
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         """Multiply `out` by k at squared distances in place, in the dtype of `out`;  (pairs,)."""
-        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone.")
+        raise self._no_function_of_distance("multiply_at")
 
     def gradient_at(self, squared: np.ndarray, G: np.ndarray) -> np.ndarray:
         """Return G dk/dtheta at squared distances;  (pairs,), (pairs,) -> (t, pairs)."""
-        raise SolverUnavailable(f"{type(self).__name__} is not a function of distance alone.")
+        raise self._no_function_of_distance("gradient_at")
+
+    def _no_function_of_distance(self, method: str) -> SolverUnavailable:
+        """Return the error of a kernel without a method that radial kernels have."""
+        return SolverUnavailable(
+            f"{type(self).__name__} does not compute k from squared distances. Define "
+            f"{method}, or let is_radial return False."
+        )
 
     def tile(self, a: OwnPrepared, b: OwnPrepared, dtype: Any = np.float64) -> np.ndarray:
         """Return k(a_i, b_j) of prepared rows;  (len(a), len(b))."""

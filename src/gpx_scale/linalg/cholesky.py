@@ -108,8 +108,7 @@ def factor_with_jitter(
     routine: Callable[[np.ndarray], np.ndarray] = factor_fortran_ordered,
     fill: Callable[[float], None] | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Return the lower Cholesky factor with the least jitter of the policy that helps, and the
-    jitter.
+    """Return the lower Cholesky factor, and the least jitter of the policy for which it exists.
 
     A + jitter diag(A) = L L^T;  (n, n), (n,) -> (n, n);  n^3/3 flops for each jitter that is tried.
     The diagonal of A is replaced by (1 + jitter) times the `diagonal` given here. If the `routine`

@@ -22,10 +22,15 @@ from ..errors import NotConverged
 from .covariance import Covariance
 from .preconditioner import Preconditioner
 
-# A solve that has not converged after this many iterations is given up.
+# A solve that has not converged after this many iterations is given up. The value was chosen by
+# hand.
 MAX_ITERATIONS = 1000
-# A solve starts at most this often, each time from the true residual of the solution so far.
+# A solve starts at most this often, each time from the true residual of the solution so far. The
+# value was chosen by hand; runs that make no progress end a solve earlier.
 MAX_RESTARTS = 12
+# A run makes progress if it reduces the error in nats at least by this factor. The value was chosen
+# by hand.
+LEAST_PROGRESS_FACTOR = 0.9
 # A run of iterations ends when it has reduced the error in nats by this factor, and the next one
 # starts from the true residual. On float32 tiles, the residual of the recurrence differs from the
 # true one if a run goes further.
@@ -49,11 +54,11 @@ def solve(
 
     NotConverged is raised if an error stays above.
 
-    Iterations use products with C. They restart from the residual with respect to `precise` (C by
-    default) until that residual is small enough, and use products with `precise` if those with C do
-    not get there. `start` (n, c) is a first approximation; a column of zeros is none.
-    `tell(iteration, nats, goal)` is called with the numbers of the column that is furthest from its
-    goal.
+    Iterations use products with C. After each run of iterations, the residual is recomputed with
+    `precise` (C by default), and the next run starts from it. If products with C stop improving it,
+    products with `precise` are used. `start` (n, c) has first approximations; a zero column means
+    that there is none. `tell(iteration, nats, goal)` is called with the numbers of the column that
+    is furthest from its goal.
     """
     size = np.abs(B).max(axis=0, initial=0.0)
     # float32 represents numbers of moderate size only, so other columns are rescaled. The squares
@@ -86,7 +91,7 @@ def solve(
             return Solution(X, now, _relative(R, B), iterations, matvecs, quadratic, lanczos)
         if iterations >= MAX_ITERATIONS:
             break
-        if not (now[todo] < 0.9 * before[todo]).all():
+        if not (now[todo] < LEAST_PROGRESS_FACTOR * before[todo]).all():
             if C is precise:
                 break
             C = precise  # Products in float32 bring no further progress.

@@ -7,7 +7,7 @@ The pivots are chosen once per fit, by a randomly pivoted Cholesky factorisation
 other parameters, the same pivots give another F, so P changes smoothly with the parameters. The
 pivots take n r^2 flops, F and its Gram matrix 2 n r^2, and each column that is solved 4 n r.
 
-With a sparse Z, most of C is its diagonal, and D_i = C_ii - |F_i|^2 in place of the noise; without
+With a sparse Z, the diagonal dominates C, so D_i is C_ii - |F_i|^2 and not the noise. Without
 pivots, this is Jacobi's preconditioner. Such a P is not below C, so it gives no bound of the error
 (the noise alone does). Its derivatives are not needed: they would reduce the variance of estimated
 traces, but estimates from probes of random signs do not have that part of the variance.
@@ -28,9 +28,11 @@ from ..runtime.session import Session
 from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
 from .covariance import Covariance
 
-# Pivots are drawn in blocks of this many.
+# Pivots are drawn in blocks of this many, so that most flops are in matrix products. The value was
+# chosen by hand.
 PIVOT_BLOCK = 128
-# A partial sum is over this many rows.
+# A partial sum is over this many rows. The value was chosen by hand. It does not depend on the
+# number of threads, so that sums are the same with any number.
 SUM_ROWS = 2048
 # A worker solves for this many rows at once: enough for BLAS, and for sixteen workers at n = 4,096.
 SOLVE_ROWS = 256
@@ -180,8 +182,8 @@ class LowRankPreconditioner(Preconditioner):
         return self.covariance.session
 
     @cached_property
-    def M(self) -> np.ndarray:
-        """Return the lower Cholesky factor of I + F^T D^-1 F;  (r, r)."""
+    def inner_factor(self) -> np.ndarray:
+        """Return the lower Cholesky factor of M = I + F^T D^-1 F;  (r, r)."""
         inner = np.eye(self.rank)
         if not self.rank:
             return inner
@@ -194,8 +196,8 @@ class LowRankPreconditioner(Preconditioner):
 
         # A partial sum has r^2 numbers, so `sum_over` keeps only a few of them at a time.
         inner += self.session.executor.sum_over(gram, slices(len(self.D), SUM_ROWS))
-        M: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-        return M
+        factor: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        return factor
 
     def solve(self, R: np.ndarray) -> np.ndarray:
         """Return P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R.
@@ -205,7 +207,7 @@ class LowRankPreconditioner(Preconditioner):
         scaled: np.ndarray = R / self.D[:, None]
         if not self.rank:
             return scaled
-        inside = cho_solve((self.M, True), self._down(scaled), check_finite=False)
+        inside = cho_solve((self.inner_factor, True), self._down(scaled), check_finite=False)
         scaled -= self._up(inside) / self.D[:, None]
         return scaled
 
@@ -215,7 +217,7 @@ class LowRankPreconditioner(Preconditioner):
         return draws
 
     def log_determinant(self) -> float:
-        return float(np.log(self.D).sum() + 2.0 * np.log(self.M.diagonal()).sum())
+        return float(np.log(self.D).sum() + 2.0 * np.log(self.inner_factor.diagonal()).sum())
 
     # `_down` and `_up` multiply transposed matrices: with few columns, BLAS is 1.6 times faster if
     # these are the rows of the product.
@@ -243,15 +245,16 @@ class LowRankPreconditioner(Preconditioner):
     def trace_gradient(self) -> np.ndarray:
         """Return tr(P^-1 dP/dtheta) for every parameter;  (t,);  2 n r^2 flops, n r kernel values.
 
-        With M = I + F^T D^-1 F (not its factor) and H = P^-1 Q = D^-1 F M^-1 L^-1, this is
+        With M = I + F^T D^-1 F and H = P^-1 Q = D^-1 F M^-1 L^-1, this is
         2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD. Here
         H^T Q = L^-T M^-1 (M - I) L^-1, since F^T D^-1 F = M - I, and
         D diag(P^-1) = 1 - rowsum(H o S_nI), since F L^T = S_nI.
         """
         if not self.rank:
             return self._along_noise(1.0 / self.D)
-        m_inverse = solve_triangular(self.M, np.eye(self.rank), lower=True, check_finite=False)
-        M_inverse = self.session.executor.matmul(m_inverse.T, m_inverse)
+        factor = self.inner_factor
+        root = solve_triangular(factor, np.eye(self.rank), lower=True, check_finite=False)
+        M_inverse = self.session.executor.matmul(root.T, root)
         H = self.session.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
         H /= self.D[:, None]
         inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)

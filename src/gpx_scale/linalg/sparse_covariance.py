@@ -40,8 +40,9 @@ MIN_TILE_PAIRS = 200_000
 # There are more blocks if one would have more rows than this, since the pairs of a tile are counted
 # in 32 bits.
 MAX_BLOCK_ROWS = 32_768
-# The rows of a strip, from a density of pairs on. The vectors of a short strip stay in the cache,
-# and long strips save loops over rows that have no pairs.
+# Pairs (least density, rows per strip): from a density of 10% on, strips have 128 rows, otherwise
+# 512. The vectors of a short strip stay in the cache, and long strips save loops over rows that
+# have no pairs.
 STRIP_ROWS_BY_DENSITY = ((0.1, 128), (0.0, 512))
 # The kernel is computed for this many pairs at once, which stay in the second-level cache.
 CHUNK_PAIRS = 2**15

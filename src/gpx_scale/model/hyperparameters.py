@@ -74,7 +74,7 @@ class Hyperparameters:
 
     @property
     def is_length_scale(self) -> np.ndarray:
-        """Return which entries of `theta` are length scales;  (t,)."""
+        """Return which entries of `theta` are logarithms of squared length scales;  (t,)."""
         return np.array([kind == "theta2" for kind in self.parameter_kinds])
 
     def with_theta(self, theta: np.ndarray) -> Hyperparameters:

@@ -173,7 +173,10 @@ class WeightPrior:
         return variances(self.kernel.diagonal(a.points), a.Z)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
-        """Return dk(x_i, x_i)/dtheta, (n, t). The derivative of S_ii is |z_i|^2 times that."""
+        """Return the derivatives of k(x_i, x_i) by theta, which is not yet dS_ii/dtheta;  (n, t).
+
+        dS_ii/dtheta is |z_i|^2 times that.
+        """
         return self.kernel.diagonal_gradient(a.points)
 
     def variance(self, x: Any) -> np.ndarray:

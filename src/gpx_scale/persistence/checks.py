@@ -53,7 +53,11 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     said = {plan.solver, state.get("solver_")}
     found = [solver for solver in registry.SOLVERS if said == {solver.name}]
     alike = found and type(posterior) is found[0].posterior_class
-    must(alike, "its posterior belongs to another solver than it says")
+    must(
+        alike,
+        f"its plan is of the solver {plan.solver!r}, solver_ is {state.get('solver_')!r}, and its "
+        f"posterior is of the type {type(posterior).__name__}, which do not belong together",
+    )
     found[0].must_have_planned(plan, preprocessor)
     must(plan.n == posterior.n_rows, "its plan and its posterior have different numbers of rows")
     must(

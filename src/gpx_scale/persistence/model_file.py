@@ -178,8 +178,9 @@ class _Writer:
             what = getattr(value, "__name__", type(value).__name__)
             raise InputError(
                 f"{where} is {what!r}, which a model file cannot hold: files have numbers and "
-                "names, and no code. Apply it before fit, use one of the transformers in "
-                "docs/models.md or a kernel of gpx_scale, or save the model with joblib."
+                "names, and no code. Apply it before fit, use a kernel of gpx_scale or a common "
+                "transformer of scikit-learn (such as StandardScaler, OneHotEncoder, "
+                "ColumnTransformer or TfidfVectorizer), or save the model with joblib."
             )
         self.has_transformers = True
         kept = {key: None if key == UNSAVED_ARGUMENT else item for key, item in vars(value).items()}
@@ -233,7 +234,8 @@ def read_state(path: Any) -> dict[str, Any]:
         if written_with != sklearn.__version__:
             warnings.warn(
                 f"{str(path)!r} has transformers of scikit-learn {written_with}, and this is "
-                f"scikit-learn {sklearn.__version__}. They may give other results.",
+                f"scikit-learn {sklearn.__version__}. They may give other results. Install "
+                f"scikit-learn {written_with}, or fit the model again.",
                 GPXWarning,
                 stacklevel=3,
             )

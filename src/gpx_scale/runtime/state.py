@@ -168,8 +168,9 @@ def must_be_typed(made: Any) -> None:
     for name, hint in get_type_hints(type(made)).items():
         if name in known:
             value = getattr(made, name)
-            what = f"{name} of a {type(made).__name__} is {type(value).__name__}"
-            must(is_of_type(value, hint), what)
+            needed = hint.__name__ if isinstance(hint, type) else str(hint)
+            found = f"{name} of a {type(made).__name__} is {type(value).__name__}"
+            must(is_of_type(value, hint), f"{found}, and {needed} is needed")
 
 
 def is_of_type(value: Any, hint: Any) -> bool:

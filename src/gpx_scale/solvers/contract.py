@@ -71,9 +71,9 @@ def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
 class SolverOptions:
     """A user's checked options that concern solvers.
 
-    None stands for "auto". `dtype` is "auto", "float64" or "float32". `searched` says whether
-    hyperparameters are estimated at all. `inducing_points` is the name of a method or the user's
-    own points.
+    `rank` and `n_basis` are None for "auto"; the other options keep the text "auto". `dtype` is
+    "auto", "float64" or "float32". `searched` says whether hyperparameters are estimated at all.
+    `inducing_points` is the name of a method or the user's own points.
     """
 
     solver: str = "auto"
@@ -359,9 +359,10 @@ class Solver(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def work(cls, plan: Plan) -> float | None:
-        """Return the flops of a matrix product that takes as long as the whole fit.
+        """Return the expected time of the fit, in flops of matrix multiplication.
 
-        It is None if the plan does not tell, as length scales are not known yet.
+        Divided by the flops per second of a matrix product, it gives seconds. It is None if the
+        time depends on length scales that are not known yet.
         """
 
     @classmethod
@@ -408,15 +409,16 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> Posterior[Any]:
-        """Return the posterior.
+        """Return the posterior of the weights given all rows, at these hyperparameters.
 
-        It may take over the solver's memory, so nothing is asked of the solver afterwards.
+        It is in standardised units. It may take over the solver's memory, so the solver must not be
+        used afterwards.
         """
 
     def carry(self, points: InputRows | None) -> bool:
-        """Take over known inducing points, and return whether the solver can condition at once.
+        """Keep these inducing points; return whether `condition` can be called without a search.
 
-        A solver without inducing points ignores them, and always can.
+        Solvers without inducing points ignore them and return True.
         """
         return True
 

@@ -57,8 +57,10 @@ class JointPrior:
             joint[...] = lower
             joint[at] = own * (1 + jitter) + nugget
 
-        matrix = "the kernel matrix of training rows and queries"
-        failure = f"{matrix} has no Cholesky factor to sample by"
+        failure = (
+            "The kernel matrix of training rows and queries has no Cholesky factor, so samples "
+            "cannot be drawn. Check that the kernel is positive definite."
+        )
         L, _ = factor_with_jitter(
             joint,
             own,

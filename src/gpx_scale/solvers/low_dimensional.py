@@ -82,7 +82,7 @@ class InputResolution:
         Half of the range of each column over its shortest length scale, once these are known.
     spread : float
         The largest ratio of a column's longest to its shortest length scale.
-    signal_to_noise : float
+    relative_signal_to_noise : float
         The ratio of prior variance to noise variance over USUAL_SIGNAL_TO_NOISE, at least 1.
     extent : InputExtent or None
         The range of all rows, once it is known.
@@ -92,7 +92,7 @@ class InputResolution:
     smoothness: float = float("inf")
     spans: tuple[float, ...] | None = None
     spread: float = 1.0
-    signal_to_noise: float = 1.0
+    relative_signal_to_noise: float = 1.0
     extent: InputExtent | None = None
 
     @classmethod
@@ -114,18 +114,20 @@ class InputResolution:
         hyperparameters, extent = found
         low, high = kernel.length_scale_range(extent.half.size)
         spans = tuple((extent.half / low).tolist())
-        signal_to_noise = signal_to_noise_of(hyperparameters, some.Z.shape[1], extent.half.size)
+        relative_signal_to_noise = relative_signal_to_noise_of(
+            hyperparameters, some.Z.shape[1], extent.half.size
+        )
         return cls(
             kernel.has_spectral_density,
             kernel.smoothness,
             spans,
             float((high / low).max()),
-            signal_to_noise,
+            relative_signal_to_noise,
             extent,
         )
 
 
-def signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
+def relative_signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int) -> float:
     """Return prior variance over noise variance, relative to USUAL_SIGNAL_TO_NOISE, at least 1.
 
     Both are the variances of y for a z with |z|^2 = d.

@@ -32,9 +32,10 @@ from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
 from .posterior import MomentRequest, Moments
 
-# All queries share at most this many rows.
+# All queries share at most this many rows. The value was chosen by hand: n |I| numbers are kept.
 MAX_SHARED_ROWS = 3_000
-# Each query has this many rows nearby for itself.
+# Each query has this many rows nearby for itself. The value was chosen by hand: a query takes
+# |R|^2 |I| flops.
 NEARBY_ROWS = 512
 # V is kept in float32 if all D_i are above this share of C_ii.
 FLOAT32_LEAST_NOISE_SHARE = 5e-4

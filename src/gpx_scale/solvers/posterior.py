@@ -273,11 +273,14 @@ class Posterior(abc.ABC, Generic[Cross]):
         raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
 
     def statistics_task(self) -> Callable[[TrainingRows], RowStatistics]:
-        """Return the function whose sum over blocks of further rows `with_statistics` takes."""
+        """Return a function that maps a block of new rows to its statistics.
+
+        The sum of its results over all blocks is the argument of `with_statistics`.
+        """
         raise capability_error(type(self), Capability.ADD_ROWS)
 
     def with_statistics(self, more: RowStatistics, session: Session) -> Posterior[Cross]:
-        """Return the posterior after further rows, from the sum of `statistics_task` over them."""
+        """Return the posterior with new rows added, from the sum of their statistics."""
         raise capability_error(type(self), Capability.ADD_ROWS)
 
     # All solvers share these.

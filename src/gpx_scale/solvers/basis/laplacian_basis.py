@@ -27,7 +27,7 @@ from ..low_dimensional import (
     MAX_X_COLUMNS,
     InputExtent,
     InputResolution,
-    signal_to_noise_of,
+    relative_signal_to_noise_of,
 )
 
 # The distance between the data and the edge of the box, in length scales, by the smoothness nu.
@@ -51,6 +51,9 @@ AUTO_LEAST_ROWS = 5_000
 # Up to this many functions for all weights together, `auto` takes a basis, because the M^3 flops
 # of an evaluation take seconds.
 AUTO_MAX_FUNCTIONS = 5_000
+# `auto` assumes this many functions for each column of X as long as length scales are not known.
+# The value was chosen by hand.
+ASSUMED_FUNCTIONS_PER_COLUMN = 9
 # More functions than this are never built: an evaluation would take 1.7e12 flops.
 MAX_FUNCTIONS = 12_000
 # `auto` takes a basis if its functions leave out no more than this share of k.
@@ -92,10 +95,10 @@ class LaplacianBasis:
         kernel = hyperparameters.kernel
         low, high = kernel.length_scale_range(extent.low.size)
         shortest, longest = low / reach, high * reach
-        signal_to_noise = signal_to_noise_of(hyperparameters, d, low.size)
-        half = extent.half + margin(kernel.smoothness, signal_to_noise) * longest
+        relative_signal_to_noise = relative_signal_to_noise_of(hyperparameters, d, low.size)
+        half = extent.half + margin(kernel.smoothness, relative_signal_to_noise) * longest
         counts = (
-            counts_for(half, shortest, kernel.smoothness, signal_to_noise, most)
+            counts_for(half, shortest, kernel.smoothness, relative_signal_to_noise, most)
             if count is None
             else np.full(low.size, count)
         )
@@ -205,32 +208,42 @@ class LaplacianBasis:
         return found
 
 
-def margin(smoothness: float, signal_to_noise: float) -> float:
+def margin(smoothness: float, relative_signal_to_noise: float) -> float:
     """Return the distance between the data and the edge, in length scales.
 
-    It is larger if the noise is small, because the noise then hides less of the edge's effect.
+    For an RBF it grows as the noise shrinks, because the noise then hides less of the edge's
+    effect. For Matern kernels it is fixed.
     """
     if np.isinf(smoothness):
         return float(
-            np.hypot(MARGIN_LENGTH_SCALES[smoothness], np.sqrt(0.5 * np.log(signal_to_noise)))
+            np.hypot(
+                MARGIN_LENGTH_SCALES[smoothness], np.sqrt(0.5 * np.log(relative_signal_to_noise))
+            )
         )
     return MARGIN_LENGTH_SCALES[smoothness]
 
 
-def cutoff(smoothness: float, signal_to_noise: float) -> float:
+def cutoff(smoothness: float, relative_signal_to_noise: float) -> float:
     """Return the highest frequency, in inverse length scales.
 
-    It is larger if the noise is small, because the noise then hides less of what is left out.
+    For an RBF it grows as the noise shrinks, because the noise then hides less of the frequencies
+    that are left out. For Matern kernels it is fixed.
     """
     if np.isinf(smoothness):
         return float(
-            np.hypot(CUTOFF_PER_LENGTH_SCALE[smoothness], np.sqrt(2.0 * np.log(signal_to_noise)))
+            np.hypot(
+                CUTOFF_PER_LENGTH_SCALE[smoothness], np.sqrt(2.0 * np.log(relative_signal_to_noise))
+            )
         )
     return CUTOFF_PER_LENGTH_SCALE[smoothness]
 
 
 def counts_for(
-    half: np.ndarray, shortest: np.ndarray, smoothness: float, signal_to_noise: float, most: int
+    half: np.ndarray,
+    shortest: np.ndarray,
+    smoothness: float,
+    relative_signal_to_noise: float,
+    most: int,
 ) -> np.ndarray:
     """Return the number of functions of each dimension;  (p,).
 
@@ -238,7 +251,9 @@ def counts_for(
     are more than `most` functions.
     """
     full = 2.0 / np.pi * half / shortest
-    for each in np.linspace(cutoff(smoothness, signal_to_noise), LEAST_CUTOFF_PER_LENGTH_SCALE, 20):
+    for each in np.linspace(
+        cutoff(smoothness, relative_signal_to_noise), LEAST_CUTOFF_PER_LENGTH_SCALE, 20
+    ):
         counts: np.ndarray = np.ceil(np.minimum(each * full, LARGEST_COUNT)).astype(int)
         if functions_in(counts) <= most:
             break
@@ -254,9 +269,12 @@ def counts_of(low: InputResolution, most: int) -> np.ndarray:
     """Return the number of functions of each dimension, at most `most` in all if that will do."""
     assert low.spans is not None
     reach = LENGTH_SCALE_FACTOR
-    half = np.array(low.spans) + margin(low.smoothness, low.signal_to_noise) * low.spread * reach
+    half = (
+        np.array(low.spans)
+        + margin(low.smoothness, low.relative_signal_to_noise) * low.spread * reach
+    )
     return counts_for(
-        half, np.full(half.size, 1.0 / reach), low.smoothness, low.signal_to_noise, most
+        half, np.full(half.size, 1.0 / reach), low.smoothness, low.relative_signal_to_noise, most
     )
 
 
@@ -265,7 +283,9 @@ def left_out(low: InputResolution, most: int) -> float:
     counts, full = counts_of(low, most), counts_of(low, 10**9)
     if functions_in(counts) > most:
         return 1.0
-    square = (cutoff(low.smoothness, low.signal_to_noise) * float((counts / full).min())) ** 2
+    square = (
+        cutoff(low.smoothness, low.relative_signal_to_noise) * float((counts / full).min())
+    ) ** 2
     nu = low.smoothness
     return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 
@@ -289,8 +309,7 @@ def suits_a_basis(
     if not stream and n <= (AUTO_LEAST_ROWS if np.isinf(low.smoothness) else exact_rows):
         return False
     if low.spans is None or count is not None:
-        # The number of functions cannot be estimated here, so 9 per column stand for it.
-        return bool(d * 9**p <= 2 * AUTO_MAX_FUNCTIONS)
+        return bool(d * ASSUMED_FUNCTIONS_PER_COLUMN**p <= 2 * AUTO_MAX_FUNCTIONS)
     return left_out(low, AUTO_MAX_FUNCTIONS // d) <= AUTO_REMAINDER_SHARE
 
 

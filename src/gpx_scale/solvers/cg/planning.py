@@ -22,18 +22,25 @@ SUBSET_ROWS = 5_000
 # For pairs of a sparse Z the subset is smaller: evaluations on all rows cost less, so that it
 # saves less.
 PAIRS_SUBSET_ROWS = 2_500
-# The subset is not made smaller than this, even where memory is short.
+# The subset is not made smaller than this, even where memory is short. The value was chosen by
+# hand.
 SMALLEST_SUBSET_ROWS = 500
 # The usual rank of the preconditioner is this number times sqrt(n): then it costs about as much to
 # build it as to iterate with it.
 RANK_PER_ROOT_OF_ROWS = 14.0
-# The rank is between these two unless the user asks for another one.
+# The rank is between these two unless the user asks for another one. Both were chosen by hand.
 SMALLEST_RANK = 64
 LARGEST_RANK = 3_000
 # From this density of ZZ^T on, tiles are faster than pairs.
 DENSE_PAIR_SHARE = 0.5
 # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 TRIAL_RANK_DIVISOR = 4
+# The expected time of a fit is a sum over the rows of the subset, cubed, and over the pairs of
+# rows of C, in flops of matrix multiplication. Both coefficients were adjusted to measured times.
+FLOPS_PER_CUBED_SUBSET_ROWS = 12.0
+FLOPS_PER_PAIR = 10_000.0
+# The coefficient of a pair is for this many columns of X and Z together, as `synth10` has.
+USUAL_COLUMNS = 20.0
 
 
 @stored
@@ -190,10 +197,11 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
 
 
 def expected_work(plan: Plan) -> float:
-    """Return the flops of a matrix product that takes as long as the fit.
+    """Return the expected time of the fit, in flops of matrix multiplication.
 
-    The coefficients were fitted to measured times.
+    It is the time of the search on the subset plus that of all products with C.
     """
-    n, wide = float(plan.n), (plan.d + plan.p) / 20.0
+    n, wide = float(plan.n), (plan.d + plan.p) / USUAL_COLUMNS
     pairs = n**2 * plan.settings_of(CGSettings).pair_density
-    return 12.0 * float(plan.subset) ** 3 + 10000.0 * pairs * (0.5 + 0.5 * wide)
+    search = FLOPS_PER_CUBED_SUBSET_ROWS * float(plan.subset) ** 3
+    return search + FLOPS_PER_PAIR * pairs * (0.5 + 0.5 * wide)

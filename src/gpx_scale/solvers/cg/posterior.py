@@ -31,8 +31,8 @@ from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
 from .planning import CGSettings
 from .variance_calibration import CALIBRATION_ROWS, Asked
 
-# The solve of a path may miss this share of the path's energy n / 2. Then the squared error of the
-# path is about 5e-4 D_i.
+# The error of a path's solution may be up to this share of n / 2 nats, which is the energy of a
+# path. Then the squared error of the path is about 5e-4 D_i.
 PATH_ENERGY_SHARE = 1e-3
 # A report says this about variances that are upper bounds.
 NEVER_BELOW = "never below exact"
@@ -42,7 +42,7 @@ PATHS = 16
 SAMPLED_PATHS = 64
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
-# The joint covariance may miss this share of the noise variance of y.
+# The error of the joint covariance may be up to this share of the noise variance of y.
 JOINT_NOISE_SHARE = 1e-4
 
 
@@ -231,7 +231,7 @@ class CGPosterior(KernelPosterior):
 
     @property
     def _path_nats(self) -> float:
-        """Return the nats that the solve of a path may miss."""
+        """Return the tolerance of a path's solution, in nats."""
         return 0.5 * PATH_ENERGY_SHARE * len(self)
 
     def centred_draws(self, x: Any, which: np.ndarray, session: Session) -> np.ndarray:

@@ -55,27 +55,33 @@ from .variance_calibration import CalibrationRows
 
 # With y, these are 16 columns. Up to 16 columns, a product costs the same.
 PROBES = 15
-# During a search, alpha may miss this many nats per row. At n = 8,000, gradients at 10 nats and at
-# 1e-4 nats differ by far less than the noise of the probes. The reason is that conjugate gradients
-# that start from 0 leave a residual that is orthogonal to all search directions. A start from the
-# alpha of the previous hyperparameters does not, and at the same tolerance its gradient is off by
-# tens of nats. So solves of a search start from 0.
+# The tolerances below limit the error of a solve in nats, as `linalg.conjugate_gradients` defines
+# it. Some are shares of an energy: the energy of a right-hand side z is z.P^-1 z / 2.
+
+# During a search, the error of alpha may be up to this many nats per row. At n = 8,000, gradients
+# at 10 nats and at 1e-4 nats differ by far less than the noise of the probes. The reason is that
+# conjugate gradients that start from 0 leave a residual that is orthogonal to all search
+# directions. A start from the alpha of the previous hyperparameters does not, and at the same
+# tolerance its gradient is off by tens of nats. So solves of a search start from 0.
 SEARCH_TOLERANCE_NATS_PER_ROW = 1e-4
-# The solve of a probe may miss this share of the probe's energy z.P^-1 z / 2.
+# The error of a probe's solution may be up to this share of the probe's energy.
 PROBE_ENERGY_SHARE = 1e-2
-# The final alpha may miss this many nats, if y has the size that the model expects.
+# The error of the final alpha may be up to this many nats, if y is as large as the model expects.
 ALPHA_TOLERANCE_NATS = 1e-6
-# The tolerance of alpha is proportional to the smallest mean of y^2 / C_ii over a quarter of the
-# rows, but a mean below this share of the largest one counts as this share.
+# Rows are grouped into quarters by C_ii. The tolerance of alpha is proportional to the smallest
+# mean of y^2 / C_ii of a quarter, but to at least this share of the largest mean.
 LEAST_RATIO_OF_GROUPS = 1e-8
-# The solves for the average information may miss this share of their energy.
+# The errors of the solutions for the average information may be up to this share of the energies.
 INFORMATION_ENERGY_SHARE = 1e-2
-# Preconditioners are compared by solves to this many nats per row.
+# Preconditioners are compared by solves for y with an error of up to this many nats per row.
 TRIAL_TOLERANCE_NATS_PER_ROW = 1e-2
 # If Jacobi's preconditioner needs fewer iterations than this, it is taken without comparison.
 JACOBI_ENOUGH_ITERATIONS = 25
 # The variances at calibration rows are accurate to this share of their scale.
 CALIBRATION_SHARE = 1e-4
+# Pivots are drawn until they leave, on average, at most this many noise variances of S_ii. Then
+# the noise is larger than the part of S that is left. The value was chosen by hand.
+REMAINDER_PER_NOISE = 0.5
 # The time of one row of a pivot times 16 columns, measured on two cores.
 PIVOT_ROW_NS = 3.5
 # The time of one of the n r^2 flops that build P, measured on two cores.
@@ -83,8 +89,8 @@ BUILD_FLOP_NS = 0.06
 # From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
 # than it costs.
 MANY_ROWS = 25_000
-# If y.P^-1 y / n, which is about 1 for a y of the model, exceeds this number, the tolerance of
-# alpha grows with it.
+# If y.P^-1 y / n, twice the energy of y per row, exceeds this number, the tolerance of alpha grows
+# with it. It is about 1 for a y of the model.
 LARGEST_USUAL_ENERGY_PER_ROW = 1e4
 
 Result = TypeVar("Result")
@@ -235,7 +241,7 @@ class CGSolver(Solver):
         converged = without != MAX_ITERATIONS
         rank = self.settings.rank
         rank = -(-rank // TRIAL_RANK_DIVISOR) if converged else rank
-        pivots = choose_pivots(C, rank, self._session.random, below_noise=0.5)
+        pivots = choose_pivots(C, rank, self._session.random, below_noise=REMAINDER_PER_NOISE)
         if not converged:
             return pivots
         n, r, product = len(y), pivots.size, C.product_cost

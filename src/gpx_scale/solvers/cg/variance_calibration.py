@@ -100,7 +100,10 @@ class CalibrationRows:
         return Asked(rows, self.features[rows].matrix)
 
     def right_hand_sides(self, C: Covariance) -> np.ndarray:
-        """Return b for each: the column of S for a row, k(x_i, X) o z_l for a feature;  (n, c)."""
+        """Return one right-hand side per check;  (n, c).
+
+        It is a column of S for a row, and k(x_i, X) o z_l for a feature.
+        """
         columns = C.columns(self.rows)
         if self.features is None:
             return columns

@@ -5,7 +5,7 @@ posterior variance:
 
     Var[g_l(x*)] <= k** - 2 a.b + a.C a,      b = diag(k*) z_l,      equal at a = C^-1 b
 
-We take a = C^-1 b~, where b~ has in place of k* its projection k~* = F T on r directions that many
+We use a = C^-1 b~. b~ is b with k* replaced by its projection k~* = F T on r directions that many
 queries share. Then C a = b~ and
 
     Var[g_l(x*)] <= k** - a.diag(2 k* - k~*) z_l,      excess = (b - b~).C^-1 (b - b~) <= k** - k~**
@@ -44,11 +44,26 @@ CHECKED_QUERIES = 4
 MAX_RANK = 512
 # At most this many queries share directions: their own kernel matrix is formed.
 MAX_QUERIES_PER_GROUP = 4096
+# The other numbers were chosen by hand. A group has at least this many queries, even if memory is
+# short.
+MIN_QUERIES_PER_GROUP = 64
+# If there could be fewer directions than this, variances are exact.
+MIN_DIRECTIONS = 8
+# Directions whose eigenvalue is below this share of the largest one are dropped as rounding errors.
+NEGLIGIBLE_EIGENVALUE_SHARE = 1e-10
+# Exact variances are computed for at most this many right-hand sides at once.
+EXACT_RIGHT_HAND_SIDES = 512
+# A task computes the bounds of this many queries.
+QUERIES_PER_TASK = 64
+# This many ranks are tried, from the smallest one to the number of directions, in equal ratios.
+TRIED_RANKS = 16
+SMALLEST_TRIED_RANK = 4
 
 
 def latent_variance_bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
     """Return upper bounds of Var[g_l(x*)], or exact values if a low rank does not pay;  (m, d)."""
-    group = min(MAX_QUERIES_PER_GROUP, max(64, session.chunk_bytes // (3 * 8 * len(posterior))))
+    affordable = session.chunk_bytes // (3 * 8 * len(posterior))
+    group = min(MAX_QUERIES_PER_GROUP, max(MIN_QUERIES_PER_GROUP, affordable))
     return np.concatenate([_bound(posterior, x[i], session) for i in slices(len(x), group)])
 
 
@@ -57,10 +72,13 @@ def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
     prior, cross = posterior.hyperparameters.weight_prior.variance(x), posterior.cross(x, session)
     K, Z = cross.K, cross.Z
     rank = min(len(K) // 4, MAX_RANK)
-    F, T = _directions(posterior, x, K, rank, session) if rank >= 8 else (K[:, :0], K[:0])
+    F, T = K[:, :0], K[:0]
+    if rank >= MIN_DIRECTIONS:
+        F, T = _directions(posterior, x, K, rank, session)
     rank = _sufficient_rank(posterior, prior, cross, F, T, session)
     if not rank:
-        size = max(1, min(512, session.chunk_bytes // posterior.bytes_per_query) // Z.shape[1])
+        affordable = session.chunk_bytes // posterior.bytes_per_query
+        size = max(1, min(EXACT_RIGHT_HAND_SIDES, affordable) // Z.shape[1])
         chunks = [posterior.weight_reduction(cross[i], session) for i in slices(len(K), size)]
         exact: np.ndarray = np.maximum(prior[:, None] - np.concatenate(chunks), 0.0)
         return exact
@@ -84,7 +102,7 @@ def _bound(posterior: ExactPosterior, x: Any, session: Session) -> np.ndarray:
                 a *= K[rows]
                 reduced[rows, l] = a @ z_l
 
-        session.executor.map(reduce, slices(len(K), 64))
+        session.executor.map(reduce, slices(len(K), QUERIES_PER_TASK))
     return np.clip(prior[:, None] - reduced, 0.0, prior[:, None])
 
 
@@ -105,7 +123,7 @@ def _directions(
         executor.matmul(own, executor.matmul(own, sketch)), mode="economic", check_finite=False
     )
     values, vectors = eigh(basis.T @ executor.matmul(own, basis), check_finite=False)
-    keep = values[::-1] > 1e-10 * values[-1]
+    keep = values[::-1] > NEGLIGIBLE_EIGENVALUE_SHARE * values[-1]
     basis = basis @ vectors[:, ::-1][:, keep]
     image = executor.matmul(own, basis)
     R = cholesky(basis.T @ image, check_finite=False)
@@ -136,7 +154,10 @@ def _sufficient_rank(
         excess = posterior.weight_reduction(rest, session) / (2.0 * exact)
         return bool(np.median(excess) <= MEDIAN_EXCESS_SHARE)
 
-    ranks = np.unique(np.geomspace(4, F.shape[1], 16).astype(int)).tolist() if F.shape[1] else []
+    ranks: list[int] = []
+    if F.shape[1]:
+        tried = np.geomspace(SMALLEST_TRIED_RANK, F.shape[1], TRIED_RANKS)
+        ranks = np.unique(tried.astype(int)).tolist()
     # The excess falls with the rank, so bisection finds the first rank that suffices.
     first = bisect_left(ranks, True, key=suffices)
     return ranks[first] if first < len(ranks) else 0

@@ -177,7 +177,7 @@ class Grid:
 def points_per_length(low: InputResolution, share: float = 1.0) -> float:
     """Return the grid points per length scale that smoothness and noise require, times a share."""
     assert low.spans is not None
-    return share * needed_fineness(low.signal_to_noise, low.smoothness, len(low.spans))
+    return share * needed_fineness(low.relative_signal_to_noise, low.smoothness, len(low.spans))
 
 
 def points_of(low: InputResolution, share: float = 1.0) -> np.ndarray:
@@ -190,7 +190,10 @@ def resolves(low: InputResolution, share: float) -> bool:
     assert low.spans is not None
     return (
         relative_remainder(
-            points_per_length(low, share), low.signal_to_noise, low.smoothness, len(low.spans)
+            points_per_length(low, share),
+            low.relative_signal_to_noise,
+            low.smoothness,
+            len(low.spans),
         )
         <= PLANNED_SHARE_OF_NOISE
     )
@@ -226,25 +229,28 @@ def points_for(spans: np.ndarray, fineness: float) -> np.ndarray:
     return steps.astype(int) + 1
 
 
-def needed_fineness(signal_to_noise: float, smoothness: float, p: int) -> float:
+def needed_fineness(relative_signal_to_noise: float, smoothness: float, p: int) -> float:
     """Return the grid points per length scale that a kernel needs.
 
     There are `POINTS_PER_LENGTH_SCALE`, and more if the kernel is rough or the noise is small.
     """
     factor, order = INTERPOLATION_ERROR[smoothness]
-    share = factor * p * USUAL_SIGNAL_TO_NOISE * signal_to_noise / RESOLVED_SHARE_OF_NOISE
+    share = factor * p * USUAL_SIGNAL_TO_NOISE * relative_signal_to_noise / RESOLVED_SHARE_OF_NOISE
     return max(
-        POINTS_PER_LENGTH_SCALE * float(signal_to_noise**0.25), float(share ** (1.0 / order))
+        POINTS_PER_LENGTH_SCALE * float(relative_signal_to_noise**0.25),
+        float(share ** (1.0 / order)),
     )
 
 
-def relative_remainder(fineness: float, signal_to_noise: float, smoothness: float, p: int) -> float:
+def relative_remainder(
+    fineness: float, relative_signal_to_noise: float, smoothness: float, p: int
+) -> float:
     """Return the variance that interpolation leaves out, divided by the noise variance.
 
     `fineness` is the number of grid points per length scale.
     """
     factor, order = INTERPOLATION_ERROR[smoothness]
-    return float(factor * p * fineness**-order * USUAL_SIGNAL_TO_NOISE * signal_to_noise)
+    return float(factor * p * fineness**-order * USUAL_SIGNAL_TO_NOISE * relative_signal_to_noise)
 
 
 @stored

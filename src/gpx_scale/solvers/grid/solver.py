@@ -39,7 +39,7 @@ from ..low_dimensional import (
     InputExtent,
     must_be_low,
     must_be_resolved,
-    signal_to_noise_of,
+    relative_signal_to_noise_of,
 )
 from ..posterior import Posterior
 from .interpolation import (
@@ -63,7 +63,8 @@ from .posterior import GridPosterior
 GRID_RANK = 1_000
 # If memory is short, a grid has at least this share of the points per length scale that it needs.
 LEAST_FINENESS_SHARE = 0.6
-# A search may build this many grids, one after another, while length scales become too short.
+# A search may build this many grids, one after another, while length scales become too short. The
+# limit only makes sure that a search ends, and was chosen by hand.
 MAX_GRIDS = 24
 
 
@@ -268,7 +269,7 @@ class GridSolver(CGSolver):
         """Return the number of grid points per length scale that the grid should have."""
         p = self._extent.low.size
         return self.settings.share * needed_fineness(
-            signal_to_noise_of(hyperparameters, data.Z.shape[1], p),
+            relative_signal_to_noise_of(hyperparameters, data.Z.shape[1], p),
             hyperparameters.kernel.smoothness,
             p,
         )

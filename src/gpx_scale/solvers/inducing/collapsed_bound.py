@@ -106,7 +106,7 @@ class Statistics:
         must_be_numbers(self.c, (m,), "the sums of y over rows")
         sums = self.log_noise, self.y_squared, self.prior
         right = self.rows >= 1 and are_finite(*sums) and min(sums[1:]) >= 0.0
-        must(right, "the sums over rows are not those of any rows")
+        must(right, "the sums over rows are not finite, are negative, or count no rows")
 
     def copy(self) -> Statistics:
         """Return a copy with arrays of its own."""
