@@ -48,7 +48,7 @@ class Covariance(abc.ABC):
     rows: TrainingRows
     hyperparameters: Hyperparameters
     session: Session
-    dtype: Any = np.float64
+    dtype: type[np.floating[Any]] = np.float64
 
     @property
     def weight_prior(self) -> WeightPrior:
@@ -159,7 +159,7 @@ class TiledCovariance(Covariance):
     _tile = _form
 
     @property
-    def _product_dtype(self) -> Any:
+    def _product_dtype(self) -> type[np.floating[Any]]:
         """Return the dtype in which tiles are multiplied."""
         return self.dtype
 
@@ -297,7 +297,7 @@ class StoredCovariance(TiledCovariance):
         return strip[:, cols]
 
     @property
-    def _product_dtype(self) -> Any:
+    def _product_dtype(self) -> type[np.floating[Any]]:
         return np.float32
 
 
