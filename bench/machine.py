@@ -30,6 +30,7 @@ from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.linalg import covariance, preconditioner
 from gpx_scale.linalg import sparse_covariance as pairs
 from gpx_scale.linalg.covariance_factor import CholeskyFactor
+from gpx_scale.linalg.lower_tiles import LowerTiles
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.runtime import parallel as runtime
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
@@ -183,6 +184,15 @@ def _profile(kernel, a, b, out, *_):
     return _gemm(out.size * (2 * width + EXP_FLOPS[_letter(out.dtype)] + 2), out.dtype)
 
 
+def _tiles_of_kernel(tiles, profile, Z, vector):
+    """Count <z, z'>, the augmented product and the fused exponential of all lower tiles."""
+    ends = np.minimum(tiles.size * np.arange(1, -(-tiles.n // tiles.size) + 1), tiles.n)
+    entries = float(ends @ np.diff(ends, prepend=0))
+    dtype = profile.left.dtype
+    per_entry = 2 * (profile.left.shape[1] + Z.shape[1]) + EXP_FLOPS[_letter(dtype)] + 2
+    return _gemm(entries * per_entry, dtype)
+
+
 def _matmul(C, V):
     n, c = V.shape
     chunks = -(-c // covariance.PRODUCT_COLUMNS)
@@ -288,6 +298,8 @@ FORMULAS = {
     (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(
         len(data) ** 3 / 3, self._buffer.dtype
     ),
+    (LowerTiles, "fill"): _tiles_of_kernel,
+    (LowerTiles, "contract_inverse"): _tiles_of_kernel,
     (CholeskyFactor, "inverse_in_place"): _inverse,
     (CholeskyFactor, "_apply_inverse"): _apply_inverse,
     (CholeskyFactor, "halves"): _halves,

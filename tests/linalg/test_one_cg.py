@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from gpx_scale.linalg.conjugate_gradients import UntilNatsAreReached, iterate
 from gpx_scale.linalg.covariance_factor import REFINED_RESIDUAL, CholeskyFactor
+from problems import session_of
 
 N = 40
 
@@ -189,7 +190,9 @@ def test_nats_bound_what_is_missed(system):
 
 def test_a_float32_factor_is_refined(system):
     """The right-hand sides have very different sizes, and one is zero."""
-    covariance = SimpleNamespace(matmul=lambda V: system.C @ V, diagonal=system.C.diagonal())
+    covariance = SimpleNamespace(
+        matmul=lambda V: system.C @ V, diagonal=system.C.diagonal(), session=session_of(1)
+    )
     L = np.linalg.cholesky(system.C).astype(np.float32)
     B = np.column_stack([system.B * [1.0, 1e-90, 1e90], np.zeros(N)])
     found = CholeskyFactor(covariance, L, 0.0).solve(B)

@@ -1,5 +1,7 @@
 """The Cholesky factorisation with jitter, beside plain NumPy, on matrices with known pivots."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -7,10 +9,13 @@ from numpy.testing import assert_allclose
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.linalg import cholesky
 from gpx_scale.linalg.cholesky import JitterPolicy, factor_of_few_rows, factor_with_jitter
+from gpx_scale.linalg.lower_tiles import factor_in_tiles
 
 EPS = np.finfo(float).eps
 POLICIES = {k: value for k, value in vars(cholesky).items() if isinstance(value, JitterPolicy)}
-ROUTINES = [cholesky.factor_in_place, cholesky.factor_fortran_ordered, cholesky.factor_c_ordered]
+IN_TILES = partial(factor_in_tiles, n_jobs=2)
+IN_TILES.__name__ = factor_in_tiles.__name__
+ROUTINES = [IN_TILES, cholesky.factor_fortran_ordered, cholesky.factor_c_ordered]
 REGULAR = np.array([[4.0, 2.0, 1.0], [2.0, 5.0, 3.0], [1.0, 3.0, 6.0]])
 SINGULAR = np.full((3, 3), 4.0)  # The second pivot is exactly 0.
 TINY_PIVOT = np.array([[1.0, 1.0], [1.0, 1.0 + EPS]])  # The second pivot is eps, exactly.
@@ -102,7 +107,7 @@ def test_float32_takes_no_jitter_that_would_be_another_model():
     tried = cholesky.COVARIANCE_JITTER.jitters(np.float32)
     assert_allclose(tried, [0.0, 1.2e-6, 1.2e-4, 1.2e-2], rtol=0.01)
     A, policy = SINGULAR.astype(np.float32), cholesky.COVARIANCE_JITTER
-    L, jitter = factorised(A, policy, cholesky.factor_in_place)
+    L, jitter = factorised(A, policy, IN_TILES)
     assert L.dtype == np.float32
     assert jitter == tried[1]
 

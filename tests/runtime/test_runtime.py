@@ -483,25 +483,16 @@ def test_a_copied_cg_model_answers_by_as_many_workers_as_asked_for(copied, worke
     assert set(workers) == {3}
 
 
-@pytest.mark.parametrize("solver", ["exact", "inducing"])
-def test_samples_take_one_blas_thread_where_several_would_end_the_process(solver, monkeypatch):
-    """OpenBLAS's threaded Cholesky ends the process from 16,000 rows on; here, from 30."""
-    problem = make_problem(n=40, m=6)
-    model = problem.fitted(solver=solver, n_jobs=2)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.MIN_THREADED_ROWS", 0)
-    monkeypatch.setattr("gpx_scale.runtime.parallel.MAX_THREADED_ROWS", {8: 30, 4: 30})
-    seen, lapack = [], gpx_scale.linalg.cholesky.get_lapack_funcs
+@pytest.mark.parametrize("solver", ["exact", "cg", "inducing", "basis"])
+def test_blas_has_one_thread_inside_a_call(solver):
+    """Work is divided by tiles and blocks of rows, so that its results do not depend on threads."""
+    problem = make_problem(n=40, p=2, m=6)
+    seen, before = [], blas_counts()
 
-    def noted(names, arrays):
-        (potrf,) = lapack(names, arrays)
+    def note(state):
+        seen.append(set(blas_counts()))
 
-        def factorise(*arguments, **named):
-            seen.append(max(blas_counts()))
-            return potrf(*arguments, **named)
-
-        return (factorise,)
-
-    monkeypatch.setattr("gpx_scale.linalg.cholesky.get_lapack_funcs", noted)
-    model.sample_y(problem.X_query, problem.Z_query)
-    model.sample_weights(problem.X_query, problem.Z_query)
-    assert set(seen) == {1}
+    problem.fitted(solver=solver, n_jobs=2, optimizer="lbfgs", max_iter=2, callbacks=[note])
+    assert seen
+    assert set().union(*seen) == {1}
+    assert blas_counts() == before

@@ -16,7 +16,6 @@ from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime import parallel as factoring
 from gpx_scale.runtime.parallel import TILE_ROWS
 from gpx_scale.solvers.exact.solver import ExactSolver
 from kernel_cases import KERNELS, plain
@@ -143,24 +142,6 @@ def test_float32_factor_keeps_float64_answers():
     assert_allclose(
         gradient, double.log_marginal_likelihood(eval_gradient=True)[1], rtol=1e-3, atol=0.1
     )
-
-
-def test_busy_cores_are_left_to_others(monkeypatch):
-    """If evaluations are slower than with one thread, the next ones take one thread."""
-    problem = make_problem(n=factoring.MIN_THREADED_ROWS)
-    rows, solver = (
-        MemoryRows(problem.inputs),
-        ExactSolver(len(problem.y), np.float64, session_of(2)),
-    )
-    monkeypatch.setattr(factoring, "_one_thread_flops", lambda: 0.0)
-    first = solver.evaluate(rows, problem.params)
-    assert not solver._threads.alone
-    monkeypatch.setattr(factoring, "_one_thread_flops", lambda: np.inf)
-    solver.evaluate(rows, problem.params)
-    assert solver._threads.alone
-    last = solver.evaluate(rows, problem.params)
-    assert first.value == pytest.approx(last.value, rel=1e-12)
-    assert_allclose(first.gradient, last.gradient, rtol=1e-8)
 
 
 def test_an_indefinite_kernel_is_refused():

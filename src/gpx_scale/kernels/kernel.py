@@ -35,6 +35,26 @@ class Prepared(Sliceable, Protocol):
 OwnPrepared: TypeAlias = Any
 
 
+@dataclass(frozen=True)
+class Profile:
+    """A stationary kernel at dense points, as the loops of `compiled.tiles` take it.
+
+    k(x, x') = scale f(s), where f is the profile of a `family` with its `shape`. The product of
+    `left` and `right`, (n, p + 2) each, is -s; pairs with s < near are computed from differences of
+    `points` (n, p), which are scaled so that s = |x - x'|^2. If `by_column`, derivatives are taken
+    by the length scale of every column.
+    """
+
+    family: int
+    shape: float | np.floating[Any]
+    scale: float | np.floating[Any]
+    near: float | np.floating[Any]
+    by_column: bool
+    left: np.ndarray
+    right: np.ndarray
+    points: np.ndarray
+
+
 class Kernel(abc.ABC):
     """A kernel k(x, x'), the base class of all kernels.
 
@@ -171,6 +191,20 @@ class Kernel(abc.ABC):
         They may if squared distances lose no digits beyond those that float32 does not have.
         """
         return False
+
+    def profile(self, prepared: OwnPrepared) -> Profile | None:
+        """Return prepared rows as compiled loops over tiles take them.
+
+        It is None if the kernel has no compiled form for such rows.
+        """
+        return None
+
+    def gradient_of_sums(self, sums: np.ndarray) -> np.ndarray:
+        """Return derivatives by `theta` from sums of `compiled.tiles.contract_rows`.
+
+        (3 + p,) -> (t,). Only kernels with a `profile` have them.
+        """
+        raise SolverUnavailable(f"{type(self).__name__} has no compiled form.")
 
     def sample_frequencies(
         self, p: int, count: int, random: np.random.RandomState

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..runtime.arguments import LARGEST_SQUARE, moderate
 from ..runtime.parallel import evenly_spaced
 from ..runtime.state import stored
-from .kernel import Kernel
+from .kernel import Kernel, OwnPrepared, Profile
 from .spectral import density
 
 # From this |x|^2 / theta2 on, the rounding error eps |x|^2 / theta2 of s is more than 1e-12.
@@ -281,15 +281,46 @@ class Stationary(Kernel):
 
     def _minus_s(self, a: PointsT, b: PointsT) -> np.ndarray:
         """Return -s between rows a and b, with the digits that the kernel needs;  (a, b)."""
-        # The matrix product rounds s by eps |x|^2. Far from the centre, that changes the kernel for
-        # every pair that is close enough to matter, and the square root of Matern 1/2 makes it
-        # sqrt(eps) |x|. Such pairs are computed from differences.
         E = a.minus_s(b)
-        size = max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0))
+        near = self._near(max(1.0, a.squared.max(initial=0.0), b.squared.max(initial=0.0)))
+        if near > 0.0:
+            a.refine(b, near, E)
+        return E
+
+    def _near(self, size: float) -> float:
+        """Return the s below which pairs are computed from differences; 0 if none is.
+
+        The matrix product rounds s by eps |x|^2, and `size` is the largest |x|^2. Far from the
+        centre, that changes the kernel for every pair that is close enough to matter, and the
+        square root of Matern 1/2 makes it sqrt(eps) |x|.
+        """
         is_far = size > FAR_SQUARED_NORM
         if is_far or self.family == dense_loops.MATERN12:
-            a.refine(b, max(1e-6 * size, FAR_SQUARED_NORM if is_far else 0.0), E)
-        return E
+            return max(1e-6 * size, FAR_SQUARED_NORM if is_far else 0.0)
+        return 0.0
+
+    def profile(self, prepared: OwnPrepared) -> Profile | None:
+        # A subclass that computes its values in another way has no compiled form.
+        computes_here = type(self).multiply is Stationary.multiply
+        if not (computes_here and isinstance(prepared, VectorPoints)):
+            return None
+        real = prepared.real
+        points = np.ascontiguousarray(prepared.directions / real(np.sqrt(2.0)))
+        near = self._near(max(1.0, prepared.squared.max(initial=0.0)))
+        return Profile(
+            self.family,
+            real(self._shape),
+            real(self.theta1),
+            real(near),
+            self.scales.size > 1,
+            prepared.left,
+            prepared.right,
+            points,
+        )
+
+    def gradient_of_sums(self, sums: np.ndarray) -> np.ndarray:
+        along = sums[3:] if self.scales.size > 1 else sums[1:2]
+        return self.theta1 * np.concatenate([sums[:1], along, sums[2:3]])[: self.theta.size]
 
     def multiply(self, a: PointsT, b: PointsT, out: np.ndarray) -> None:
         dense_loops.times_profile(

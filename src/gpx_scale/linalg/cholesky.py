@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, get_lapack_funcs
+from scipy.linalg import cholesky
 
 from ..errors import NotPositiveDefinite
 
@@ -83,24 +83,10 @@ FEW_ROWS_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8, 1e-6))
 NO_JITTER = JitterPolicy((0.0,))
 
 
-# There are three routines that call LAPACK's potrf. Their factors differ in rounding and in memory
+# There are two routines here that call LAPACK, for matrices of at most a few thousand rows, and
+# `lower_tiles.factor_in_tiles` for larger ones. Their factors differ in rounding and in memory
 # order, and searches and conjugate gradients amplify such differences, so each kind of matrix is
 # always factorised by the same routine.
-
-
-def factor_in_place(A: np.ndarray) -> np.ndarray:
-    """Return A with L in its lower triangle, C-ordered; entries above the diagonal are undefined.
-
-    (n, n) -> (n, n);  n^3/3 flops and no further memory. If A is not positive definite, LinAlgError
-    is raised, and A has been overwritten.
-    """
-    # The lower triangle of a C-ordered matrix is the upper triangle of its Fortran-ordered
-    # transpose.
-    (potrf,) = get_lapack_funcs(("potrf",), (A,))
-    _, info = potrf(A.T, lower=0, overwrite_a=1, clean=0)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"The routine potrf of LAPACK returned {info}.")
-    return A
 
 
 def factor_fortran_ordered(A: np.ndarray) -> np.ndarray:

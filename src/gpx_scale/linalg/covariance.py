@@ -19,10 +19,12 @@ import numpy as np
 
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
+from ..kernels.kernel import Profile
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
 from ..runtime.parallel import TILE_ROWS, lower_tiles, slices
 from ..runtime.session import Session
+from .lower_tiles import LowerTiles
 
 # Rows and columns of the tiles of a product. A float32 tile of this size stays in the second-level
 # cache.
@@ -46,7 +48,7 @@ class Covariance(abc.ABC):
     rows: TrainingRows
     hyperparameters: Hyperparameters
     session: Session
-    dtype: Any = np.float64
+    dtype: type[np.floating[Any]] = np.float64
 
     @property
     def weight_prior(self) -> WeightPrior:
@@ -128,24 +130,36 @@ class TiledCovariance(Covariance):
             np.fill_diagonal(out, 0.0)
         return out
 
+    @property
+    def _profile(self) -> Profile | None:
+        """Return the kernel as compiled loops take it, None if it or Z has no such form."""
+        if self.rows.Z.is_sparse:
+            return None
+        return self.weight_prior.kernel.profile(self.prepared.points)
+
     def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
         """Write C + jitter diag(C) into the lower triangle of `out`, rounded to its dtype.
 
         (n, n);  n^2/2 kernel values. Entries above the diagonal are undefined afterwards.
         """
         self._prepare()
+        diagonal = (1.0 + jitter) * self.diagonal
+        if (profile := self._profile) is not None:
+            Z = self.prepared.Z.to_dense()
+            LowerTiles.of(out, self.session.executor.n_jobs).fill(profile, Z, diagonal)
+            return
 
         def fill(tile: tuple[slice, slice]) -> None:
             out[tile] = self._form(*tile)
 
         self.session.executor.map(fill, lower_tiles(len(self), TILE_ROWS))
-        np.fill_diagonal(out, (1.0 + jitter) * self.diagonal)
+        np.fill_diagonal(out, diagonal)
 
     # Products read tiles through this name, which a subclass that stores its tiles overrides.
     _tile = _form
 
     @property
-    def _product_dtype(self) -> Any:
+    def _product_dtype(self) -> type[np.floating[Any]]:
         """Return the dtype in which tiles are multiplied."""
         return self.dtype
 
@@ -185,13 +199,18 @@ class TiledCovariance(Covariance):
         (n,), (n, n) -> (t,). Only the lower triangle of the inverse is read.
         """
 
+        along_noise = (alpha**2 - inverse.diagonal()) @ self.noise_gradient
+        if (profile := self._profile) is not None:
+            tiles = LowerTiles.of(inverse, self.session.executor.n_jobs)
+            sums = tiles.contract_inverse(profile, self.prepared.Z.to_dense(), alpha)
+            return np.concatenate([self.weight_prior.kernel.gradient_of_sums(sums), along_noise])
+
         def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
             dense_loops.evidence_weights(
                 alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G
             )
 
-        q = alpha**2 - inverse.diagonal()
-        return np.concatenate([self._contract_tiles(weigh), q @ self.noise_gradient])
+        return np.concatenate([self._contract_tiles(weigh), along_noise])
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,).
@@ -278,7 +297,7 @@ class StoredCovariance(TiledCovariance):
         return strip[:, cols]
 
     @property
-    def _product_dtype(self) -> Any:
+    def _product_dtype(self) -> type[np.floating[Any]]:
         return np.float32
 
 

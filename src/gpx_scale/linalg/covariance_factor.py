@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from ..errors import NotConverged
-from .cholesky import COVARIANCE_JITTER, factor_in_place, factor_with_jitter
+from .cholesky import COVARIANCE_JITTER, factor_with_jitter
 from .conjugate_gradients import Progress, iterate
 from .covariance import TiledCovariance
+from .lower_tiles import LowerTiles, factor_in_tiles
 
 # The explicit inverse is used for variances if the relative rounding error of b.C^-1 b is below
 # this.
@@ -52,7 +52,7 @@ class CholeskyFactor:
             covariance.diagonal,
             COVARIANCE_JITTER,
             failure,
-            routine=factor_in_place,
+            routine=partial(factor_in_tiles, n_jobs=covariance.session.executor.n_jobs),
             fill=partial(covariance.fill_lower, buffer),
         )
         return cls(covariance, L, jitter)
@@ -63,6 +63,11 @@ class CholeskyFactor:
         if self.jitter:
             product += self.jitter * self.covariance.diagonal[:, None] * X
         return product
+
+    @property
+    def _tiles(self) -> LowerTiles:
+        """Return the tiles of the factor, in the memory of the buffer."""
+        return LowerTiles.of(self.buffer, self.covariance.session.executor.n_jobs)
 
     @property
     def refined(self) -> bool:
@@ -81,10 +86,9 @@ class CholeskyFactor:
 
     def _apply_inverse(self, B: np.ndarray) -> np.ndarray:
         """Return (L L^T)^-1 B in the dtype of the factor;  (n, c) -> (n, c)."""
-        (potrs,) = get_lapack_funcs(("potrs",), (self.buffer,))
-        X: np.ndarray
-        X, _ = potrs(self.buffer.T, np.asfortranarray(B, self.buffer.dtype), lower=0)
-        return X
+        rows = np.array(B.T, self.buffer.dtype, order="C")
+        self._tiles.solve(rows)
+        return rows.T
 
     def solve(self, B: np.ndarray) -> np.ndarray:
         """Return C^-1 B;  (n, c) -> (n, c).
@@ -135,8 +139,7 @@ class CholeskyFactor:
 
         2 n^3/3 flops. The factor cannot be used any more.
         """
-        (potri,) = get_lapack_funcs(("potri",), (self.buffer,))
-        potri(self.buffer.T, lower=0, overwrite_c=1)
+        self._tiles.invert()
         return self.buffer
 
     def halves(self, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -151,6 +154,6 @@ class CholeskyFactor:
             Q = self.multiply(X)
             np.subtract(2.0 * B.T, Q, out=Q)
             return X.T, Q.T
-        (trsm,) = get_blas_funcs(("trsm",), (self.buffer,))
-        V = trsm(1.0, self.buffer.T, B.T, lower=0, trans_a=1, overwrite_b=1).T
+        V = np.ascontiguousarray(B)
+        self._tiles.half_solve(V)
         return V, V

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
 
 from ..model.weight_prior import PreparedRows
-from ..runtime.parallel import safe_threads, slices
+from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
 from .covariance import Covariance
@@ -34,6 +34,8 @@ PIVOT_BLOCK = 128
 # A partial sum is over this many rows. The value was chosen by hand. It does not depend on the
 # number of threads, so that sums are the same with any number.
 SUM_ROWS = 2048
+# A worker solves for this many rows at once: enough for BLAS, and for sixteen workers at n = 4,096.
+SOLVE_ROWS = 256
 # Below this share of its trace, what the pivots leave of S is rounding error.
 NEGLIGIBLE_SHARE = 1e-13
 
@@ -142,8 +144,7 @@ class LowRankPreconditioner(Preconditioner):
             return cls(covariance, pivots, own, F, bounds_from_below)
         rows = f"The covariance of {pivots.size} pivot rows"
         failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
-        with safe_threads(len(own)):
-            L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
+        L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
         F = right_solve(L, F, covariance.session)
         return cls(covariance, pivots, L, F, bounds_from_below)
 
@@ -195,8 +196,7 @@ class LowRankPreconditioner(Preconditioner):
 
         # A partial sum has r^2 numbers, so `sum_over` keeps only a few of them at a time.
         inner += self.session.executor.sum_over(gram, slices(len(self.D), SUM_ROWS))
-        with safe_threads(len(inner)):
-            factor: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        factor: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
         return factor
 
     def solve(self, R: np.ndarray) -> np.ndarray:
@@ -369,8 +369,7 @@ def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
                 block -= mine[:, : cols.start] @ L[cols, : cols.start].T
             block[...] = block @ inverse
 
-    rows_per_worker = -(-len(B) // session.executor.n_jobs)
-    session.executor.map(one, slices(len(B), max(16, min(1024, rows_per_worker))))
+    session.executor.map(one, slices(len(B), SOLVE_ROWS))
     return B
 
 

@@ -6,12 +6,11 @@ import os
 import re
 import sys
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -31,14 +30,11 @@ FORK_PATIENCE_SECONDS = 5.0
 # Rows and columns of a tile of a matrix. This is the measured best of 128 to 512 at n = 1,437 and
 # 4,000, with one and two threads.
 TILE_ROWS = 384
-# Below this many rows, a Cholesky factorisation uses one BLAS thread. Two of them save a third of
-# the time at n = 442 on idle cores, but wait for each other for seconds on busy ones.
-MIN_THREADED_ROWS = 800
-# Above this many rows, by the bytes of a number, a Cholesky factorisation uses one BLAS thread:
-# OpenBLAS's threaded potrf ends the process at 16,000 (float64) and 30,000 (float32) rows.
-MAX_THREADED_ROWS = {8: 15_000, 4: 23_000}
-# Threads are given up if a factorisation is slower than this share of the speed of one thread.
-MIN_THREADED_SPEED = 0.4
+# The settings by which the OpenMP libraries of GNU and LLVM do not spin.
+PASSIVE_WAITING = {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+# A worker multiplies this many rows at once. BLAS is near its full speed from 64 on, and sixteen
+# workers share 2,048 rows evenly.
+PRODUCT_ROWS = 128
 
 
 @lru_cache(maxsize=1)
@@ -96,6 +92,24 @@ def _blas_libraries() -> list[tuple[Any, bool]]:
         for library in libraries
     ]
     return list(zip(libraries, ours if any(ours) else [True] * len(libraries), strict=True))
+
+
+@lru_cache(maxsize=1)
+def start_numba_threads() -> None:
+    """Start numba's threading layer, or raise a ValueError if there is none to load.
+
+    OpenMP's threads wait for the next parallel loop by spinning, unless they are told otherwise
+    when its library is loaded. Where other processes use the cores, spinning threads keep those
+    that have work from running: a fit of 2,000 rows took 5 s with them and 3.6 s without (two
+    threads beside one busy process), and 2.5 s without on idle cores.
+    """
+    unset = {name: value for name, value in PASSIVE_WAITING.items() if name not in os.environ}
+    os.environ.update(unset)
+    try:
+        numba.get_num_threads()
+    finally:
+        for name in unset:
+            del os.environ[name]
 
 
 class ForkSafeLock:
@@ -169,6 +183,7 @@ class _ThreadCounts:
         """
         with self._lock:
             try:
+                start_numba_threads()
                 before = numba.get_num_threads()
                 if n is not None:
                     most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
@@ -233,21 +248,38 @@ def threads(n_jobs: int | None) -> Iterator[int]:
     counts from before are restored when the last scope ends. A forked child keeps the scopes that
     the forking thread is inside of, and no others.
     """
-    n, scope = min(effective_jobs(n_jobs), usable_cores()), object()
-    numba_before = _counts.set_numba(None)
-    try:
-        _counts.set_numba(n)
-        _counts.enter(scope, n)
+    n = min(effective_jobs(n_jobs), usable_cores())
+    with _thread_counts(n, n):
         yield n
+
+
+@contextmanager
+def tile_scope(n_jobs: int) -> Iterator[None]:
+    """Let numba use `n_jobs` threads, at most NUMBA_NUM_THREADS, and BLAS one thread in each."""
+    with _thread_counts(blas=1, numba_threads=n_jobs):
+        yield
+
+
+@contextmanager
+def _thread_counts(blas: int, numba_threads: int) -> Iterator[None]:
+    """Set both counts inside `with`, and restore them whatever interrupts it."""
+    scope, numba_before = object(), _counts.set_numba(None)
+
+    def restore() -> None:
+        _counts.leave(scope)
+        _counts.set_numba(numba_before)
+
+    try:
+        _counts.set_numba(numba_threads)
+        _counts.enter(scope, blas)
+        yield
     finally:
         try:
-            _counts.leave(scope)
+            restore()
         except BaseException:
             # Ctrl-C may have interrupted it, so we try once more.
-            _counts.leave(scope)
+            restore()
             raise
-        finally:
-            _counts.set_numba(numba_before)
 
 
 class Executor:
@@ -325,13 +357,17 @@ class Executor:
         return total
 
     def matmul(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """Return A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c)."""
+        """Return A @ B with the rows of A split over the workers;  (m, n), (n, c) -> (m, c).
+
+        The blocks of rows do not depend on the number of workers, and so neither do the last
+        digits.
+        """
         out = np.empty((len(A), B.shape[1]), np.result_type(A, B))
 
         def one(rows: slice) -> None:
             np.matmul(A[rows], B, out=out[rows])
 
-        self.map(one, slices(len(A), max(64, -(-len(A) // self.n_jobs))))
+        self.map(one, slices(len(A), PRODUCT_ROWS))
         return out
 
 
@@ -377,54 +413,3 @@ def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
     """
     cuts = slices(n, size)
     return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]
-
-
-def safe_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
-    """Return a scope for the Cholesky factorisation of n rows.
-
-    It allows one BLAS thread for matrices so large that several threads might end the process.
-    """
-    return nullcontext() if n <= MAX_THREADED_ROWS[itemsize] else threads(1)
-
-
-def worthwhile_threads(n: int, itemsize: int = 8) -> AbstractContextManager[Any]:
-    """Return a scope for the Cholesky factorisation of n rows.
-
-    It allows one BLAS thread for small matrices, and for those that are too large for several.
-    """
-    return safe_threads(n, itemsize) if n >= MIN_THREADED_ROWS else threads(1)
-
-
-class FactorisationThreads:
-    """The number of BLAS threads for a series of factorisations.
-
-    Where other processes use the cores, the threads of OpenBLAS wait for each other (50 times
-    slower at n = 1,000). After a factorisation that was so slow, all later ones use one thread.
-    """
-
-    def __init__(self, n_jobs: int, itemsize: int = 8) -> None:
-        self.alone = n_jobs == 1
-        self._itemsize = itemsize
-
-    @contextmanager
-    def over(self, n: int, flops: float = 0.0) -> Iterator[None]:
-        """Open a scope of BLAS threads for a matrix of n rows.
-
-        `flops` is the number of operations inside, from which the speed is computed. With 0, the
-        speed is not judged.
-        """
-        start = time.perf_counter()
-        with threads(1) if self.alone else worthwhile_threads(n, self._itemsize):
-            yield
-        took = time.perf_counter() - start
-        threaded = MIN_THREADED_ROWS <= n <= MAX_THREADED_ROWS[self._itemsize]
-        if flops and not self.alone and threaded:
-            self.alone = flops / took < MIN_THREADED_SPEED * _one_thread_flops()
-
-
-def _one_thread_flops() -> float:
-    """Return the flops per second of one thread, measured by a product of a few milliseconds."""
-    A = np.ones((400, 400))
-    start = time.perf_counter()
-    A @ A
-    return 2 * 400**3 / (time.perf_counter() - start)

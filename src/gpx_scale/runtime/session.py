@@ -56,10 +56,11 @@ class Session:
     ) -> Iterator[Session]:
         """Yield a session with workers of its own, which end with the `with` statement.
 
-        BLAS and numba use at most `n_jobs` threads inside.
+        BLAS uses one thread inside. Work is divided among `n_jobs` threads by the executor and by
+        loops over tiles, whose results do not depend on the number of threads.
         """
         journal = Journal(verbose, callbacks)
-        with threads(n_jobs), Executor(n_jobs) as executor:
+        with threads(1), Executor(n_jobs) as executor:
             yield cls.of(executor, memory_limit, random_state, journal)
 
     def draw_seed(self) -> int:

@@ -9,6 +9,7 @@ Shapes use m for the number of training (or inducing) points and q for the numbe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ from scipy.linalg import get_blas_funcs
 
 from ..data.features import Features
 from ..kernels.kernel import Kernel
-from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_in_place, factor_with_jitter
+from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_with_jitter
+from ..linalg.lower_tiles import factor_in_tiles
 from ..model.weight_prior import CrossCovariance, kernel_matrix
-from ..runtime.parallel import worthwhile_threads
 from ..runtime.session import Session
 
 
@@ -60,15 +61,14 @@ class JointPrior:
             "The kernel matrix of training rows and queries has no Cholesky factor, so samples "
             "cannot be drawn. Check that the kernel is positive definite."
         )
-        with worthwhile_threads(len(joint)):
-            L, _ = factor_with_jitter(
-                joint,
-                own,
-                JOINT_PRIOR_JITTER,
-                failure,
-                routine=factor_in_place,
-                fill=fill,
-            )
+        L, _ = factor_with_jitter(
+            joint,
+            own,
+            JOINT_PRIOR_JITTER,
+            failure,
+            routine=partial(factor_in_tiles, n_jobs=session.executor.n_jobs),
+            fill=fill,
+        )
         return cls(L, K_query)
 
     def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:

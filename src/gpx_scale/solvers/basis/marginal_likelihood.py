@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 
 from ...data.inputs import Preprocessor
 from ...errors import NotPositiveDefinite, SolverUnavailable
+from ...linalg.lower_tiles import LowerTiles
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
@@ -117,7 +117,7 @@ class BasisLikelihood:
         d = found.b.shape[0]
         self.c = (self._precision * self.root_s * found.b).ravel()
         self.plain = found.plain
-        self.B = np.zeros((self.c.size, self.c.size), order="F")
+        self.B = np.zeros((self.c.size, self.c.size))
         scale = self._precision * np.outer(self.root_s, self.root_s)
 
         def fill(at: tuple[slice, slice, int]) -> None:
@@ -126,14 +126,16 @@ class BasisLikelihood:
 
         session.executor.map(fill, blocks(d, len(s)))
         self.B[np.diag_indices(self.c.size)] += 1.0
-        potrf, potrs = get_lapack_funcs(("potrf", "potrs"), (self.B,))
-        self.B, info = potrf(self.B, lower=1, overwrite_a=1, clean=0)
-        if info:
+        self._tiles = LowerTiles.of(self.B, session.executor.n_jobs)
+        try:
+            self._tiles.factor()
+        except np.linalg.LinAlgError:
             raise NotPositiveDefinite(
                 f"The basis has no Cholesky factor at sigma_y = {hyperparameters.sigma_y:.1e}, "
                 "because the noise is too small beside rounding. Raise sigma_y."
-            )
-        self.v = potrs(self.B, self.c, lower=1)[0]
+            ) from None
+        self.v = self.c.copy()
+        self._tiles.solve(self.v[None])
         diagonal = self.B.diagonal()
         self.condition = float((diagonal.max() / diagonal.min()) ** 2)
         n = space.sums.rows
@@ -148,8 +150,7 @@ class BasisLikelihood:
 
         It can be called once.
         """
-        (potri,) = get_lapack_funcs(("potri",), (self.B,))
-        self.B, _ = potri(self.B, lower=1, overwrite_c=1)
+        self._tiles.invert()
         return self.B
 
     def gradient_and_information(self) -> tuple[np.ndarray, np.ndarray]:

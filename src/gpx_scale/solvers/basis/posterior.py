@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
+from scipy.linalg import solve_triangular
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor
 from ...errors import InputError
 from ...model.hyperparameters import Hyperparameters
-from ...runtime.parallel import slices, worthwhile_threads
+from ...runtime.parallel import slices
 from ...runtime.session import Session, serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
 from ..contract import Capability, Plan
@@ -62,7 +62,7 @@ class BasisPosterior(Posterior[np.ndarray]):
         for rows in slices(len(inverse), 512):
             inverse[rows, rows] = np.tril(inverse[rows, rows]) + np.tril(inverse[rows, rows], -1).T
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
-        known = hyperparameters, space, found.v, inverse.T, found.value, found.condition
+        known = hyperparameters, space, found.v, inverse, found.value, found.condition
         made = cls(*known, (0.0, 0.0))
         shares = made.remainder(x) / hyperparameters.weight_prior.variance(x)
         return replace(made, remainder_shares=(float(shares.mean()), float(shares.max())))
@@ -204,9 +204,9 @@ class BasisPosterior(Posterior[np.ndarray]):
         The part of k that the functions leave out is drawn independently for each query.
         """
         phi, q = self.cross(x, session), len(self.statistics.box)
-        (trtrs,) = get_lapack_funcs(("trtrs",), (self.inverse,))
         e = random.standard_normal((len(self), count))
-        drawn = self.coefficients[:, None] + trtrs(self._root, e, lower=1, trans=1)[0]
+        moved = solve_triangular(self._root, e, lower=True, trans="T", check_finite=False)
+        drawn = self.coefficients[:, None] + moved
         draws = np.empty((len(phi), self.d, count))
         for l in range(self.d):
             draws[:, l] = session.executor.matmul(phi, drawn[l * q : l * q + q])
@@ -216,8 +216,7 @@ class BasisPosterior(Posterior[np.ndarray]):
     @cached_property
     def _root(self) -> np.ndarray:
         """Return the Cholesky factor of B, in its lower triangle;  (M, M)."""
-        with worthwhile_threads(len(self)):
-            return BasisLikelihood(self.statistics, self.hyperparameters, serial_session()).B
+        return BasisLikelihood(self.statistics, self.hyperparameters, serial_session()).B
 
     def __getstate__(self) -> dict[str, Any]:
         # The factor is left out, because M^2 numbers are large and can be computed again.
@@ -264,7 +263,6 @@ class BasisPosterior(Posterior[np.ndarray]):
         now = space.sums.at(weights)
         total = BasisStatistics(now.rows, now.cosines[None], now.b[None], now.plain[None])
         total += more
-        with worthwhile_threads(len(self)):
-            space = replace(space, nodes=self._node, sums=total)
-            made = BasisPosterior.of(space, self.hyperparameters, space.box.centre[None], session)
+        space = replace(space, nodes=self._node, sums=total)
+        made = BasisPosterior.of(space, self.hyperparameters, space.box.centre[None], session)
         return replace(made, remainder_shares=self.remainder_shares)

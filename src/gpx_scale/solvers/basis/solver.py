@@ -24,7 +24,6 @@ from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum, at_bound
 from ...optimize.search import Search
 from ...runtime.memory import within
-from ...runtime.parallel import FactorisationThreads
 from ...runtime.session import Session
 from ...runtime.state import stored
 from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
@@ -108,7 +107,7 @@ class BasisSolver(Solver):
             settings.count,
             settings.extent,
         )
-        self._space, self._threads = space, FactorisationThreads(session.executor.n_jobs)
+        self._space = space
 
     @classmethod
     def refuse(cls, problem: Problem) -> None:
@@ -317,18 +316,15 @@ class BasisSolver(Solver):
     ) -> Evidence:
         """Return the log marginal likelihood from the sums over rows;  M^3 flops, whatever n is."""
         space = self._space_for(rows, hyperparameters)
-        with self._threads.over(space.size, space.size**3 if gradient else 0):
-            found = BasisLikelihood(space, hyperparameters, self._session)
-            if not gradient:
-                return Evidence(found.value, None, space.sums.rows)
-            slope, metric = found.gradient_and_information()
+        found = BasisLikelihood(space, hyperparameters, self._session)
+        if not gradient:
+            return Evidence(found.value, None, space.sums.rows)
+        slope, metric = found.gradient_and_information()
         return Evidence(
             found.value, slope, space.sums.rows, information=metric if information else None
         )
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> BasisPosterior:
         space = self._space_for(rows, hyperparameters)
-        with self._threads.over(space.size):
-            return BasisPosterior.of(
-                space, hyperparameters, rows.subset(REMAINDER_ROWS).x, self._session
-            )
+        some = rows.subset(REMAINDER_ROWS).x
+        return BasisPosterior.of(space, hyperparameters, some, self._session)

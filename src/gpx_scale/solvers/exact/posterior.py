@@ -16,7 +16,7 @@ from ...data.inputs import Preprocessor, TrainingRows
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
 from ...model.weight_prior import CrossCovariance
-from ...runtime.parallel import slices, worthwhile_threads
+from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import fields_of, must, must_be_numbers, stored
 from ..contract import Capability, Plan
@@ -148,10 +148,7 @@ class ExactPosterior(KernelPosterior):
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
         fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
         if fits and 3 * entries > 2 * n and rounding < INVERSE_MAX_ROUNDING:
-            with worthwhile_threads(n, self.buffer.itemsize):
-                inverse = replace(
-                    self.factor(session), buffer=self.buffer.copy()
-                ).inverse_in_place()
+            inverse = replace(self.factor(session), buffer=self.buffer.copy()).inverse_in_place()
             return InverseEntryReduction(inverse, 1.0 - rounding)
         return SolvedEntryReduction(n, partial(self._quadratic, session=session))
 
@@ -173,8 +170,7 @@ class ExactPosterior(KernelPosterior):
 
         B is overwritten;  n^2 flops per row.
         """
-        with worthwhile_threads(len(self), self.buffer.itemsize):
-            P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
+        P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
         return P.reshape(B.shape), Q.reshape(B.shape)
 
     def draw(

@@ -26,7 +26,6 @@ from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.memory import format_bytes
-from ...runtime.parallel import FactorisationThreads, threads
 from ...runtime.session import Session
 from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
@@ -51,7 +50,6 @@ class ExactSolver(Solver):
     def __init__(self, n: int, dtype: type, session: Session) -> None:
         self._buffer: np.ndarray = np.empty(n * n, dtype)
         self._session = session
-        self._threads = FactorisationThreads(session.executor.n_jobs, self._buffer.itemsize)
 
     # Planning.
 
@@ -132,18 +130,6 @@ class ExactSolver(Solver):
         This takes n^3 flops, or n^3/3 without gradient.
         """
         data = rows.load()
-        n = len(data)
-        with self._threads.over(n, n**3 if gradient else 0):
-            return self._evaluate(data, hyperparameters, gradient, information)
-
-    def _evaluate(
-        self,
-        data: TrainingRows,
-        hyperparameters: Hyperparameters,
-        gradient: bool,
-        information: bool,
-    ) -> Evidence:
-        """Evaluate as `evaluate` says, with the number of threads that is in force."""
         factor = self._factorise(data, hyperparameters)
         alpha = factor.solve(data.y[:, None])[:, 0]
         value = _log_density(data.y, alpha, factor)
@@ -159,9 +145,8 @@ class ExactSolver(Solver):
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> ExactPosterior:
         """Return the posterior, which owns the buffer afterwards;  n^3/3 flops."""
         data = rows.load()
-        with self._threads.over(len(data)):
-            factor = self._factorise(data, hyperparameters)
-            alpha = factor.solve(data.y[:, None])[:, 0]
+        factor = self._factorise(data, hyperparameters)
+        alpha = factor.solve(data.y[:, None])[:, 0]
         if factor.jitter:
             warnings.warn(
                 "The covariance matrix is singular to rounding, so its diagonal was raised by "
@@ -179,17 +164,12 @@ class ExactSolver(Solver):
 def exact_subset_optimum(
     search: Search, some: TrainingRows, first: Hyperparameters, warm: bool = False
 ) -> Optimum:
-    """Return the optimum of some rows, found by the exact solver.
-
-    It takes one BLAS thread. With several, rounding and everything that follows from it would
-    depend on what else runs at the same time.
-    """
+    """Return the optimum of some rows, found by the exact solver."""
     solver = ExactSolver(len(some), np.float64, search.session)
     on = search.on(MemoryRows(some)).starting_at(first)
-    with threads(1):
-        return on.maximise(
-            solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
-        )
+    return on.maximise(
+        solver.evaluate, warm=warm, phase=f"{len(some)} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
+    )
 
 
 def _average_information(

@@ -25,7 +25,6 @@ from ...linalg.cholesky import INDUCING_JITTER, NO_JITTER, factor_with_jitter
 from ...linalg.preconditioner import right_solve
 from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows, WeightPrior
-from ...runtime.parallel import safe_threads
 from ...runtime.session import serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
 
@@ -59,8 +58,7 @@ class InducingVariables:
             f"The covariance of {len(points)} inducing points has no Cholesky factor, even with "
             "jitter. Check that the kernel is positive definite, or give fewer inducing points."
         )
-        with safe_threads(len(S)):
-            L, jitter = factor_with_jitter(S, diagonal, INDUCING_JITTER, failure)
+        L, jitter = factor_with_jitter(S, diagonal, INDUCING_JITTER, failure)
         return cls(points, hyperparameters, prepared, L, jitter)
 
     def __len__(self) -> int:
@@ -235,8 +233,7 @@ class Bound:
             "as those of the first fit."
         )
         B = np.eye(len(variables)) + found.psi
-        with safe_threads(len(variables)):
-            root, _ = factor_with_jitter(B, B.diagonal().copy(), NO_JITTER, failure)
+        root, _ = factor_with_jitter(B, B.diagonal().copy(), NO_JITTER, failure)
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (
             found.rows * np.log(2.0 * np.pi)

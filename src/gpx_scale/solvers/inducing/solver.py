@@ -20,7 +20,6 @@ from ...errors import InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
-from ...runtime.parallel import worthwhile_threads
 from ...runtime.session import Session
 from ...runtime.state import must, stored
 from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
@@ -242,10 +241,7 @@ class InducingSolver(Solver):
 
     def place(self, rows: RowSource, hyperparameters: Hyperparameters) -> InputRows:
         """Select the points at these hyperparameters, keep them, and return them."""
-        with (
-            self._session.journal.phase("inducing points"),
-            worthwhile_threads(self.selection.count),
-        ):
+        with self._session.journal.phase("inducing points"):
             self.points = self.selection.of(rows, hyperparameters, self._session)
         return self.points
 
@@ -255,21 +251,14 @@ class InducingSolver(Solver):
         return InducingVariables.of(points, hyperparameters)
 
     def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
-        """Return the bound of all rows.
-
-        If there are few points, one BLAS thread computes it. The number of BLAS threads depends on
-        what else the process does and changes the rounding, which a search that moves points
-        amplifies a thousandfold.
-        """
-        with worthwhile_threads(self.selection.count if self.points is None else len(self.points)):
-            variables = self._variables(rows, hyperparameters)
-            return Bound.of(variables, rows.sum_over(BlockStatistics(variables), self._session))
+        """Return the bound of all rows."""
+        variables = self._variables(rows, hyperparameters)
+        return Bound.of(variables, rows.sum_over(BlockStatistics(variables), self._session))
 
     def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
         """Return the derivatives of the bound, from a second pass over the rows."""
-        with worthwhile_threads(len(bound.variables)):
-            gradient: BoundGradient = rows.sum_over(bound.differentiate(by_points), self._session)
-            gradient += bound.own_gradient(by_points)
+        gradient: BoundGradient = rows.sum_over(bound.differentiate(by_points), self._session)
+        gradient += bound.own_gradient(by_points)
         return gradient
 
     def evaluate(

@@ -1,0 +1,292 @@
+"""Loops over tiles beside their slow twins in numpy, in both precisions and both layouts.
+
+Every loop gives the same bits serially and in parallel, for any number of threads.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gpx_scale.compiled import dense
+from gpx_scale.compiled import tiles as loops
+from gpx_scale.linalg.lower_tiles import LowerTiles
+from gpx_scale.runtime.tile_loops import tile_threads
+
+SIZE = 8
+# One row, less than a tile, a tile, a tile and a row, several tiles with and without a rest.
+ROWS = [1, 5, SIZE, SIZE + 1, 3 * SIZE, 61]
+PRECISIONS = [np.float64, np.float32]
+LAYOUTS = pytest.mark.parametrize("packed", [False, True], ids=["full", "packed"])
+THREADS = pytest.mark.parametrize("n_jobs", [1, 2])
+
+
+def positive_matrix(n, dtype):
+    """A well-conditioned covariance."""
+    random = np.random.RandomState(n)
+    X = random.standard_normal((n, n + 3))
+    return (X @ X.T / (n + 3) + np.eye(n)).astype(dtype)
+
+
+def tiles_of(C, packed, n_jobs, size=SIZE):
+    """Return the lower tiles of a matrix. All other entries are NaN, which no loop may read."""
+    n = len(C)
+    C = np.where(np.tri(n, dtype=bool), C, np.nan).astype(C.dtype)
+    if not packed:
+        return LowerTiles(C.reshape(-1), n, n_jobs, size)
+    buffer = np.full(LowerTiles.packed_length(n, size), np.nan, C.dtype)
+    for number, (i, j) in enumerate(lower_pairs(n, size)):
+        tile = buffer[number * size**2 : (number + 1) * size**2].reshape(size, size)
+        block = C[i * size : (i + 1) * size, j * size : (j + 1) * size]
+        tile[: block.shape[0], : block.shape[1]] = block
+    return LowerTiles(buffer, n, n_jobs, size, packed=True)
+
+
+def matrix_of(tiles):
+    """The lower triangle that tiles hold, zero above it."""
+    n, size = tiles.n, tiles.size
+    if not tiles.packed:
+        return np.tril(tiles.buffer.reshape(n, n))
+    found = np.zeros((n + size, n + size), tiles.buffer.dtype)
+    for number, (i, j) in enumerate(lower_pairs(n, size)):
+        tile = tiles.buffer[number * size**2 : (number + 1) * size**2].reshape(size, size)
+        found[i * size : (i + 1) * size, j * size : (j + 1) * size] = tile
+    return np.tril(found[:n, :n])
+
+
+def lower_pairs(n, size):
+    count = -(-n // size)
+    return [(i, j) for i in range(count) for j in range(i + 1)]
+
+
+def rounding(dtype, n):
+    """A bound on rounding errors of well-conditioned problems of this size."""
+    return 50 * (n + 10) * np.finfo(dtype).eps
+
+
+@THREADS
+@LAYOUTS
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("n", ROWS)
+def test_factor_solves_and_inverse_are_those_of_numpy(n, dtype, packed, n_jobs):
+    C = positive_matrix(n, dtype)
+    exact, error = C.astype(float), rounding(dtype, n)
+    tiles = tiles_of(C, packed, n_jobs)
+    tiles.factor()
+    L = np.linalg.cholesky(exact)
+    assert_allclose(matrix_of(tiles), L, rtol=0, atol=error)
+
+    B = np.random.RandomState(0).standard_normal((70, n)).astype(dtype)
+    half, whole = B.copy(), B.copy()
+    tiles.half_solve(half)
+    tiles.solve(whole)
+    assert_allclose(half, np.linalg.solve(L, B.T.astype(float)).T, rtol=0, atol=error)
+    assert_allclose(whole, np.linalg.solve(exact, B.T.astype(float)).T, rtol=0, atol=error)
+
+    tiles.invert()
+    assert_allclose(matrix_of(tiles), np.tril(np.linalg.inv(exact)), rtol=0, atol=error)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("dtype", PRECISIONS)
+def test_one_two_and_sixteen_threads_give_the_same_bits(dtype, packed):
+    def everything(n_jobs):
+        tiles = tiles_of(positive_matrix(61, dtype), packed, n_jobs)
+        tiles.factor()
+        L = matrix_of(tiles)
+        B = np.random.RandomState(0).standard_normal((150, 61)).astype(dtype)
+        tiles.solve(B)
+        tiles.invert()
+        return L, B, matrix_of(tiles)
+
+    alone = everything(1)
+    for n_jobs in (2, 16):
+        for one, other in zip(alone, everything(n_jobs), strict=True):
+            assert_array_equal(one, other)
+
+
+@LAYOUTS
+def test_calls_that_are_cut_short_for_ctrl_c_give_the_same_bits(packed, monkeypatch):
+    whole = tiles_of(positive_matrix(61, float), packed, 2)
+    whole.factor()
+    monkeypatch.setattr("gpx_scale.linalg.lower_tiles.CALL_FLOPS", 1.0)
+    cut = tiles_of(positive_matrix(61, float), packed, 2)
+    cut.factor()
+    assert_array_equal(matrix_of(whole), matrix_of(cut))
+
+
+@LAYOUTS
+@pytest.mark.parametrize("at", [0, 5, SIZE, 60])
+def test_a_matrix_that_is_not_positive_is_refused(at, packed):
+    C = positive_matrix(61, float)
+    C[at, at] = -1.0
+    with pytest.raises(np.linalg.LinAlgError):
+        tiles_of(C, packed, 2).factor()
+
+
+PROFILES = {
+    dense.RBF: lambda s: np.exp(-s),
+    dense.MATERN12: lambda s: np.exp(-np.sqrt(2 * s)),
+    dense.MATERN32: lambda s: (1 + np.sqrt(6 * s)) * np.exp(-np.sqrt(6 * s)),
+    dense.MATERN52: lambda s: (1 + np.sqrt(10 * s) + 10 * s / 3) * np.exp(-np.sqrt(10 * s)),
+    dense.RQ: lambda s: (1 + s / 1.7) ** -1.7,
+}
+
+
+class Rows:
+    """Rows of a stationary kernel: points, features, a diagonal, and squared differences."""
+
+    def __init__(self, n, dtype, p=3, d=2):
+        random = np.random.RandomState(n)
+        self.points = random.standard_normal((n, p)).astype(dtype)
+        self.Z = random.standard_normal((n, d)).astype(dtype)
+        self.diagonal = random.uniform(3.0, 4.0, n)
+        squared = np.einsum("ij,ij->i", self.points, self.points)
+        ones = np.ones(n, dtype)
+        scaled = self.points * dtype(np.sqrt(2.0))
+        self.left = np.column_stack([scaled, -squared, ones])
+        self.right = np.column_stack([scaled, ones, -squared])
+        x = self.points.astype(float)
+        self.differences = (x[:, None] - x[None]) ** 2
+        self.inner = self.Z.astype(float) @ self.Z.T
+
+
+def near_of(family):
+    """Matern 1/2 has a square root at s = 0, so that near pairs need their differences."""
+    return 1e-4 if family == dense.MATERN12 else 0.0
+
+
+@THREADS
+@LAYOUTS
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("family", PROFILES)
+def test_a_covariance_is_filled_as_by_numpy(family, dtype, packed, n_jobs):
+    n, scale = 61, dtype(1.3)
+    rows = Rows(n, dtype)
+    tiles = tiles_of(np.zeros((n, n), dtype), packed, n_jobs)
+    count = -(-n // SIZE)
+    kernel = family, dtype(1.7), scale, dtype(near_of(family))
+    with tile_threads(n_jobs) as threads:
+        for first, last in ((0, 3), (3, count)):
+            layout = n, SIZE, packed, first, last
+            arrays = rows.left, rows.right, rows.points, rows.Z, rows.diagonal
+            threads.run(loops.fill_rows, *layout, *kernel, *arrays, tiles.buffer)
+    wanted = 1.3 * PROFILES[family](rows.differences.sum(axis=2)) * rows.inner
+    np.fill_diagonal(wanted, rows.diagonal)
+    error = 1e-13 if dtype == np.float64 else 2e-3 if family == dense.MATERN12 else 2e-5
+    assert_allclose(matrix_of(tiles), np.tril(wanted), rtol=0, atol=error)
+
+
+@THREADS
+@LAYOUTS
+@pytest.mark.parametrize("family", PROFILES)
+def test_contractions_are_derivatives_of_what_is_filled(family, packed, n_jobs):
+    n = 61
+    rows = Rows(n, np.float64)
+    random = np.random.RandomState(1)
+    inverse = random.standard_normal((n, n))
+    inverse += inverse.T
+    alpha = random.standard_normal(n)
+    W = (np.outer(alpha, alpha) - inverse) * rows.inner
+    count = -(-n // SIZE)
+    sums = np.zeros((count * (count + 1) // 2, 3 + rows.points.shape[1]))
+    tiles = tiles_of(inverse, packed, n_jobs)
+    with tile_threads(n_jobs) as threads:
+        for first, last in ((0, 2), (2, count)):
+            layout = n, SIZE, packed, first, last
+            kernel = family, 1.7, near_of(family), True
+            arrays = rows.left, rows.right, rows.points, rows.Z, alpha
+            threads.run(loops.contract_rows, *layout, *kernel, *arrays, tiles.buffer, sums)
+    found = sums.sum(axis=0)
+
+    profile, step = PROFILES[family], 1e-6
+
+    def value(scales):
+        """Return the sum of W f with the logarithms of the columns' scales raised."""
+        return (W * profile(rows.differences @ np.exp(-scales))).sum()
+
+    slopes = [(value(e) - value(-e)) / (2 * step) for e in step * np.eye(3)]
+    assert_allclose(found[0], value(np.zeros(3)), rtol=1e-11)
+    assert_allclose(found[3:], slopes, rtol=1e-6, atol=1e-5)
+    assert_allclose(found[1], np.sum(slopes), rtol=1e-6, atol=1e-5)
+    if family == dense.RQ:
+        s = rows.differences.sum(axis=2)
+        up, down = ((W * (1 + s / shape) ** -shape).sum() for shape in 1.7 * np.exp([step, -step]))
+        assert_allclose(found[2], (up - down) / (2 * step), rtol=1e-6, atol=1e-5)
+
+
+def run_alone(code, **environment):
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+FACTOR = """
+    import hashlib, os, sys, threading
+    import numpy as np
+    from gpx_scale.linalg.lower_tiles import LowerTiles
+
+    def bits(n_jobs):
+        X = np.random.RandomState(0).standard_normal((90, 93))
+        A = X @ X.T / 93 + np.eye(90)
+        tiles = LowerTiles(A.reshape(-1), 90, n_jobs, 16)
+        tiles.factor()
+        B = X.T.copy()
+        tiles.solve(B)
+        tiles.invert()
+        return hashlib.sha256(np.tril(A).tobytes() + B.tobytes()).hexdigest()
+"""
+
+
+def test_sixteen_real_threads_give_the_same_bits():
+    code = FACTOR + "\n    print(len({bits(1), bits(2), bits(16)}))"
+    assert run_alone(code, NUMBA_NUM_THREADS="16").strip() == "1"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_a_forked_child_computes_what_its_parent_does(layer):
+    """numba ends a forked child that enters a parallel loop of OpenMP; ours runs serially there."""
+    code = (
+        FACTOR
+        + """
+    before = bits(2)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if bits(2) == before else 3)
+    print(os.waitpid(child, 0)[1])
+    """
+    )
+    assert run_alone(code, NUMBA_THREADING_LAYER=layer).strip() == "0"
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_eight_python_threads_may_factorise_at_once(layer):
+    """numba's workqueue layer would end the process if two of them entered it at the same time."""
+    code = (
+        FACTOR
+        + """
+    found = []
+    workers = [threading.Thread(target=lambda: found.append(bits(2))) for _ in range(8)]
+    [worker.start() for worker in workers]
+    [worker.join() for worker in workers]
+    print(len(found), len(set(found)))
+    """
+    )
+    assert run_alone(code, NUMBA_THREADING_LAYER=layer).split() == ["8", "1"]
+
+
+def test_without_a_threading_layer_loops_run_serially():
+    code = FACTOR + "\n    print(len({bits(1), bits(2)}))"
+    assert run_alone(code, NUMBA_THREADING_LAYER="tbb").strip() == "1"
