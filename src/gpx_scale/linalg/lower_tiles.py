@@ -18,7 +18,7 @@ from ..runtime.tile_loops import tile_threads
 
 # Rows and columns of a tile: the factorisation is at its fastest from 384 to 512 for n = 2,000 and
 # 4,000, in float64 and float32, with one thread and with two. A matrix of one tile runs serially.
-TILE_ROWS = 512
+FACTOR_TILE_ROWS = 512
 # Right-hand sides are divided into as many chunks as the second number, if there are fewer of them
 # than the first. BLAS packs each tile of the factor once for a chunk, so large chunks are faster
 # (beside 512, chunks of 128 take 1.1 times as long at n = 4,000), and small ones divide the work
@@ -55,17 +55,19 @@ class LowerTiles:
     buffer: np.ndarray
     n: int
     n_jobs: int
-    size: int = TILE_ROWS
+    size: int = FACTOR_TILE_ROWS
     packed: bool = False
 
     @classmethod
     def of(cls, A: np.ndarray, n_jobs: int) -> LowerTiles:
         """Return the tiles of a C-ordered matrix, which they share memory with;  (n, n)."""
         assert A.flags.c_contiguous
-        return cls(A.reshape(-1), len(A), n_jobs if len(A) > TILE_ROWS else 1)
+        n = len(A)
+        is_one_tile = n <= FACTOR_TILE_ROWS
+        return cls(A.reshape(-1), n, 1 if is_one_tile else n_jobs, min(n, FACTOR_TILE_ROWS))
 
     @staticmethod
-    def packed_length(n: int, size: int = TILE_ROWS) -> int:
+    def packed_length(n: int, size: int = FACTOR_TILE_ROWS) -> int:
         """Return the length of a packed buffer."""
         tiles = -(-n // size)
         return tiles * (tiles + 1) // 2 * size * size
@@ -77,6 +79,12 @@ class LowerTiles:
     @property
     def _tiles(self) -> int:
         return -(-self.n // self.size)
+
+    @staticmethod
+    def inverse_bytes(n: int, itemsize: int) -> int:
+        """Return the memory of a column and a diagonal of tiles, which `invert` takes."""
+        size = max(1, min(n, FACTOR_TILE_ROWS))
+        return 2 * itemsize * -(-n // size) * size * size
 
     def factor(self) -> None:
         """Replace C by its Cholesky factor L;  n^3/3 flops.

@@ -20,6 +20,7 @@ from ..data.inputs import InputRows, Preprocessor
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..kernels.kernel import Kernel
+from ..linalg.lower_tiles import LowerTiles
 from ..model.hyperparameters import Hyperparameters
 from ..optimize.evidence import Evidence as Evidence  # It is part of this contract.
 from ..optimize.objective import Optimum
@@ -224,13 +225,15 @@ class Problem:
     def exact_bytes(self, n: int, itemsize: int = 8, gram: bool = False) -> int:
         """Return the memory of the exact solver on n rows.
 
-        It has the n^2 buffer, the Gram matrix if there is one, the rows, and the workers' tiles.
+        It has the n^2 buffer, the Gram matrix if there is one, the rows, and the tiles that are
+        used while C is formed or inverted.
         """
+        forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         return (
             itemsize * n * n
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
-            + self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
+            + max(forming, LowerTiles.inverse_bytes(n, itemsize))
         )
 
     def held_bytes(self) -> int:
