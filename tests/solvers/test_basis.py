@@ -474,7 +474,8 @@ def test_a_checkpoint_is_taken_up_again(tmp_path):
     path = tmp_path / "fit.npz"
     first = GPXRegressor(solver="basis", random_state=0, checkpoint=path).fit(X, y, Z)
     again = GPXRegressor(solver="basis", random_state=0, checkpoint=path).fit(X, y, Z)
-    assert_array_equal(again.theta_, first.theta_)
+    # The checkpoint has logarithms, and the logarithm of an exponential may be off by a rounding.
+    assert_allclose(again.theta_, first.theta_, rtol=4 * np.finfo(float).eps)
     assert not again.fit_report_.evaluations
 
 
