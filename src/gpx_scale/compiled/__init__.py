@@ -19,16 +19,18 @@ def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False
     The machine code is cached on disk if the folder of the package, or the user's cache folder, can
     be written. With `reassociate`, the compiler may change the order of sums.
 
-    `parallel=True` of numba is never used. Tiles run in parallel by the threads of an `Executor`,
-    so none of our work enters a threading layer of numba, and concurrent calls are safe under every
-    layer. docs/measured.md says what that costs.
+    Such a function runs in the thread that calls it. Loops that numba runs in parallel are a
+    `TileLoop` of runtime/tile_loops.py.
     """
     if function is None:
         return lambda f: jit(f, reassociate=reassociate)
-    options: dict[str, Any] = {
-        "fastmath": FASTMATH | {"reassoc"} if reassociate else FASTMATH,
-        "nogil": True,
-    }
+    fastmath = FASTMATH | {"reassoc"} if reassociate else FASTMATH
+    return compiled_and_cached(function, fastmath=fastmath)
+
+
+def compiled_and_cached(function: Callable[..., Any], **options: Any) -> Any:
+    """Return a function that numba compiles without the GIL, and caches on disk if it can."""
+    options["nogil"] = True
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:

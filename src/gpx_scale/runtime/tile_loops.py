@@ -21,7 +21,7 @@ from typing import Any
 
 import numba
 
-from ..compiled import FASTMATH
+from ..compiled import FASTMATH, compiled_and_cached
 from .parallel import ForkSafeLock, effective_jobs, tile_scope
 
 # numba's workqueue layer ends a process that enters it from two Python threads at once.
@@ -43,8 +43,8 @@ class TileLoop:
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.__doc__ = function.__doc__
-        self.parallel = _compiled(function, parallel=True)
-        self.serial = _compiled(_renamed(function, "_serial"), parallel=False)
+        self.parallel = compiled_and_cached(function, fastmath=FASTMATH, parallel=True)
+        self.serial = compiled_and_cached(_renamed(function, "_serial"), fastmath=FASTMATH)
 
 
 class Threads:
@@ -85,15 +85,6 @@ def threading_layer() -> str | None:
         return str(numba.threading_layer())  # type: ignore[attr-defined]
     except ValueError:
         return None
-
-
-def _compiled(function: Callable[..., None], parallel: bool) -> Any:
-    """Compile lazily, without the GIL, and cache on disk where a cache can be written."""
-    options: dict[str, Any] = {"fastmath": FASTMATH, "nogil": True, "parallel": parallel}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # No folder for the cache can be written: compile in each process.
-        return numba.njit(**options)(function)
 
 
 def _renamed(function: Any, ending: str) -> Any:
