@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from authors_search import UNTOUCHED, searched
 from protocol import Methods, Split, split_of
 from scipy.optimize import minimize
-from search import UNTOUCHED, searched
 from sklearn.preprocessing import StandardScaler
 
 from gpx_scale import PAPER, GPXRegressor, compare, metrics
