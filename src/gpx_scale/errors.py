@@ -45,5 +45,9 @@ class GPXWarning(UserWarning):
     """The result can be used, but something was done that the user should know of."""
 
 
+class SlowFitWarning(GPXWarning):
+    """No solver is predicted to fit this many rows in the time that a person waits for."""
+
+
 class JitterWarning(GPXWarning):
     """Jitter was added to the diagonal of a nearly singular covariance matrix."""

@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpx_scale.compiled import dense
-from gpx_scale.compiled import tiles as loops
-from gpx_scale.linalg.lower_tiles import LowerTiles
-from gpx_scale.runtime.tile_loops import tile_threads
+from gpx_scale.linalg.lower_tiles import (
+    MAX_TILE_ROWS,
+    LowerTiles,
+    TileCuts,
+    longest_buffer,
+    packed_length,
+    tile_size,
+)
 
 SIZE = 8
 # One row, less than a tile, a tile, a tile and a row, several tiles with and without a rest.
@@ -37,13 +41,13 @@ def tiles_of(C, packed, n_jobs, size=SIZE):
     n = len(C)
     C = np.where(np.tri(n, dtype=bool), C, np.nan).astype(C.dtype)
     if not packed:
-        return LowerTiles(C.reshape(-1), n, n_jobs, size)
-    buffer = np.full(LowerTiles.packed_length(n, size), np.nan, C.dtype)
+        return LowerTiles(n, size, C.reshape(-1), n_jobs)
+    buffer = np.full(len(lower_pairs(n, size)) * size**2, np.nan, C.dtype)
     for number, (i, j) in enumerate(lower_pairs(n, size)):
         tile = buffer[number * size**2 : (number + 1) * size**2].reshape(size, size)
         block = C[i * size : (i + 1) * size, j * size : (j + 1) * size]
         tile[: block.shape[0], : block.shape[1]] = block
-    return LowerTiles(buffer, n, n_jobs, size, packed=True)
+    return LowerTiles(n, size, buffer, n_jobs, packed=True)
 
 
 def matrix_of(tiles):
@@ -87,6 +91,9 @@ def test_factor_solves_and_inverse_are_those_of_numpy(n, dtype, packed, n_jobs):
     assert_allclose(half, np.linalg.solve(L, B.T.astype(float)).T, rtol=0, atol=error)
     assert_allclose(whole, np.linalg.solve(exact, B.T.astype(float)).T, rtol=0, atol=error)
 
+    inverse = tiles.copy()
+    inverse.invert_factor()
+    assert_allclose(matrix_of(inverse), np.linalg.inv(L), rtol=0, atol=error)
     tiles.invert()
     assert_allclose(matrix_of(tiles), np.tril(np.linalg.inv(exact)), rtol=0, atol=error)
 
@@ -120,103 +127,42 @@ def test_calls_that_are_cut_short_for_ctrl_c_give_the_same_bits(packed, monkeypa
 
 
 @LAYOUTS
+@pytest.mark.parametrize("n", ROWS)
+def test_tiles_keep_every_entry_of_a_triangle(n, packed):
+    C = positive_matrix(n, float)
+    tiles = tiles_of(C, packed, 1)
+    assert_array_equal(tiles.to_matrix(), np.tril(C))
+    assert_array_equal(tiles.to_triangle(), C[np.tril_indices(n)])
+    assert_array_equal(tiles.diagonal(), C.diagonal())
+    again = LowerTiles.of_triangle(tiles.to_triangle(), n, 1)
+    assert_array_equal(again.to_matrix(), np.tril(C))
+
+
+def test_cuts_cover_the_lower_triangle_once():
+    cuts, seen = TileCuts(10, 3), np.zeros((10, 10), int)
+    for i, j in cuts.pairs():
+        seen[cuts.span(i), cuts.span(j)] += 1
+    assert_array_equal(np.tril(seen), np.tri(10))
+
+
+@pytest.mark.parametrize("n", [1, 511, 512, 513, 1025, 5_000, 20_000, 46_342, 50_000])
+def test_packed_tiles_waste_little(n):
+    size = tile_size(n)
+    assert size <= MAX_TILE_ROWS
+    count = -(-n // size)
+    assert packed_length(n) == count * (count + 1) // 2 * size**2
+    # Half of the matrix, half of a row of diagonal tiles, and the empty part of the last tiles.
+    assert packed_length(n) <= 0.5 * (n + 8 * count) * (n + 8 * count + size)
+    assert max(map(packed_length, range(max(1, n - 600), n + 1))) <= longest_buffer(n)
+
+
+@LAYOUTS
 @pytest.mark.parametrize("at", [0, 5, SIZE, 60])
 def test_a_matrix_that_is_not_positive_is_refused(at, packed):
     C = positive_matrix(61, float)
     C[at, at] = -1.0
     with pytest.raises(np.linalg.LinAlgError):
         tiles_of(C, packed, 2).factor()
-
-
-PROFILES = {
-    dense.RBF: lambda s: np.exp(-s),
-    dense.MATERN12: lambda s: np.exp(-np.sqrt(2 * s)),
-    dense.MATERN32: lambda s: (1 + np.sqrt(6 * s)) * np.exp(-np.sqrt(6 * s)),
-    dense.MATERN52: lambda s: (1 + np.sqrt(10 * s) + 10 * s / 3) * np.exp(-np.sqrt(10 * s)),
-    dense.RQ: lambda s: (1 + s / 1.7) ** -1.7,
-}
-
-
-class Rows:
-    """Rows of a stationary kernel: points, features, a diagonal, and squared differences."""
-
-    def __init__(self, n, dtype, p=3, d=2):
-        random = np.random.RandomState(n)
-        self.points = random.standard_normal((n, p)).astype(dtype)
-        self.Z = random.standard_normal((n, d)).astype(dtype)
-        self.diagonal = random.uniform(3.0, 4.0, n)
-        squared = np.einsum("ij,ij->i", self.points, self.points)
-        ones = np.ones(n, dtype)
-        scaled = self.points * dtype(np.sqrt(2.0))
-        self.left = np.column_stack([scaled, -squared, ones])
-        self.right = np.column_stack([scaled, ones, -squared])
-        x = self.points.astype(float)
-        self.differences = (x[:, None] - x[None]) ** 2
-        self.inner = self.Z.astype(float) @ self.Z.T
-
-
-def near_of(family):
-    """Matern 1/2 has a square root at s = 0, so that near pairs need their differences."""
-    return 1e-4 if family == dense.MATERN12 else 0.0
-
-
-@THREADS
-@LAYOUTS
-@pytest.mark.parametrize("dtype", PRECISIONS)
-@pytest.mark.parametrize("family", PROFILES)
-def test_a_covariance_is_filled_as_by_numpy(family, dtype, packed, n_jobs):
-    n, scale = 61, dtype(1.3)
-    rows = Rows(n, dtype)
-    tiles = tiles_of(np.zeros((n, n), dtype), packed, n_jobs)
-    count = -(-n // SIZE)
-    kernel = family, dtype(1.7), scale, dtype(near_of(family))
-    with tile_threads(n_jobs) as threads:
-        for first, last in ((0, 3), (3, count)):
-            layout = n, SIZE, packed, first, last
-            arrays = rows.left, rows.right, rows.points, rows.Z, rows.diagonal
-            threads.run(loops.fill_rows, *layout, *kernel, *arrays, tiles.buffer)
-    wanted = 1.3 * PROFILES[family](rows.differences.sum(axis=2)) * rows.inner
-    np.fill_diagonal(wanted, rows.diagonal)
-    error = 1e-13 if dtype == np.float64 else 2e-3 if family == dense.MATERN12 else 2e-5
-    assert_allclose(matrix_of(tiles), np.tril(wanted), rtol=0, atol=error)
-
-
-@THREADS
-@LAYOUTS
-@pytest.mark.parametrize("family", PROFILES)
-def test_contractions_are_derivatives_of_what_is_filled(family, packed, n_jobs):
-    n = 61
-    rows = Rows(n, np.float64)
-    random = np.random.RandomState(1)
-    inverse = random.standard_normal((n, n))
-    inverse += inverse.T
-    alpha = random.standard_normal(n)
-    W = (np.outer(alpha, alpha) - inverse) * rows.inner
-    count = -(-n // SIZE)
-    sums = np.zeros((count * (count + 1) // 2, 3 + rows.points.shape[1]))
-    tiles = tiles_of(inverse, packed, n_jobs)
-    with tile_threads(n_jobs) as threads:
-        for first, last in ((0, 2), (2, count)):
-            layout = n, SIZE, packed, first, last
-            kernel = family, 1.7, near_of(family), True
-            arrays = rows.left, rows.right, rows.points, rows.Z, alpha
-            threads.run(loops.contract_rows, *layout, *kernel, *arrays, tiles.buffer, sums)
-    found = sums.sum(axis=0)
-
-    profile, step = PROFILES[family], 1e-6
-
-    def value(scales):
-        """Return the sum of W f with the logarithms of the columns' scales raised."""
-        return (W * profile(rows.differences @ np.exp(-scales))).sum()
-
-    slopes = [(value(e) - value(-e)) / (2 * step) for e in step * np.eye(3)]
-    assert_allclose(found[0], value(np.zeros(3)), rtol=1e-11)
-    assert_allclose(found[3:], slopes, rtol=1e-6, atol=1e-5)
-    assert_allclose(found[1], np.sum(slopes), rtol=1e-6, atol=1e-5)
-    if family == dense.RQ:
-        s = rows.differences.sum(axis=2)
-        up, down = ((W * (1 + s / shape) ** -shape).sum() for shape in 1.7 * np.exp([step, -step]))
-        assert_allclose(found[2], (up - down) / (2 * step), rtol=1e-6, atol=1e-5)
 
 
 def run_alone(code, **environment):
@@ -240,7 +186,7 @@ FACTOR = """
     def bits(n_jobs):
         X = np.random.RandomState(0).standard_normal((90, 93))
         A = X @ X.T / 93 + np.eye(90)
-        tiles = LowerTiles(A.reshape(-1), 90, n_jobs, 16)
+        tiles = LowerTiles(90, 16, A.reshape(-1), n_jobs)
         tiles.factor()
         B = X.T.copy()
         tiles.solve(B)

@@ -1,7 +1,8 @@
 """Load: many fits, predictions and explanations run in several threads and processes at once.
 
-They must answer as they do alone, and memory must not grow. The load lasts GPX_SCALE_SOAK_SECONDS,
-or 60 seconds if that is not set.
+They must answer as they do alone, and memory must not grow. Some of them run in a child that is
+forked while other threads fit. The load lasts GPX_SCALE_SOAK_SECONDS, or 60 seconds if that is not
+set, which the threading layers of numba share.
 """
 
 import faulthandler
@@ -10,6 +11,7 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +36,8 @@ from gpx_scale import XZ, GPXRegressor
 from problems import make_problem
 
 SECONDS = float(os.environ.get("GPX_SCALE_SOAK_SECONDS", "60"))
+# The threading layers of numba. Where one cannot be loaded, its part is skipped.
+LAYERS = ("omp", "workqueue", "tbb")
 # The number of threads of each process.
 THREADS = (4, 1, 1)
 # Each thread does this many jobs between two measurements of the memory.
@@ -123,16 +127,47 @@ def folds(n_jobs, backend):
         return cross_val_predict(model, XZ(problem.X, problem.Z), problem.y, cv=3, n_jobs=n_jobs)
 
 
+# scipy's Fourier transforms with several workers raise a RuntimeError ("Work item submitted after
+# shutdown") in a process that forks meanwhile, because a fork ends their threads for a moment.
+FOURIER = threading.Lock()
+
+
+def on_grid(n_jobs):
+    with FOURIER:
+        return dense(n_jobs, n=200, p=2, solver="grid", n_basis=12, optimizer=None)
+
+
+def forked(n_jobs, solver, **arguments):
+    """Return the answers of a model that a forked child fits, while other threads compute."""
+    reading, writing = os.pipe()
+    with FOURIER:
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reading)
+            with os.fdopen(writing, "wb") as pipe:
+                # Several tiles, which loops would run in parallel if this were no child.
+                pickle.dump(dense(n_jobs, 600, solver=solver, optimizer=None, **arguments), pipe)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        found = pipe.read()
+    status = os.waitpid(child, 0)[1]
+    assert status == 0, f"a forked child ended with status {status}"
+    return pickle.loads(found)
+
+
 # Rounding errors of matrices with a condition number of 1e4 are below this.
 ROUNDING = 1e-9
 
 
 class Job(NamedTuple):
-    """A function of n_jobs that returns a vector, which is the same in every call but for rounding.
-
-    BLAS has one thread count for the whole process, which other threads change, and adds up in
-    another order if a matrix is large enough for two threads.
-    """
+    """A function of n_jobs that returns a vector, which is always the same but for rounding."""
 
     call: object
     apart: float = ROUNDING
@@ -145,20 +180,25 @@ BY_PROCESSES = "cross-validated by processes"
 
 JOBS = {
     "exact": Job(partial(dense, n=200, solver="exact", max_iter=4)),
-    "exact, two BLAS threads": Job(partial(dense, n=850, solver="exact", optimizer=None)),
+    "exact, several tiles": Job(partial(dense, n=850, solver="exact", optimizer=None)),
     "exact, float32": Job(partial(dense, n=300, solver="exact", dtype="float32", optimizer=None)),
     "exact, sparse Z": Job(partial(sparse, n=250, solver="exact", max_iter=3)),
     "cg": Job(partial(dense, n=400, solver="cg", preconditioner_rank=50, optimizer=None), STOPPED),
     "cg, sparse Z": Job(partial(sparse, n=200, solver="cg", optimizer=None), STOPPED),
     "inducing": Job(partial(dense, n=500, solver="inducing", n_inducing=30, max_iter=2)),
     "basis": Job(partial(dense, n=800, p=2, solver="basis", n_basis=8, optimizer=None)),
-    "grid": Job(partial(dense, n=200, p=2, solver="grid", n_basis=12, optimizer=None), STOPPED),
+    "grid": Job(on_grid, STOPPED),
     "partial_fit, inducing": Job(partial(grown, p=3, solver="inducing", n_inducing=40)),
     "partial_fit, basis": Job(partial(grown, p=1, solver="basis")),
     "saved, loaded, drawn from": Job(kept),
     "cross-validated by threads": Job(partial(folds, backend="threading")),
     BY_PROCESSES: Job(partial(folds, backend="loky")),
 }
+if hasattr(os, "fork"):
+    JOBS |= {
+        "exact, in a forked child": Job(partial(forked, solver="exact")),
+        "inducing, in a forked child": Job(partial(forked, solver="inducing", n_inducing=30)),
+    }
 
 
 class Shared(NamedTuple):
@@ -280,6 +320,8 @@ class Load:
 
 def in_a_process(pipe, *load):
     warnings.simplefilter("error")
+    # Since 3.12, Python warns about every fork of a process that has threads.
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     pipe.send("ready")
     pipe.send(Load(pipe.recv(), *load).run())
 
@@ -327,11 +369,9 @@ def growth(sizes):
     return float(np.median(sizes[-fifth:]) / np.median(sizes[:fifth])) - 1.0
 
 
-@pytest.mark.soak
-def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, capsys):
-    # By default, glibc has 16 arenas, and each grows to the most that it has held. That is a growth
-    # for minutes that is not ours.
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+@pytest.fixture(scope="module")
+def load():
+    """Return jobs that have their answers from a process without load, and shared models."""
     shared = shared_models()
     alone = {
         (name, n_jobs): job.call(n_jobs)
@@ -341,17 +381,39 @@ def test_under_load_answers_are_those_of_alone_and_memory_stays(monkeypatch, cap
     }
     alone |= {key: one.answers(pickle.loads(one.state)) for key, one in shared.items()}
     alone[BY_PROCESSES, 2] = alone["cross-validated by threads", 2]
-    with processes(JOBS, alone, shared) as others:
-        until = time.time() + SECONDS
+    return alone, shared
+
+
+def has_layer(name):
+    """Return whether numba can load a threading layer, which it does once in a process."""
+    code = "import numba; numba.get_num_threads()"
+    environment = os.environ | {"NUMBA_THREADING_LAYER": name}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    return done.returncode == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("layer", LAYERS)
+def test_under_load_answers_are_those_of_alone_and_memory_stays(layer, load, monkeypatch, capsys):
+    available = [name for name in LAYERS if has_layer(name)]
+    if layer not in available:
+        pytest.skip(f"numba cannot load the threading layer {layer}")
+    monkeypatch.setenv("NUMBA_THREADING_LAYER", layer)
+    # By default, glibc has 16 arenas, and each grows to the most that it has held. That is a growth
+    # for minutes that is not ours.
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    seconds = SECONDS / len(available)
+    with processes(JOBS, *load) as others:
+        until = time.time() + seconds
         for _, pipe in others:
             pipe.send(until)
-        found = [heard(*other, SECONDS) for other in others]
+        found = [heard(*other, seconds) for other in others]
     for _, _, failures in found:
         assert not failures, "\n".join(failures)
     with capsys.disabled():
         for threads, (done, sizes, _) in zip(THREADS, found, strict=True):
             print(
-                f"\n{threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, "
+                f"\n{layer}, {threads} threads: {done} jobs, {sizes[-1] / 2**20:.0f} MiB, "
                 f"grown by {growth(sizes):+.2%}",
                 end="",
             )

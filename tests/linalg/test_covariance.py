@@ -6,8 +6,10 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import kernels
-from gpx_scale.linalg.covariance import STRIP_ROWS, StoredCovariance, TiledCovariance
-from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+from gpx_scale.linalg.covariance import StoredCovariance, TiledCovariance
+from gpx_scale.linalg.lower_tiles import MAX_TILE_ROWS
+from gpx_scale.linalg.pairs import Pairs
+from gpx_scale.linalg.sparse_covariance import PairCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.runtime.session import Session
@@ -28,7 +30,7 @@ FORMS = {
     "stored": (StoredCovariance, np.float32),
     "stored, formed in float64": (StoredCovariance, np.float64),
 }
-SIZES = [1, 2, STRIP_ROWS - 1, STRIP_ROWS, 2 * STRIP_ROWS + 17]
+SIZES = [1, 2, MAX_TILE_ROWS - 1, MAX_TILE_ROWS, 2 * MAX_TILE_ROWS + 17]
 
 
 @pytest.fixture(scope="module")

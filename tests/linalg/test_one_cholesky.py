@@ -30,6 +30,7 @@ LEAST = {
     "INDUCING_JITTER": {"singular": 1e1 * EPS, "tiny": 1e1 * EPS, "indefinite": 1e9 * EPS},
     "PIVOT_ROWS_JITTER": {"singular": 1e1 * EPS, "tiny": 0.0, "indefinite": None},
     "JOINT_PRIOR_JITTER": {"singular": 1e-12, "tiny": 0.0, "indefinite": 1e-8},
+    "JOINT_WEIGHTS_JITTER": {"singular": 1e-12, "tiny": 0.0, "indefinite": 1e-8},
     "FEW_ROWS_JITTER": {"singular": 1e-12, "tiny": 0.0, "indefinite": 1e-8},
     "NO_JITTER": {"singular": None, "tiny": 0.0, "indefinite": None},
 }

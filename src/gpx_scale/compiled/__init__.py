@@ -13,19 +13,23 @@ import numba
 FASTMATH = {"contract", "nnan", "nsz", "ninf", "arcp"}
 
 
-def jit(function: Callable[..., Any] | None = None, *, reassociate: bool = False) -> Any:
+def jit(
+    function: Callable[..., Any] | None = None, *, reassociate: bool = False, inline: bool = False
+) -> Any:
     """Compile a function by numba at its first call, without the GIL.
 
     The machine code is cached on disk if the folder of the package, or the user's cache folder, can
-    be written. With `reassociate`, the compiler may change the order of sums.
+    be written. With `reassociate`, the compiler may change the order of sums. With `inline`, the
+    function becomes part of its callers, as pays where a call takes as long as its work.
 
     Such a function runs in the thread that calls it. Loops that numba runs in parallel are a
     `TileLoop` of runtime/tile_loops.py.
     """
     if function is None:
-        return lambda f: jit(f, reassociate=reassociate)
+        return lambda f: jit(f, reassociate=reassociate, inline=inline)
     fastmath = FASTMATH | {"reassoc"} if reassociate else FASTMATH
-    return compiled_and_cached(function, fastmath=fastmath)
+    options = {"inline": "always"} if inline else {}
+    return compiled_and_cached(function, fastmath=fastmath, **options)
 
 
 def compiled_and_cached(function: Callable[..., Any], **options: Any) -> Any:

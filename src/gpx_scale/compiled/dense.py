@@ -122,33 +122,45 @@ def dot(a, b):
     return total
 
 
+@jit(inline=True)
+def profile_of_row(family, shape, scale, e, out):
+    """Compute a kernel: out <- scale f(-e);  (b,) -> (b,).
+
+    The compiler does not vectorise a call in which both are the same array.
+    """
+    real = e.dtype.type
+    zero, one, third, two, six, ten = real(0), real(1), real(1 / 3), real(2), real(6), real(10)
+    if family == RBF:
+        for j in range(e.size):
+            out[j] = scale * exp_negative(e[j])
+    elif family == MATERN12:
+        for j in range(e.size):
+            out[j] = scale * exp_negative(-np.sqrt(max(-e[j], zero) * two))
+    elif family == MATERN32:
+        for j in range(e.size):
+            b = np.sqrt(max(-e[j], zero) * six)
+            out[j] = scale * (one + b) * exp_negative(-b)
+    elif family == MATERN52:
+        for j in range(e.size):
+            b = np.sqrt(max(-e[j], zero) * ten)
+            out[j] = scale * (one + b + b * b * third) * exp_negative(-b)
+    else:
+        for j in range(e.size):
+            out[j] = scale * exp_negative(-shape * np.log1p(max(-e[j], zero) / shape))
+
+
 @jit
 def times_profile(family, shape, scale, E, out):
     """Multiply a tile by a kernel: out *= scale f(-E);  (a, b), (a, b).
 
     To make a covariance tile, `out` holds the inner products <z_i, z_j> before the call.
     """
-    real = E.dtype.type
-    zero, one, third, two, six, ten = real(0), real(1), real(1 / 3), real(2), real(6), real(10)
+    values = np.empty(E.shape[1], E.dtype)
     for i in range(E.shape[0]):
-        e, o = E[i], out[i]
-        if family == RBF:
-            for j in range(e.size):
-                o[j] *= scale * exp_negative(e[j])
-        elif family == MATERN12:
-            for j in range(e.size):
-                o[j] *= scale * exp_negative(-np.sqrt(max(-e[j], zero) * two))
-        elif family == MATERN32:
-            for j in range(e.size):
-                b = np.sqrt(max(-e[j], zero) * six)
-                o[j] *= scale * (one + b) * exp_negative(-b)
-        elif family == MATERN52:
-            for j in range(e.size):
-                b = np.sqrt(max(-e[j], zero) * ten)
-                o[j] *= scale * (one + b + b * b * third) * exp_negative(-b)
-        else:
-            for j in range(e.size):
-                o[j] *= scale * exp_negative(-shape * np.log1p(max(-e[j], zero) / shape))
+        profile_of_row(family, shape, scale, E[i], values)
+        o = out[i]
+        for j in range(o.size):
+            o[j] *= values[j]
 
 
 @jit

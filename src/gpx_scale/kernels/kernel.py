@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -37,7 +37,7 @@ OwnPrepared: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Profile:
-    """A stationary kernel at dense points, as the loops of `compiled.tiles` take it.
+    """A stationary kernel at dense points, as the loops of `compiled.kernel_tiles` take it.
 
     k(x, x') = scale f(s), where f is the profile of a `family` with its `shape`. The product of
     `left` and `right`, (n, p + 2) each, is -s; pairs with s < near are computed from differences of
@@ -53,6 +53,18 @@ class Profile:
     left: np.ndarray
     right: np.ndarray
     points: np.ndarray
+
+
+class RadialProfile(NamedTuple):
+    """A stationary kernel of one distance, as the loops of `compiled.pair_kernels` take it.
+
+    k(x, x') = scale f(rate |x - x'|^2), where f is the profile of a `family` with its `shape`.
+    """
+
+    family: int
+    shape: float | np.floating[Any]
+    scale: float | np.floating[Any]
+    rate: float
 
 
 class Kernel(abc.ABC):
@@ -200,9 +212,9 @@ class Kernel(abc.ABC):
         return None
 
     def gradient_of_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Return derivatives by `theta` from sums of `compiled.tiles.contract_rows`.
+        """Return derivatives by `theta` from sums of loops that contract with a profile.
 
-        (3 + p,) -> (t,). Only kernels with a `profile` have them.
+        (3 + p, ...) -> (t, ...). Only kernels with a `profile` have them.
         """
         raise SolverUnavailable(f"{type(self).__name__} has no compiled form.")
 
@@ -264,6 +276,10 @@ class Kernel(abc.ABC):
         If so, `multiply_at` and `gradient_at` compute it from squared distances of pairs.
         """
         return False
+
+    def radial_profile(self, dtype: Any) -> RadialProfile | None:
+        """Return the kernel as compiled loops over pairs take it, None if it has no such form."""
+        return None
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         """Multiply `out` by k at squared distances in place, in the dtype of `out`;  (pairs,)."""

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..runtime.arguments import LARGEST_SQUARE, moderate
 from ..runtime.parallel import evenly_spaced
 from ..runtime.state import stored
-from .kernel import Kernel, OwnPrepared, Profile
+from .kernel import Kernel, OwnPrepared, Profile, RadialProfile
 from .spectral import density
 
 # From this |x|^2 / theta2 on, the rounding error eps |x|^2 / theta2 of s is more than 1e-12.
@@ -356,6 +356,14 @@ class Stationary(Kernel):
     @property
     def is_radial(self) -> bool:
         return not np.ndim(self.theta2)
+
+    def radial_profile(self, dtype: Any) -> RadialProfile | None:
+        # A subclass that computes its values in another way has no compiled form.
+        if type(self).multiply_at is not Stationary.multiply_at or not self.is_radial:
+            return None
+        real = np.dtype(dtype).type
+        rate = 1.0 / float(self.scales[0])
+        return RadialProfile(self.family, real(self._shape), real(self.theta1), rate)
 
     def multiply_at(self, squared: np.ndarray, out: np.ndarray) -> None:
         real = out.dtype.type

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky
 
 from ..errors import NotPositiveDefinite
+from .lower_tiles import LowerTiles, factor_in_tiles
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,12 @@ class JitterPolicy:
         unit = float(np.finfo(dtype).eps) if self.in_units_of_eps else 1.0
         return [step * unit for step in self.steps if step * unit < self.below]
 
-    def accepts(self, L: np.ndarray, diagonal: np.ndarray) -> bool:
-        """Return whether the pivots of a factor are large enough;  (n, n), (n,)."""
+    def accepts(self, pivots: np.ndarray, diagonal: np.ndarray, dtype: Any) -> bool:
+        """Return whether the diagonal L_ii of a factor is large enough;  (n,), (n,)."""
         if self.least_pivot is None:
             return True
-        least = self.least_pivot * float(np.finfo(L.dtype).eps)
-        return bool((np.square(L.diagonal(), dtype=float) > least * diagonal).all())
+        least = self.least_pivot * float(np.finfo(dtype).eps)
+        return bool((np.square(pivots, dtype=float) > least * diagonal).all())
 
 
 # The covariance C of all training rows, in float64 or float32. With steps of a factor of 100, at
@@ -74,6 +76,11 @@ PIVOT_ROWS_JITTER = JitterPolicy((0.0, 1e1, 1e3, 1e5, 1e7), in_units_of_eps=True
 # deviation, which no sample shows.
 JOINT_PRIOR_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8))
 
+# The posterior covariance of the weights at some queries, which samples are drawn from. It is a
+# difference, whose rounding errors are relative to the prior variance, which may be many times
+# larger: 1e-5 of a variance is 0.3% of a standard deviation.
+JOINT_WEIGHTS_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-5))
+
 # C of the few rows that a variance is conditioned on. Jitter stands for more noise than there is,
 # so it never makes a variance smaller, and more of it may be added than elsewhere.
 FEW_ROWS_JITTER = JitterPolicy((0.0, 1e-12, 1e-10, 1e-8, 1e-6))
@@ -100,6 +107,29 @@ def factor_c_ordered(A: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(A)
 
 
+def least_jitter(
+    attempt: Callable[[float], np.ndarray],
+    dtype: Any,
+    diagonal: np.ndarray,
+    policy: JitterPolicy,
+    failure: str,
+) -> float:
+    """Return the least jitter of the policy for which a matrix A has a Cholesky factor.
+
+    `attempt(jitter)` factorises A + jitter diag(A), whose diagonal is (1 + jitter) `diagonal` (n,),
+    and returns the diagonal of the factor, or raises LinAlgError. If no jitter helps,
+    NotPositiveDefinite is raised with the message `failure`.
+    """
+    for jitter in policy.jitters(dtype):
+        try:
+            pivots = attempt(jitter)
+        except np.linalg.LinAlgError:
+            continue
+        if policy.accepts(pivots, diagonal, dtype):
+            return jitter
+    raise NotPositiveDefinite(failure)
+
+
 def factor_with_jitter(
     A: np.ndarray,
     diagonal: np.ndarray,
@@ -113,20 +143,48 @@ def factor_with_jitter(
     A + jitter diag(A) = L L^T;  (n, n), (n,) -> (n, n);  n^3/3 flops for each jitter that is tried.
     The diagonal of A is replaced by (1 + jitter) times the `diagonal` given here. If the `routine`
     overwrites A, give `fill`: `fill(jitter)` is called before each attempt and computes all of A
-    anew. If no jitter helps, NotPositiveDefinite is raised with the message `failure`.
+    anew.
     """
-    for jitter in policy.jitters(A.dtype):
+    L = A
+
+    def attempt(jitter: float) -> np.ndarray:
+        nonlocal L
         if fill is None:
             np.fill_diagonal(A, diagonal * (1.0 + jitter))
         else:
             fill(jitter)
-        try:
-            L = routine(A)
-        except np.linalg.LinAlgError:
-            continue
-        if policy.accepts(L, diagonal):
-            return L, jitter
-    raise NotPositiveDefinite(failure)
+        L = routine(A)
+        return L.diagonal()
+
+    jitter = least_jitter(attempt, A.dtype, diagonal, policy, failure)
+    return L, jitter
+
+
+def factor_in_parallel(
+    A: np.ndarray, diagonal: np.ndarray, policy: JitterPolicy, failure: str, n_jobs: int
+) -> tuple[np.ndarray, float]:
+    """Return what `factor_with_jitter` does, factorised in tiles by `n_jobs` threads; A is kept.
+
+    L is C-ordered, with zeros above its diagonal;  (n, n), (n,) -> (n, n).
+    """
+    work = np.empty(A.shape, A.dtype)
+
+    def fill(jitter: float) -> None:
+        work[...] = A
+        np.fill_diagonal(work, diagonal * (1.0 + jitter))
+
+    routine = partial(factor_in_tiles, n_jobs=n_jobs)
+    L, jitter = factor_with_jitter(work, diagonal, policy, failure, routine, fill)
+    return np.tril(L), jitter
+
+
+def inverse_in_parallel(L: np.ndarray, n_jobs: int) -> np.ndarray:
+    """Return (L L^T)^-1 for a C-ordered L, which is kept;  (n, n) -> (n, n);  2 n^3/3 flops."""
+    work = L.copy()
+    LowerTiles.of(work, n_jobs).invert()
+    inverse = np.tril(work)
+    inverse += np.tril(work, -1).T
+    return inverse
 
 
 def factor_of_few_rows(C: np.ndarray, more_noise: np.ndarray | float = 0.0) -> np.ndarray:

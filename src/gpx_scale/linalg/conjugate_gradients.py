@@ -20,7 +20,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from ..errors import NotConverged
 from .covariance import Covariance
-from .preconditioner import Preconditioner
+from .preconditioner import Preconditioner, column_sums
 
 # A solve that has not converged after this many iterations is given up. The value was chosen by
 # hand.
@@ -147,12 +147,6 @@ class Progress:
 # A function that returns which of the running columns go on, (c,). It is called before the first
 # iteration and after each iteration.
 StoppingRule = Callable[[Progress], np.ndarray]
-
-
-def column_sums(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return a.b for each pair of columns;  (n, c), (n, c) -> (c,)."""
-    sums: np.ndarray = np.einsum("ij,ij->j", A, B)
-    return sums
 
 
 def iterate(

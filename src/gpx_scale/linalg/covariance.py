@@ -19,21 +19,13 @@ import numpy as np
 
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
-from ..kernels.kernel import Profile
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
-from ..runtime.parallel import TILE_ROWS, lower_tiles, slices
+from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
-from .lower_tiles import LowerTiles
+from .kernel_tiles import KernelTiles, product_order, stored_product
+from .lower_tiles import LowerTiles, TileCuts
 
-# Rows and columns of the tiles of a product. A float32 tile of this size stays in the second-level
-# cache.
-STRIP_ROWS = 512
-TILE_COLUMNS = 1024
-# A product has this many partial sums, each of which is computed by one worker.
-PARTIAL_SUMS = 16
-# A product with more columns is computed in parts of this many, which limits the partial sums.
-PRODUCT_COLUMNS = 64
 # The time of an entry of a lower tile in a product with 16 columns, on one core.
 TILE_ENTRY_NS = 1.2
 
@@ -110,15 +102,23 @@ class Covariance(abc.ABC):
 
 @dataclass(frozen=True)
 class TiledCovariance(Covariance):
-    """A covariance whose tiles are formed anew for every use."""
+    """A covariance whose tiles are formed anew for every use.
+
+    Stationary kernels of dense inputs have compiled loops (`KernelTiles`). Tiles of other kernels
+    are formed one by one in Python, by the workers of the session.
+    """
 
     @property
     def product_cost(self) -> float:
         return 0.5 * TILE_ENTRY_NS * len(self) ** 2
 
-    def _prepare(self) -> None:
-        """Compute what all tiles share, before several workers would compute it at once."""
-        self.prepared, self.diagonal  # noqa: B018
+    @cached_property
+    def compiled(self) -> KernelTiles | None:
+        """Return S in the form of compiled loops, None if its kernel has no such form."""
+        profile = self.weight_prior.kernel.profile(self.prepared.points)
+        if profile is None:
+            return None
+        return KernelTiles(profile, self.prepared.Z, self.session.executor.n_jobs)
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
         """Return a block of S, with 0 on the diagonal of C.
@@ -130,139 +130,155 @@ class TiledCovariance(Covariance):
             np.fill_diagonal(out, 0.0)
         return out
 
-    @property
-    def _profile(self) -> Profile | None:
-        """Return the kernel as compiled loops take it, None if it or Z has no such form."""
-        if self.rows.Z.is_sparse:
-            return None
-        return self.weight_prior.kernel.profile(self.prepared.points)
+    def empty_tiles(self, dtype: Any) -> LowerTiles:
+        """Return packed tiles for C in a buffer of their own."""
+        return LowerTiles.empty(len(self), dtype, self.session.executor.n_jobs)
 
-    def fill_lower(self, out: np.ndarray, jitter: float = 0.0) -> None:
-        """Write C + jitter diag(C) into the lower triangle of `out`, rounded to its dtype.
+    def fill(self, tiles: LowerTiles, jitter: float = 0.0) -> None:
+        """Write C + jitter diag(C) into tiles, rounded to their dtype;  n^2/2 kernel values.
 
-        (n, n);  n^2/2 kernel values. Entries above the diagonal are undefined afterwards.
+        A diagonal tile gets both triangles.
         """
-        self._prepare()
-        diagonal = (1.0 + jitter) * self.diagonal
-        if (profile := self._profile) is not None:
-            Z = self.prepared.Z.to_dense()
-            LowerTiles.of(out, self.session.executor.n_jobs).fill(profile, Z, diagonal)
+        self._fill(tiles, (1.0 + jitter) * self.diagonal)
+
+    def _fill(self, tiles: LowerTiles, diagonal: np.ndarray) -> None:
+        """Write S with another diagonal (n,) into tiles."""
+        if self.compiled is not None:
+            self.compiled.fill(tiles, diagonal)
             return
 
-        def fill(tile: tuple[slice, slice]) -> None:
-            out[tile] = self._form(*tile)
+        def fill(at: tuple[int, int]) -> None:
+            i, j = at
+            rows, cols = tiles.span(i), tiles.span(j)
+            block = self._form(rows, cols)
+            if i == j:
+                np.fill_diagonal(block, diagonal[rows])
+            tiles.tile(i, j)[...] = block
 
-        self.session.executor.map(fill, lower_tiles(len(self), TILE_ROWS))
-        np.fill_diagonal(out, diagonal)
-
-    # Products read tiles through this name, which a subclass that stores its tiles overrides.
-    _tile = _form
-
-    @property
-    def _product_dtype(self) -> type[np.floating[Any]]:
-        """Return the dtype in which tiles are multiplied."""
-        return self.dtype
+        self.diagonal, self.prepared  # noqa: B018  They are computed before several workers ask.
+        self.session.executor.map(fill, tiles.pairs())
 
     def matmul(self, V: np.ndarray) -> np.ndarray:
         """Return C V;  (n, c) -> (n, c);  2 n^2 c flops.
 
         Each lower tile is formed once, for all columns and for both triangles.
         """
-        self._prepare()
-        groups = _even_groups(slices(len(self), STRIP_ROWS), PARTIAL_SUMS)
+        if self.compiled is not None:
+            return self.compiled.matmul(V, self.diagonal)
+        cuts, right = slices(len(self), TILE_ROWS), V.astype(self.dtype)
+        self.diagonal, self.prepared  # noqa: B018
+
+        def multiply(strips: np.ndarray) -> np.ndarray:
+            total = np.zeros(V.shape)
+            for i in strips[strips >= 0].tolist():
+                for j in range(i + 1):
+                    T = self._form(cuts[i], cuts[j])
+                    total[cuts[i]] += T @ right[cuts[j]]
+                    if i != j:
+                        total[cuts[j]] += T.T @ right[cuts[i]]
+            return total
+
         out: np.ndarray = self.diagonal[:, None] * V
-        for chunk in slices(V.shape[1], PRODUCT_COLUMNS):
-            right = np.ascontiguousarray(V[:, chunk], self._product_dtype)
-
-            def multiply(strips: list[slice], right: np.ndarray = right) -> np.ndarray:
-                total = np.zeros(right.shape)
-                for rows in strips:
-                    for cols in slices(rows.start, TILE_COLUMNS):
-                        T = self._tile(rows, cols)
-                        total[rows] += T @ right[cols]
-                        total[cols] += T.T @ right[rows]
-                    total[rows] += self._tile(rows, rows) @ right[rows]
-                return total
-
-            parts = self.session.executor.map(multiply, groups)
-
-            def add(rows: slice, parts: list[np.ndarray] = parts, chunk: slice = chunk) -> None:
-                for part in parts:
-                    out[rows, chunk] += part[rows]
-
-            self.session.executor.map(add, slices(len(self), 4 * STRIP_ROWS))
+        for part in self.session.executor.map(multiply, product_order(len(cuts)).T):
+            out += part
         return out
 
-    def contract_inverse(self, alpha: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """Return sum_ij (alpha alpha^T - C^-1)_ij dC_ij/dtheta for every parameter.
+    def matmul_rows(self, X: np.ndarray) -> np.ndarray:
+        """Return X C for hundreds of rows X;  (c, n) -> (c, n);  2 n^2 c flops."""
+        if self.compiled is not None:
+            return self.compiled.matmul_rows(X, self.diagonal)
+        return np.ascontiguousarray(self.matmul(X.T).T)
 
-        (n,), (n, n) -> (t,). Only the lower triangle of the inverse is read.
+    def quadratic(self, X: np.ndarray) -> np.ndarray:
+        """Return x.C x for each row of X;  (c, n) -> (c,);  n^2 c flops."""
+        if self.compiled is not None:
+            return self.compiled.quadratic(X, self.diagonal)
+        return np.asarray(np.einsum("ij,ij->i", X, self.matmul_rows(X)))
+
+    def contract_inverse(
+        self, alpha: np.ndarray, factor: LowerTiles
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return sum_ij (alpha alpha^T - C^-1)_ij dC_ij/dtheta for every parameter, and diag(C^-1).
+
+        (n,) -> (t,), (n,);  2 n^3/3 flops. The factor of C is overwritten.
         """
+        if self.compiled is not None:
+            factor.invert_factor()
+            sums, diagonal = self.compiled.contract_inverse(factor, alpha)
+            along_kernel = self.weight_prior.kernel.gradient_of_sums(sums)
+        else:
+            factor.invert()
+            diagonal = factor.diagonal()
 
-        along_noise = (alpha**2 - inverse.diagonal()) @ self.noise_gradient
-        if (profile := self._profile) is not None:
-            tiles = LowerTiles.of(inverse, self.session.executor.n_jobs)
-            sums = tiles.contract_inverse(profile, self.prepared.Z.to_dense(), alpha)
-            return np.concatenate([self.weight_prior.kernel.gradient_of_sums(sums), along_noise])
+            def weigh(i: int, j: int, G: np.ndarray) -> None:
+                inverse = np.ascontiguousarray(factor.tile(i, j))
+                a, b = alpha[factor.span(i)], alpha[factor.span(j)]
+                dense_loops.evidence_weights(a, b, inverse, G, i == j, G)
 
-        def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
-            dense_loops.evidence_weights(
-                alpha[rows], alpha[cols], inverse[rows, cols], G, rows == cols, G
-            )
-
-        return np.concatenate([self._contract_tiles(weigh), along_noise])
+            along_kernel = self._contract_tiles(weigh, factor)
+        along_noise = (alpha**2 - diagonal) @ self.noise_gradient
+        return np.concatenate([along_kernel, along_noise]), diagonal
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,).
 
         n^2/2 kernel values.
         """
-        left, right = np.hstack([U, V]).astype(self.dtype), np.hstack([V, U]).astype(self.dtype)
+        if self.compiled is not None:
+            sums = self.compiled.contract(U, V)
+            along_kernel = self.weight_prior.kernel.gradient_of_sums(sums)
+        else:
+            left, right = (np.hstack(both).astype(self.dtype) for both in ([U, V], [V, U]))
+            cuts = TileCuts(len(self), TILE_ROWS)
 
-        def weigh(rows: slice, cols: slice, G: np.ndarray) -> None:
-            G *= left[rows] @ right[cols].T
-            if rows == cols:
-                G *= G.dtype.type(0.5)  # A diagonal tile contains both triangles.
+            def weigh(i: int, j: int, G: np.ndarray) -> None:
+                G *= left[cuts.span(i)] @ right[cuts.span(j)].T
+                if i == j:
+                    G *= G.dtype.type(0.5)  # A diagonal tile contains both triangles.
 
-        return np.concatenate(
-            [self._contract_tiles(weigh), np.einsum("ij,ij->i", U, V) @ self.noise_gradient]
-        )
+            along_kernel = self._contract_tiles(weigh, cuts)
+        along_noise = np.einsum("ij,ij->i", U, V) @ self.noise_gradient
+        return np.concatenate([along_kernel, along_noise])
 
-    def _contract_tiles(self, weigh: Callable[[slice, slice, np.ndarray], None]) -> np.ndarray:
+    def _contract_tiles(
+        self, weigh: Callable[[int, int, np.ndarray], None], cuts: TileCuts
+    ) -> np.ndarray:
         """Return the sum of W_ij dS_ij/dtheta over lower tiles, for each parameter of the kernel.
 
-        `weigh` multiplies the block of some rows and columns by W in place.
+        `weigh` multiplies the block of tile (i, j) by W in place.
         """
-        self._prepare()
+        self.diagonal, self.prepared  # noqa: B018
 
-        def one(tile: tuple[slice, slice]) -> np.ndarray:
-            rows, cols = tile
-            found = self.weight_prior.contract(
-                self.prepared[rows], self.prepared[cols], lambda G: weigh(rows, cols, G)
-            )
+        def one(at: tuple[int, int]) -> np.ndarray:
+            i, j = at
+            rows, cols = self.prepared[cuts.span(i)], self.prepared[cuts.span(j)]
+            found = self.weight_prior.contract(rows, cols, lambda G: weigh(i, j, G))
             total: np.ndarray = found.sum(axis=0, dtype=float)
             return total
 
-        sums = self.session.executor.map(one, lower_tiles(len(self), TILE_ROWS))
-        total: np.ndarray = np.sum(sums, axis=0)
+        total: np.ndarray = np.sum(self.session.executor.map(one, cuts.pairs()), axis=0)
         return total
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
         """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  n^2 kernel values."""
-        self._prepare()
         prior, right = self.weight_prior, v.astype(self.dtype)
+        if self.compiled is not None:
+            along_kernel = prior.kernel.gradient_of_sums(self.compiled.tangents(v).T).T
+        else:
 
-        def one(rows: slice) -> np.ndarray:
-            total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
-            for cols in slices(len(self), TILE_ROWS):
+            def one(rows: slice) -> np.ndarray:
+                total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
+                for cols in slices(len(self), TILE_ROWS):
 
-                def weigh(G: np.ndarray, factor: np.ndarray = right[cols]) -> None:
-                    G *= factor
+                    def weigh(G: np.ndarray, factor: np.ndarray = right[cols]) -> None:
+                        G *= factor
 
-                total += prior.contract(self.prepared[rows], self.prepared[cols], weigh)
-            return total
+                    total += prior.contract(self.prepared[rows], self.prepared[cols], weigh)
+                return total
 
-        along_kernel = np.concatenate(self.session.executor.map(one, slices(len(self), TILE_ROWS)))
+            self.prepared  # noqa: B018
+            rows = slices(len(self), TILE_ROWS)
+            along_kernel = np.concatenate(self.session.executor.map(one, rows))
         return np.hstack([along_kernel, v[:, None] * self.noise_gradient])
 
 
@@ -274,41 +290,12 @@ class StoredCovariance(TiledCovariance):
     """
 
     @cached_property
-    def strips(self) -> list[np.ndarray]:
-        """Return the lower triangle as strips of rows, which end at the diagonal."""
-        super()._prepare()
+    def tiles(self) -> LowerTiles:
+        """Return packed tiles of S, with 0 on the diagonal of S."""
+        tiles = self.empty_tiles(np.float32)
+        self._fill(tiles, np.zeros(len(self)))
+        return tiles
 
-        def form(rows: slice) -> np.ndarray:
-            strip = np.empty((rows.stop - rows.start, rows.stop), np.float32)
-            for cols in (*slices(rows.start, STRIP_ROWS), rows):
-                strip[:, cols] = self._form(rows, cols)
-            return strip
-
-        # The longest strip comes first, so that no worker begins it when the others are done.
-        cuts = slices(len(self), STRIP_ROWS)[::-1]
-        return self.session.executor.map(form, cuts)[::-1]
-
-    def _prepare(self) -> None:
-        super()._prepare()
-        self.strips  # noqa: B018
-
-    def _tile(self, rows: slice, cols: slice) -> np.ndarray:
-        strip: np.ndarray = self.strips[rows.start // STRIP_ROWS]
-        return strip[:, cols]
-
-    @property
-    def _product_dtype(self) -> type[np.floating[Any]]:
-        return np.float32
-
-
-def _even_groups(cuts: list[slice], count: int) -> list[list[slice]]:
-    """Return the strips of a lower triangle in groups that have about equally many entries.
-
-    Strips are given to the groups in turn, forwards and backwards, from the longest to the
-    shortest.
-    """
-    groups: list[list[slice]] = [[] for _ in range(min(count, len(cuts)))]
-    for k, cut in enumerate(reversed(cuts)):
-        turn, at = divmod(k, len(groups))
-        groups[at if turn % 2 == 0 else -1 - at].append(cut)
-    return groups
+    def matmul(self, V: np.ndarray) -> np.ndarray:
+        """Return C V by products in float32, which are added in float64;  (n, c) -> (n, c)."""
+        return stored_product(self.tiles, V, self.diagonal)

@@ -20,24 +20,29 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, get_lapack_funcs, solve_triangular
+from scipy.linalg import cho_solve, get_lapack_funcs, solve_triangular
 
+from ..compiled import low_rank as loops
 from ..model.weight_prior import PreparedRows
 from ..runtime.parallel import slices
 from ..runtime.session import Session
-from .cholesky import PIVOT_ROWS_JITTER, factor_with_jitter
+from ..runtime.tile_loops import tile_threads
+from .cholesky import PIVOT_ROWS_JITTER, factor_in_parallel, inverse_in_parallel
 from .covariance import Covariance
+from .lower_tiles import CALL_FLOPS, LowerTiles, factor_in_tiles
 
 # Pivots are drawn in blocks of this many, so that most flops are in matrix products. The value was
 # chosen by hand.
 PIVOT_BLOCK = 128
-# A partial sum is over this many rows. The value was chosen by hand. It does not depend on the
-# number of threads, so that sums are the same with any number.
-SUM_ROWS = 2048
 # A worker solves for this many rows at once: enough for BLAS, and for sixteen workers at n = 4,096.
 SOLVE_ROWS = 256
 # Below this share of its trace, what the pivots leave of S is rounding error.
 NEGLIGIBLE_SHARE = 1e-13
+# The largest relative change of a number that is rounded to float32.
+FLOAT32_ROUNDING = 2.0**-24
+# G is float32 up to this squared Frobenius norm, the sum of S_ii / D_i that the pivots explain.
+# There, rounding changes r.P^-1 r by at most 6e-4 of itself and of r.D^-1 r.
+FLOAT32_SQUARED_NORM = 1e8
 
 
 def choose_pivots(
@@ -67,7 +72,9 @@ def choose_pivots(
         L, order, good, _ = pstrf(G[block], lower=1)
         good = min(int(good), _leading(L.diagonal() ** 2 > dependent[block][order - 1]))
         keep = order[:good] - 1
-        F[:, have : have + good] = right_solve(np.tril(L[:good, :good]), G[:, keep], session)
+        F[:, have : have + good] = right_solve(
+            L[:good, :good], np.ascontiguousarray(G[:, keep]), session
+        )
         remainder -= np.einsum("ij,ij->i", F[:, have : have + good], F[:, have : have + good])
         chosen = np.append(chosen, block[keep])
         remainder[remainder < dependent] = 0.0
@@ -122,31 +129,51 @@ class Preconditioner(abc.ABC):
 
 @dataclass(frozen=True)
 class LowRankPreconditioner(Preconditioner):
-    """The preconditioner P = D + F F^T with F = S_nI L^-T and S_II = L L^T;  n r numbers.
+    """The preconditioner P = D^1/2 (I + G G^T) D^1/2 = D + F F^T of r pivot rows.
 
-    If it `bounds_from_below`, D is the noise. If not, D_i = C_ii - |F_i|^2.
+    F = S_nI L^-T with S_II = L L^T, and G = D^-1/2 F, (n, r), is float64, or float32 if that is
+    enough. If it `bounds_from_below`, D is the noise, and P <= C but for rounding: then
+    (1 - rounding) P <= C. If not, D_i = C_ii - |F_i|^2.
+
+    If G is rounded to float32, its entries change by at most u = 2^-24 times themselves, and P is
+    the matrix of the rounded G. With t = u |G|, by the Frobenius norm, and H for the exact G,
+
+        G G^T <= (1 + t) H H^T + (1 + 1/t) t^2 I,     I + G G^T <= (1 + t + t^2) (I + H H^T)
+
+    and therefore (1 - t) (I + G G^T) <= I + H H^T. So `rounding` is t.
     """
 
     covariance: Covariance
     pivots: np.ndarray
     L: np.ndarray
-    F: np.ndarray
+    D: np.ndarray
+    G: np.ndarray
     bounds_from_below: bool = True
+    rounding: float = 0.0
 
     @classmethod
     def of(
         cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True
     ) -> LowRankPreconditioner:
         """Return the preconditioner of these pivot rows;  (r,);  n r kernel values, n r^2 flops."""
+        noise, n_jobs = covariance.noise, covariance.session.executor.n_jobs
         F = covariance.columns(pivots)
-        own = F[pivots]
-        if not pivots.size:
-            return cls(covariance, pivots, own, F, bounds_from_below)
-        rows = f"The covariance of {pivots.size} pivot rows"
-        failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
-        L, _ = factor_with_jitter(own, own.diagonal().copy(), PIVOT_ROWS_JITTER, failure)
-        F = right_solve(L, F, covariance.session)
-        return cls(covariance, pivots, L, F, bounds_from_below)
+        L = F[pivots]
+        if pivots.size:
+            rows = f"The covariance of {pivots.size} pivot rows"
+            failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
+            L, _ = factor_in_parallel(L, L.diagonal().copy(), PIVOT_ROWS_JITTER, failure, n_jobs)
+            F = right_solve(L, F, covariance.session)
+        explained = np.empty(len(F))
+        with tile_threads(n_jobs) as threads:
+            threads.run(loops.square_rows, F, explained)
+            D = noise if bounds_from_below else np.maximum(covariance.diagonal - explained, noise)
+            squared_norm = float((explained / D).sum())
+            is_float32 = squared_norm <= FLOAT32_SQUARED_NORM
+            G = np.empty(F.shape, np.float32 if is_float32 else np.float64)
+            threads.run(loops.scale_rows, F, 1.0 / np.sqrt(D), G)
+        rounding = FLOAT32_ROUNDING * np.sqrt(squared_norm) if is_float32 else 0.0
+        return cls(covariance, pivots, L, D, G, bounds_from_below, float(rounding))
 
     @property
     def _theta_size(self) -> int:
@@ -157,63 +184,74 @@ class LowRankPreconditioner(Preconditioner):
     def rank(self) -> int:
         return self.pivots.size
 
+    @property
+    def F(self) -> np.ndarray:
+        """Return D^1/2 G;  (n, r)."""
+        F: np.ndarray = self._root[:, None] * self.G
+        return F
+
     @cached_property
-    def D(self) -> np.ndarray:
-        """Return the diagonal part of P, which is at least the noise;  (n,)."""
-        noise = self.covariance.noise
-        if self.bounds_from_below:
-            return noise
-        remainder = self.covariance.diagonal - np.einsum("ij,ij->i", self.F, self.F)
-        D: np.ndarray = np.maximum(remainder, noise)
-        return D
+    def _root(self) -> np.ndarray:
+        """Return D^1/2;  (n,)."""
+        root: np.ndarray = np.sqrt(self.D)
+        return root
 
     def error_bound_nats(self, R: np.ndarray, PR: np.ndarray) -> np.ndarray:
         """Return upper bounds of r.C^-1 r / 2, from P if P <= C, else from the noise alone.
 
-        (n, c), (n, c) -> (c,).
+        (n, c), (n, c) -> (c,). A float32 G makes r.P^-1 r wrong by less than 2 `rounding`
+        r.D^-1 r, which is added.
         """
-        scaled = PR if self.bounds_from_below else R / self.covariance.noise[:, None]
-        bound: np.ndarray = 0.5 * np.einsum("ij,ij->j", R, scaled)
-        return bound
+        by_noise = column_sums(R, R / self.covariance.noise[:, None])
+        if not self.bounds_from_below:
+            return 0.5 * by_noise
+        by_P: np.ndarray = column_sums(R, PR) + 2.0 * self.rounding * by_noise
+        return 0.5 / (1.0 - self.rounding) * by_P
 
     @property
     def session(self) -> Session:
         """Return the session of the covariance."""
         return self.covariance.session
 
+    @property
+    def _n_jobs(self) -> int:
+        return self.session.executor.n_jobs
+
     @cached_property
     def inner_factor(self) -> np.ndarray:
-        """Return the lower Cholesky factor of M = I + F^T D^-1 F;  (r, r)."""
-        inner = np.eye(self.rank)
-        if not self.rank:
-            return inner
-        root = np.sqrt(self.D)
+        """Return the Cholesky factor of M = I + G^T G in the lower triangle of a matrix;  (r, r).
 
-        def gram(rows: slice) -> np.ndarray:
-            scaled = self.F[rows] / root[rows, None]
-            product: np.ndarray = scaled.T @ scaled
-            return product
-
-        # A partial sum has r^2 numbers, so `sum_over` keeps only a few of them at a time.
-        inner += self.session.executor.sum_over(gram, slices(len(self.D), SUM_ROWS))
-        factor: np.ndarray = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
-        return factor
+        It takes n r^2 flops. Entries above the diagonal are undefined.
+        """
+        M = np.empty((self.rank, self.rank))
+        rows = -(-self.rank // loops.GRAM_TILE)
+        tile_flops = 2.0 * len(self.G) * loops.GRAM_TILE**2
+        step = max(1, int(CALL_FLOPS / tile_flops)) * self._n_jobs
+        with tile_threads(self._n_jobs) as threads:
+            for some in slices(rows * (rows + 1) // 2, step):
+                threads.run(loops.gram_tiles, some.start, some.stop, self.G, M)
+        return factor_in_tiles(M, self._n_jobs) if self.rank else M
 
     def solve(self, R: np.ndarray) -> np.ndarray:
-        """Return P^-1 R = D^-1 R - D^-1 F (I + F^T D^-1 F)^-1 F^T D^-1 R.
+        """Return P^-1 R = D^-1/2 (I - G (I + G^T G)^-1 G^T) D^-1/2 R.
 
         (n, c) -> (n, c);  4 n r c flops.
         """
-        scaled: np.ndarray = R / self.D[:, None]
-        if not self.rank:
-            return scaled
-        inside = cho_solve((self.inner_factor, True), self._down(scaled), check_finite=False)
-        scaled -= self._up(inside) / self.D[:, None]
+        scaled: np.ndarray = R / self._root[:, None]
+        if self.rank:
+            scaled -= self._up(self._inner_solve(self._down(scaled)))
+        scaled /= self._root[:, None]
         return scaled
+
+    def _inner_solve(self, A: np.ndarray) -> np.ndarray:
+        """Return M^-1 A;  (r, c) -> (r, c)."""
+        # LAPACK takes a C-ordered lower triangle for an upper one, without a copy.
+        solved: np.ndarray = cho_solve((self.inner_factor.T, False), A, check_finite=False)
+        return solved
 
     def draw(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return F e1 + D^1/2 e2 ~ N(0, P) for standard normals e1 (r, c) and e2 (n, c)."""
-        draws: np.ndarray = self._up(first) + np.sqrt(self.D)[:, None] * second
+        draws: np.ndarray = self._root[:, None] * (self._up(first) + second)
         return draws
 
     def log_determinant(self) -> float:
@@ -222,43 +260,53 @@ class LowRankPreconditioner(Preconditioner):
     # `_down` and `_up` multiply transposed matrices: with few columns, BLAS is 1.6 times faster if
     # these are the rows of the product.
     def _down(self, V: np.ndarray) -> np.ndarray:
-        """Return F^T V, summed in the order of the rows;  (n, c) -> (r, c)."""
-        parts = self.session.executor.map(
-            lambda rows: V[rows].T @ self.F[rows], slices(len(V), SUM_ROWS)
-        )
-        total: np.ndarray = np.sum(parts, axis=0)
-        return total.T
+        """Return G^T V;  (n, c) -> (r, c)."""
+        left, units = self._rows_like_G(V)
+        parts = np.empty((-(-len(V) // loops.GROUP_ROWS), V.shape[1], self.rank))
+        with tile_threads(self._n_jobs) as threads:
+            threads.run(loops.multiply_transposed, self.G, left, parts)
+        product: np.ndarray = parts.sum(axis=0).T * units
+        return product
 
     def _up(self, W: np.ndarray) -> np.ndarray:
-        """Return F W;  (r, c) -> (n, c)."""
-        out, left = np.empty((len(self.F), W.shape[1])), np.ascontiguousarray(W.T)
+        """Return G W;  (r, c) -> (n, c)."""
+        left, units = self._rows_like_G(W)
+        out = np.empty((W.shape[1], len(self.G)))
+        with tile_threads(self._n_jobs) as threads:
+            threads.run(loops.multiply, self.G, left, out)
+        product: np.ndarray = out.T * units
+        return product
 
-        def one(rows: slice) -> None:
-            out[rows] = (left @ self.F[rows].T).T
+    def _rows_like_G(self, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns of A as rows in the precision of G, and the unit of each column.
 
-        self.session.executor.map(one, slices(len(out), SUM_ROWS // 4))
-        return out
+        (m, c) -> (c, m), (c,). Columns are divided by their largest entry before they are rounded,
+        because float32 represents numbers of moderate size only.
+        """
+        units = np.ones(A.shape[1])
+        if self.G.dtype == np.float32:
+            size = np.abs(A).max(axis=0, initial=0.0)
+            units = np.where(size > 0.0, size, 1.0)
+        return np.ascontiguousarray((A / units).T, self.G.dtype), units
 
     # The derivatives are at fixed pivots: dP = dS_nI Q^T + Q dS_In - Q dS_II Q^T + dD, where
-    # Q = S_nI S_II^-1 = F L^-1.
+    # Q = S_nI S_II^-1 = D^1/2 G L^-1. The same G is used in all of them and in P, so the traces and
+    # the probes that estimate them agree exactly, whatever the precision of G.
 
     def trace_gradient(self) -> np.ndarray:
         """Return tr(P^-1 dP/dtheta) for every parameter;  (t,);  2 n r^2 flops, n r kernel values.
 
-        With M = I + F^T D^-1 F and H = P^-1 Q = D^-1 F M^-1 L^-1, this is
+        With M = I + G^T G and H = P^-1 Q = D^-1/2 G M^-1 L^-1, this is
         2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD. Here
-        H^T Q = L^-T M^-1 (M - I) L^-1, since F^T D^-1 F = M - I, and
-        D diag(P^-1) = 1 - rowsum(H o S_nI), since F L^T = S_nI.
+        H^T Q = L^-T M^-1 (M - I) L^-1, since G^T G = M - I, and
+        D diag(P^-1) = 1 - rowsum(H o S_nI), since D^1/2 G L^T = S_nI.
         """
         if not self.rank:
             return self._along_noise(1.0 / self.D)
-        factor = self.inner_factor
-        root = solve_triangular(factor, np.eye(self.rank), lower=True, check_finite=False)
-        M_inverse = self.session.executor.matmul(root.T, root)
-        H = self.session.executor.matmul(self.F, _times_inverse(M_inverse, self.L))
-        H /= self.D[:, None]
-        inner = _times_inverse(_times_inverse(np.eye(self.rank) - M_inverse, self.L).T, self.L)
-        along_S, explained = self._contract(H)
+        M_inverse = inverse_in_parallel(self.inner_factor, self._n_jobs)
+        inner = sandwich(self.L, np.eye(self.rank) - M_inverse, self.session)
+        right = np.ascontiguousarray(right_solve_transposed(self.L, M_inverse, self.session).T)
+        along_S, explained = self._contract(self.G, right, 1.0 / self._root)
         gradient: np.ndarray = 2.0 * along_S - self._contract_pivots(inner)
         gradient += self._along_noise((1.0 - explained) / self.D)
         return gradient
@@ -267,10 +315,16 @@ class LowRankPreconditioner(Preconditioner):
         """Return sum_c v_c^T (dP/dtheta) v_c for every parameter;  (n, c) -> (t,)."""
         if not self.rank:
             return self._along_noise(np.einsum("ij,ij->i", V, V))
-        QtV = solve_triangular(self.L, self._down(V), lower=True, trans="T", check_finite=False)
+        QtV = self._q_transposed(V)
         gradient: np.ndarray = 2.0 * self._contract(V, QtV)[0] - self._contract_pivots(QtV @ QtV.T)
         gradient += self._along_noise(np.einsum("ij,ij->i", V, V))
         return gradient
+
+    def _q_transposed(self, V: np.ndarray) -> np.ndarray:
+        """Return Q^T V = L^-T G^T D^1/2 V;  (n, c) -> (r, c)."""
+        down = self._down(self._root[:, None] * V)
+        solved = solve_triangular(self.L, down, lower=True, trans="T", check_finite=False)
+        return np.ascontiguousarray(solved)
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
         """Return sum_i diagonal_i dD_i/dtheta for every parameter;  (n,) -> (t,)."""
@@ -285,23 +339,16 @@ class LowRankPreconditioner(Preconditioner):
             )
         prior, rows = self.covariance.weight_prior, self._rows
         pivots = rows[self.pivots]
-        down = self._down(v[:, None])
-        Qtv = solve_triangular(self.L, down, lower=True, trans="T", check_finite=False)[:, 0]
+        Qtv = self._q_transposed(v[:, None])
 
         def products(a: PreparedRows, b: PreparedRows, right: np.ndarray) -> np.ndarray:
-            """Return (dS_ab/dtheta_t) right for every parameter;  (b,) -> (a, t)."""
-
-            def weigh(G: np.ndarray) -> None:
-                G *= right
-
-            cuts = slices(len(a), max(16, 2**20 // max(1, len(b))))
-            return np.concatenate(
-                self.session.executor.map(lambda i: prior.contract(a[i], b, weigh), cuts)
-            )
+            """Return (dS_ab/dtheta_t) right for every parameter;  (b, 1) -> (a, t)."""
+            return prior.contract_product(a, b, np.ones((len(a), 1)), right, self.session)[0]
 
         tangents = products(rows, pivots, Qtv)
-        inner = products(pivots, rows, v) - products(pivots, pivots, Qtv)
-        tangents += self._up(solve_triangular(self.L, inner, lower=True, check_finite=False))
+        inner = products(pivots, rows, v[:, None]) - products(pivots, pivots, Qtv)
+        solved = solve_triangular(self.L, inner, lower=True, check_finite=False)
+        tangents += self._root[:, None] * self._up(solved)
         return np.hstack([tangents, v[:, None] * self.covariance.noise_gradient])
 
     @cached_property
@@ -310,67 +357,59 @@ class LowRankPreconditioner(Preconditioner):
         return self.covariance.weight_prior.prepare(self.covariance.rows)
 
     def _contract(
-        self, left: np.ndarray, right: np.ndarray | None = None
+        self, U: np.ndarray, V: np.ndarray, weights: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return sum_ij W_ij dS_nI/dtheta (t,), and the row sums of W o S_nI (n,).
 
-        W is `left` (n, r), or left right^T with (n, c) and (r, c).
+        W = diag(weights) U V^T with (n,), (n, c) and (r, c). Without weights, they are 1.
         """
-        return self._contract_with(self._rows, left, right)
+        prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
+        along, sums = prior.contract_product(self._rows, pivots, U, V, self.session)
+        if weights is not None:
+            along, sums = along * weights[:, None], sums * weights
+        return self._with_noise(along), sums
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
         """Return sum_ij W_ij dS_II/dtheta;  (r, r) -> (t,)."""
-        return self._contract_with(self._rows[self.pivots], W, None)[0]
-
-    def _contract_with(
-        self, rows: PreparedRows, left: np.ndarray, right: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `_contract` for these rows and the pivots."""
         prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
+        return self._with_noise(prior.contract_matrix(pivots, pivots, W, self.session)[0])
 
-        def one(i: slice) -> tuple[np.ndarray, np.ndarray]:
-            along, sums = np.zeros(self._theta_size), np.zeros(i.stop - i.start)
-            for j in slices(len(pivots), 512):
-                W = left[i, j] if right is None else left[i] @ right[j].T
-                found, more = prior.contract_and_sum(rows[i], pivots[j], W)
-                along += found.sum(axis=0)
-                sums += more
-            return along, sums
-
-        found = self.session.executor.map(one, slices(len(left), 512))
-        gradient = np.sum([along for along, _ in found], axis=0)
-        # S does not depend on the last two parameters, sigma_w and sigma_y.
-        with_noise = np.concatenate([gradient, np.zeros(2)])
-        return with_noise, np.concatenate([sums for _, sums in found])
+    def _with_noise(self, along: np.ndarray) -> np.ndarray:
+        """Return the sum over rows, and 0 for sigma_w and sigma_y, on which S does not depend."""
+        return np.concatenate([along.sum(axis=0), np.zeros(2)])
 
 
-def _times_inverse(A: np.ndarray, L: np.ndarray) -> np.ndarray:
-    """Return A L^-1;  (r, r), (r, r) -> (r, r)."""
-    solved: np.ndarray = solve_triangular(L, A.T, lower=True, trans="T", check_finite=False)
-    return solved.T
+def column_sums(A: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return a.b for each pair of columns;  (n, c), (n, c) -> (c,)."""
+    sums: np.ndarray = np.einsum("ij,ij->j", A, B)
+    return sums
 
 
 def right_solve(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
-    """Return B L^-T, computed in place;  (r, r), (n, r) -> (n, r);  n r^2 flops.
+    """Return B L^-T, computed in place if B is C-ordered;  (r, r), (n, r) -> (n, r).
 
-    Nearly all of the flops are in matrix products, over blocks of rows in parallel.
+    n r^2 flops.
     """
-    cuts = slices(len(L), 128)
-    inverses = [
-        solve_triangular(L[j, j], np.eye(j.stop - j.start), lower=True, check_finite=False).T
-        for j in cuts
-    ]
-
-    def one(rows: slice) -> None:
-        mine = B[rows]
-        for cols, inverse in zip(cuts, inverses, strict=True):
-            block = mine[:, cols]
-            if cols.start:
-                block -= mine[:, : cols.start] @ L[cols, : cols.start].T
-            block[...] = block @ inverse
-
-    session.executor.map(one, slices(len(B), SOLVE_ROWS))
+    B = np.ascontiguousarray(B)
+    if B.size:
+        LowerTiles.of(np.ascontiguousarray(L), session.executor.n_jobs).half_solve(B)
     return B
+
+
+def right_solve_transposed(L: np.ndarray, B: np.ndarray, session: Session) -> np.ndarray:
+    """Return B L^-1, computed in place;  (r, r), (n, r), both C-ordered -> (n, r);  n r^2 flops."""
+    if B.size:
+        LowerTiles.of(L, session.executor.n_jobs).back_solve(B)
+    return B
+
+
+def sandwich(L: np.ndarray, A: np.ndarray, session: Session) -> np.ndarray:
+    """Return L^-T A L^-1 of a symmetric A, which is overwritten.
+
+    (r, r), (r, r), both C-ordered -> (r, r);  2 r^3 flops.
+    """
+    half = right_solve_transposed(L, A, session)
+    return right_solve_transposed(L, np.ascontiguousarray(half.T), session)
 
 
 def _leading(flags: np.ndarray) -> int:

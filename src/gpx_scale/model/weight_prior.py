@@ -24,6 +24,7 @@ from ..runtime.arguments import LARGEST_SQUARE
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
 from ..runtime.state import stored
+from .cross_block import CrossBlock
 
 
 @stored
@@ -137,22 +138,58 @@ class WeightPrior:
         weigh(G)
         return self.kernel.contract_gradient(a.points, b.points, G)
 
-    def contract_and_sum(
-        self, a: PreparedRows, b: PreparedRows, W: np.ndarray
+    def contract_matrix(
+        self, a: PreparedRows, b: PreparedRows, W: np.ndarray, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `contract` for a matrix W, and the row sums of W o S.
+        """Return sum_j W_ij dS_ij/dtheta for each row i of a, and the row sums of W o S.
 
-        (a, b) -> (a, t), (a,).
+        (a, b) -> (a, t), (a,);  one kernel value per entry, in parallel.
         """
-        sums = np.empty(len(a))
+        if (block := self._block(a, b, session)) is not None:
+            return block.contract(W)
+        return self._contract_tiles(a, b, lambda rows, cols: W[rows, cols], session)
 
-        def weigh(G: np.ndarray) -> None:
-            np.multiply(G, W, out=G)
-            S = G.copy()
-            self.kernel.multiply(a.points, b.points, S)
-            sums[:] = S.sum(axis=1)
+    def contract_product(
+        self, a: PreparedRows, b: PreparedRows, U: np.ndarray, V: np.ndarray, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of `contract_matrix` for W = U V^T, which is never stored.
 
-        return self.contract(a, b, weigh), sums
+        (a, c), (b, c) -> (a, t), (a,);  one kernel value and 2 c flops per entry, in parallel.
+        """
+        if (block := self._block(a, b, session)) is not None:
+            return block.contract_product(U, V)
+        return self._contract_tiles(a, b, lambda rows, cols: U[rows] @ V[cols].T, session)
+
+    def _block(self, a: PreparedRows, b: PreparedRows, session: Session) -> CrossBlock | None:
+        """Return the block between rows a and b; None if it has no compiled form."""
+        return CrossBlock.of(self.kernel, a.points, b.points, (a.Z, b.Z), session.executor.n_jobs)
+
+    def _contract_tiles(
+        self,
+        a: PreparedRows,
+        b: PreparedRows,
+        weights: Callable[[slice, slice], np.ndarray],
+        session: Session,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the result of `contract_matrix` tile by tile, for kernels of any form.
+
+        `weights` returns W of some rows and columns.
+        """
+
+        def one(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            count = rows.stop - rows.start
+            along, sums = np.zeros((count, self.kernel.theta.size)), np.zeros(count)
+            for cols in slices(len(b), TILE_ROWS):
+                G = a.Z[rows].inner_products(b.Z[cols])
+                G *= weights(rows, cols)
+                S = G.copy()
+                self.kernel.multiply(a.points[rows], b.points[cols], S)
+                sums += S.sum(axis=1)
+                along += self.kernel.contract_gradient(a.points[rows], b.points[cols], G)
+            return along, sums
+
+        found = session.executor.map(one, slices(len(a), TILE_ROWS))
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
 
     def contract_inputs(
         self, a: PreparedRows, b: PreparedRows, W: np.ndarray, weighed: np.ndarray
@@ -198,28 +235,35 @@ class WeightPrior:
         If the queries are training rows whose own weights w_i = g(x_i) + e_i are asked for, `own`
         says which rows they are, and the covariance of e_i is added.
         """
-        K = kernel_matrix(self.kernel, self.kernel.prepare(x), self.kernel.prepare(rows.x), session)
+        points = self.kernel.prepare(x)
+        K = kernel_matrix(self.kernel, points, self.kernel.prepare(rows.x), session)
         if own is not None:
             K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.sigma_w**2
-        return CrossCovariance(K, rows.Z)
+        return CrossCovariance(K, rows.Z, self.kernel, points)
 
 
 @dataclass(frozen=True)
 class CrossCovariance:
     """The covariance of weights at queries with f at the training rows.
 
-    Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl is kept as K = k(x*, X) (m, n) and Z (n, d). It can be
-    sliced by queries.
+    Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl is kept as K = k(x*, X) (m, n) and Z (n, d), together
+    with the kernel and the queries as it prepares them. It can be sliced by queries.
     """
 
     K: np.ndarray
     Z: Features
+    kernel: Kernel
+    points: Prepared
 
     def __len__(self) -> int:
         return len(self.K)
 
-    def __getitem__(self, queries: slice) -> CrossCovariance:
-        return CrossCovariance(self.K[queries], self.Z)
+    def __getitem__(self, queries: slice | np.ndarray) -> CrossCovariance:
+        return replace(self, K=self.K[queries], points=self.points[queries])
+
+    def variance(self) -> np.ndarray:
+        """Return k(x*, x*), the prior variance of each weight of a query;  (m,)."""
+        return self.kernel.diagonal(self.points)
 
     def weights(self, alpha: np.ndarray, session: Session) -> np.ndarray:
         """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = (K diag(alpha) Z)_il.
@@ -250,6 +294,9 @@ def kernel_matrix(
     Tiles are computed in parallel.
     """
     out = np.empty((len(a), len(b)))
+    if (block := CrossBlock.of(kernel, a, b, Z, session.executor.n_jobs)) is not None:
+        block.fill(out)
+        return out
 
     def fill(tile: tuple[slice, slice]) -> None:
         rows, cols = tile

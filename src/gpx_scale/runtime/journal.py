@@ -64,6 +64,12 @@ class FitReport:
         How the search ended.
     at_bound : list of str
         Names of the hyperparameters that ended at a bound of the search.
+    search_rows_used : int
+        The number of rows on which the search for hyperparameters ended, 0 if there was no search.
+    promised_gain : float
+        What a further Newton step promised on these rows at the last evaluation, in nats of the
+        log marginal likelihood with the prior of the hyperparameters. It is NaN if it is not known,
+        as after a search by L-BFGS.
     jitter : float
         The number that was added to the diagonal of the covariance matrix so that it had a
         Cholesky factor. It is 0 for most data.
@@ -72,7 +78,7 @@ class FitReport:
         or NaN if the solver does not give one.
     leave_one_out_rmse : float
         Root mean squared error of predicting each training row from all others, in the units of
-        y, or NaN if the solver does not give it.
+        y, or NaN if the search did not compute it.
     memory_planned, memory_peak : int
         Bytes that were planned for the fit, and the largest size of the process so far.
     variances : str
@@ -109,6 +115,8 @@ class FitReport:
     converged: bool | None = None
     message: str = ""
     at_bound: list[str] = field(default_factory=list)
+    search_rows_used: int = 0
+    promised_gain: float = float("nan")
     jitter: float = 0.0
     condition: float = float("nan")
     leave_one_out_rmse: float = float("nan")
@@ -117,6 +125,24 @@ class FitReport:
     variances: str = "exact"
     evidence_deviation: float = 0.0
     solution: str = ""
+
+    @property
+    def promised_gain_per_row(self) -> float:
+        """`promised_gain` divided by `search_rows_used`, in nats per row."""
+        return self.promised_gain / self.search_rows_used if self.search_rows_used else math.nan
+
+    @property
+    def search(self) -> str:
+        """The rows of the search and the gain that it left, in words; empty without a search."""
+        if not self.search_rows_used:
+            return ""
+        rows = f"on {self.search_rows_used:,} of {self.n_samples:,} rows"
+        if math.isnan(self.promised_gain):
+            return rows
+        return (
+            f"{rows}; a further step promised {self.promised_gain:.2g} nats, "
+            f"{self.promised_gain_per_row:.1g} per row"
+        )
 
     def __str__(self) -> str:
         """Return the report as lines of text, each of which begins with what it is about."""
@@ -140,6 +166,7 @@ class FitReport:
             ("log marginal likelihood", f"{self.evidence:.3f} nats{error}"),
             *left_out,
             ("evaluations", f"{counts}{'; ' if counts else ''}{state}: {self.message}"),
+            *([("search", self.search)] if self.search else []),
             ("seconds", ", ".join(seconds)),
             ("at a bound", ", ".join(self.at_bound) or "none"),
             ("solution", f"{solution}; jitter {self.jitter:.0e}"),

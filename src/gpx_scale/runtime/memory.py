@@ -90,6 +90,22 @@ def format_bytes(count: float) -> str:
     return f"{count / size:.1f} {unit}"
 
 
+def format_seconds(seconds: float) -> str:
+    """Return an expected time as text.
+
+    >>> format_seconds(0.2), format_seconds(4.2), format_seconds(150.0), format_seconds(7200.0)
+    ('less than a second', 'about 4 s', 'about 2 min', 'about 2 h')
+    >>> format_seconds(1e7)
+    'about 116 days'
+    """
+    if seconds < 1:
+        return "less than a second"
+    for unit, size, below in (("s", 1, 100), ("min", 60, 6000), ("h", 3600, 360_000)):
+        if seconds < below:
+            return f"about {seconds / size:.0f} {unit}"
+    return f"about {seconds / 86_400:.0f} days"
+
+
 def available_memory() -> int:
     """Return how many bytes can still be allocated.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import re
 import sys
@@ -21,17 +22,22 @@ from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
 from ..errors import InputError
+from .fork import compiler_lock, open_property_locks
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A fork waits this long for threads that are changing thread counts; they take microseconds.
+# A fork waits this long for threads that are changing thread counts, which takes microseconds, and
+# for numba's compiler, which takes seconds.
 FORK_PATIENCE_SECONDS = 5.0
+COMPILER_PATIENCE_SECONDS = 60.0
 # Rows and columns of a tile of a matrix. This is the measured best of 128 to 512 at n = 1,437 and
 # 4,000, with one and two threads.
 TILE_ROWS = 384
-# The settings by which the OpenMP libraries of GNU and LLVM do not spin.
-PASSIVE_WAITING = {"GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+# The settings by which threads of the OpenMP libraries of GNU and LLVM spin for some microseconds
+# at most. Without any spinning, products with pairs of a sparse Z, which have a barrier every tenth
+# of a millisecond, take 1.1 times as long; a fit beside a busy process takes 0.97 of the time.
+PASSIVE_WAITING = {"GOMP_SPINCOUNT": "10000", "KMP_BLOCKTIME": "0"}
 # A worker multiplies this many rows at once. BLAS is near its full speed from 64 on, and sixteen
 # workers share 2,048 rows evenly.
 PRODUCT_ROWS = 128
@@ -112,22 +118,21 @@ def start_numba_threads() -> None:
             del os.environ[name]
 
 
-class ForkSafeLock:
-    """A lock that is open in a forked child, even if a thread of the parent held it at the fork."""
+class ForkSafeLock(_thread.RLock):  # type: ignore[misc]
+    """A lock that is open in a forked child, even if a thread of the parent held it at the fork.
+
+    Its `with` runs no Python code, in which Ctrl-C could come after the lock was taken and before
+    the block that gives it back: a lock whose `__enter__` was written in Python stayed closed after
+    every second interrupt of a loop that takes it.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        super().__init__()
         _fork_safe_locks.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *exc: object) -> None:
-        self._lock.release()
-
     def renew(self) -> None:
-        """Replace the lock by a new one, which is open."""
-        self._lock = threading.Lock()
+        """Open the lock, whoever holds it."""
+        self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 _fork_safe_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
@@ -139,7 +144,9 @@ class _ThreadCounts:
     The thread count of a BLAS library is global to the process. The least of all open requests is
     in force, and when the last scope ends, the counts from before the first one come back. The
     count of numba belongs to the Python thread that sets it. Both are read and set under one lock,
-    and a fork waits for it, because numba takes a lock of its own that a child could not open.
+    and a fork waits for it, because numba takes a lock of its own that a child could not open. For
+    the same reason it waits for numba's compiler: in a child that is forked while a thread of the
+    parent compiles, the first function to compile or to load from the cache would wait for ever.
     """
 
     def __init__(self) -> None:
@@ -148,7 +155,8 @@ class _ThreadCounts:
         self._open: dict[object, tuple[int, int]] = {}
         # The thread counts of the BLAS libraries before the first scope; None if none is open.
         self._before: list[int] | None = None
-        self._held_for_fork = False
+        # The locks that the forking thread holds.
+        self._held_for_fork: list[threading.RLock] = []
 
     def enter(self, scope: object, n: int) -> None:
         """Open a scope that requests at most n threads."""
@@ -193,21 +201,26 @@ class _ThreadCounts:
             return before
 
     def before_fork(self) -> None:
-        """Wait until no other thread is changing thread counts."""
-        self._held_for_fork = self._lock.acquire(timeout=FORK_PATIENCE_SECONDS)
+        """Wait until no other thread compiles or changes thread counts."""
+        for lock, seconds in (
+            (compiler_lock, COMPILER_PATIENCE_SECONDS),
+            (self._lock, FORK_PATIENCE_SECONDS),
+        ):
+            if lock.acquire(timeout=seconds):
+                self._held_for_fork.append(lock)
 
     def after_fork_in_parent(self) -> None:
         """Let the threads of the parent go on."""
-        if self._held_for_fork:
-            self._held_for_fork = False
-            self._lock.release()
+        while self._held_for_fork:
+            self._held_for_fork.pop().release()
 
     def after_fork_in_child(self) -> None:
         """Close the scopes of all other threads, which do not exist in the child.
 
         Locks that they held are replaced by open ones.
         """
-        self._lock, self._held_for_fork = threading.RLock(), False
+        self.after_fork_in_parent()
+        self._lock = threading.RLock()
         me = threading.get_ident()
         self._open = {scope: request for scope, request in self._open.items() if request[1] == me}
         self._apply()
@@ -215,6 +228,7 @@ class _ThreadCounts:
             self._before = None
         for lock in list(_fork_safe_locks):
             lock.renew()
+        open_property_locks()
 
 
 def _set_blas_threads(library: Any, wanted: int) -> None:
@@ -238,6 +252,11 @@ if hasattr(os, "register_at_fork"):
         after_in_parent=_counts.after_fork_in_parent,
         after_in_child=_counts.after_fork_in_child,
     )
+
+
+def numba_threads() -> int | None:
+    """Return numba's thread count in this Python thread; None if it has no threading layer."""
+    return _counts.set_numba(None)
 
 
 @contextmanager
@@ -404,12 +423,3 @@ def largest(scores: np.ndarray, count: int) -> np.ndarray:
     if rest <= 0:
         return np.arange(scores.size)
     return np.sort(np.argpartition(scores, rest)[rest:])
-
-
-def lower_tiles(n: int, size: int) -> list[tuple[slice, slice]]:
-    """Return pairs (rows, columns) of slices that cover the lower triangle of an n x n matrix.
-
-    Tiles on the diagonal are included. Rows with the most tiles come first.
-    """
-    cuts = slices(n, size)
-    return [(rows, cols) for i, rows in reversed(list(enumerate(cuts))) for cols in cuts[: i + 1]]

@@ -22,7 +22,7 @@ from typing import Any
 import numba
 
 from ..compiled import FASTMATH, compiled_and_cached
-from .parallel import ForkSafeLock, effective_jobs, tile_scope
+from .parallel import ForkSafeLock, effective_jobs, numba_threads, tile_scope
 
 # numba's workqueue layer ends a process that enters it from two Python threads at once.
 _one_at_a_time = ForkSafeLock()
@@ -50,7 +50,7 @@ class TileLoop:
 class Threads:
     """The threads that loops over tiles use inside `tile_threads`."""
 
-    def __init__(self, lock: AbstractContextManager[None] | None) -> None:
+    def __init__(self, lock: AbstractContextManager[Any] | None) -> None:
         self._lock = lock  # None: loops run serially.
 
     def run(self, loop: TileLoop, *arguments: Any) -> None:
@@ -80,11 +80,9 @@ def tile_threads(n_jobs: int | None) -> Iterator[Threads]:
 @lru_cache(maxsize=1)
 def threading_layer() -> str | None:
     """Start numba's threading layer and return its name; None if there is none to load."""
-    try:
-        numba.get_num_threads()
-        return str(numba.threading_layer())  # type: ignore[attr-defined]
-    except ValueError:
+    if numba_threads() is None:
         return None
+    return str(numba.threading_layer())  # type: ignore[attr-defined]
 
 
 def _renamed(function: Any, ending: str) -> Any:
