@@ -1,26 +1,38 @@
 """The choice of a solver, its precision and its memory, before anything is allocated.
 
-Every solver plans for itself (`reason_to_prefer` and `plan` of `solvers.contract.Solver`). This
-module asks the solvers in turn.
+Every solver plans for itself and predicts its own time (`reason_against`, `plan` and `seconds` of
+`solvers.contract.Solver`). This module asks all of them and chooses.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .errors import InputError, MemoryLimitError
 from .runtime.arguments import flag, positive, whole
-from .runtime.memory import parse_memory
+from .runtime.memory import format_seconds, parse_memory
 from .runtime.parallel import effective_jobs
 from .solvers import registry
-from .solvers.contract import CG_ROWS, Capability, Plan, Problem, SolverOptions
+from .solvers.contract import (
+    AUTO_PATIENCE_SECONDS,
+    CG_ROWS,
+    Candidate,
+    Capability,
+    Plan,
+    Problem,
+    Solver,
+    SolverOptions,
+)
 from .solvers.low_dimensional import InputResolution
+from .solvers.rates import RATES
 
 __all__ = ["Plan", "make_plan"]
 
+# "auto" takes a solver that is as exact as another if it is this many times faster.
+MUCH_FASTER = 4.0
 # A smooth kernel of vectors whose length scales are not known, such as an RBF before a fit.
 SMOOTH = InputResolution()
 
@@ -56,8 +68,8 @@ def make_plan(
     d : int
         The number of columns of Z. For a sparse Z, it is the average number of entries per row.
     solver : str, default "auto"
-        The solver: "exact", "cg", "inducing", "basis" or "grid". "auto" takes the first that
-        suits the sizes and fits into memory.
+        The solver: "exact", "cg", "inducing", "basis" or "grid". "auto" takes the most exact one
+        that fits into memory and is predicted to take at most ten minutes.
     dtype : str or type, default "auto"
         The precision, "float64" or "float32".
     memory_limit : int, float or str, optional
@@ -102,30 +114,34 @@ def make_plan(
 
     Examples
     --------
-    Up to 10,000 rows, the exact solver is used:
+    The exact solver is used as long as it is predicted to take at most ten minutes:
 
     >>> from gpx_scale import make_plan
     >>> plan = make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2)
-    >>> plan.solver, plan.bytes_needed < plan.memory_limit
-    ('exact', True)
+    >>> plan.solver, plan.bytes_needed < plan.memory_limit, plan.seconds < 600
+    ('exact', True, True)
     >>> print(plan)
-    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 67.9 MiB of 1.0 GiB
-      n <= 10000: all results are exact, for n^3 flops per evaluation.
-      ...
+    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 56.7 MiB of 1.0 GiB, about ...
+      It is the most exact solver that takes at most 10 min.
+      The Cholesky factor of C is computed, so all results are exact.
+      Considered were:
+        exact (float64): about ..., 56.7 MiB, taken
+        exact (float32): about ..., 47.3 MiB, not taken: exact is at least as exact
+        basis (float64): not taken: X has more than 3 columns
+        ...
 
     More rows are fitted by conjugate gradients:
 
-    >>> make_plan(50_000, 10, 10, memory_limit="16GiB").solver
+    >>> make_plan(60_000, 10, 10, memory_limit="16GiB", n_jobs=2).solver
     'cg'
 
     Rows that come in chunks are fitted with inducing points:
 
     >>> print(make_plan(1_000_000, 10, 10, memory_limit="4GiB", n_jobs=2, stream=True))
-    n = 1000000, p = 10, d = 10: solver 'inducing', float64, 2 threads, 0.2 GiB of 4.0 GiB
+    n = 1000000, p = 10, d = 10: solver 'inducing', float64, 2 threads, 0.2 GiB of 4.0 GiB, ...
+      It is the most exact solver that takes at most 10 min.
       The rows come in chunks. The fit keeps sums over them and stores no row.
-      m = 1000 inducing points: 4 n m^2 flops per evaluation, in two passes.
-      The points are selected from, and moved on, a subset of 10000 rows.
-      Hyperparameters start from the exact optimum of 2000 rows.
+      ...
     """
     n, p, d = whole(n, "n", least=1), whole(p, "p", least=0), whole(d, "d", least=1)
     limit, jobs = parse_memory(memory_limit), effective_jobs(n_jobs)
@@ -172,29 +188,107 @@ def checked_options(
 
 
 def plan_for(problem: Problem) -> Plan:
-    """Return the plan of the solver that the user asked for.
+    """Return the plan of the solver that the user asked for, or of the one that "auto" takes.
 
-    For "auto", return that of the first solver that prefers the problem and fits into memory.
+    "auto" takes the most exact solver that fits into memory and is predicted to take at most
+    AUTO_PATIENCE_SECONDS. It takes one that is as exact if that is much faster, and the fastest one
+    if none is fast enough.
     """
     if problem.asked:
         solver = registry.find(problem.options.solver)
         solver.refuse(problem)
-        return solver.plan(problem, "The solver is the one that was asked for.")
+        plan = solver.plan(problem)
+        reasons = ["The solver is the one that was asked for.", *plan.reasons]
+        return replace(plan, reasons=reasons, seconds=_predicted(plan))
+    found = _consider(problem)
+    chosen, reason = _choose([one for one in found if one.plan is not None])
+    assert chosen.plan is not None
+    candidates = tuple(one.candidate(chosen, reason) for one in found)
+    reasons = [reason, *chosen.plan.reasons]
+    return replace(chosen.plan, reasons=reasons, seconds=chosen.seconds, candidates=candidates)
+
+
+@dataclass(frozen=True)
+class _Considered:
+    """A solver in one precision, and its plan, or the reason why there is none."""
+
+    solver: type[Solver]
+    problem: Problem
+    plan: Plan | None = None
+    refusal: str = ""
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the predicted time, None if it is not known."""
+        return None if self.plan is None else _predicted(self.plan)
+
+    @property
+    def is_fast_enough(self) -> bool:
+        """Return whether it takes at most AUTO_PATIENCE_SECONDS, as far as is known."""
+        return self.seconds is None or self.seconds <= AUTO_PATIENCE_SECONDS
+
+    def candidate(self, chosen: _Considered, reason: str) -> Candidate:
+        """Return this solver for `Plan.candidates`, with the verdict."""
+        if self.plan is None:
+            dtype = self.problem.options.dtype
+            dtype = "float64" if dtype == "auto" else dtype
+            return Candidate(self.solver.name, dtype, None, None, f"not taken: {self.refusal}")
+        if self is chosen:
+            verdict = "taken"
+        elif not self.is_fast_enough:
+            verdict = f"not taken: more than {AUTO_PATIENCE_SECONDS:.0f} s"
+        else:
+            verdict = f"not taken: {chosen.solver.name} is at least as exact"
+        dtype = np.dtype(self.plan.dtype).name
+        bytes_needed = self.plan.bytes_needed
+        return Candidate(self.solver.name, dtype, self.seconds, bytes_needed, verdict)
+
+
+def _predicted(plan: Plan) -> float | None:
+    """Return the predicted seconds of a plan, None if they are not known yet."""
+    return registry.find(plan.solver).seconds(plan, RATES.on(plan.n_jobs))
+
+
+def _consider(problem: Problem) -> list[_Considered]:
+    """Return all solvers in their precisions, or raise the last error if memory allows none."""
+    found: list[_Considered] = []
+    error: MemoryLimitError | None = None
     for solver in registry.SOLVERS:
-        reason = solver.reason_to_prefer(problem)
-        if reason is None:
+        for variant in solver.variants(problem):
+            against = solver.reason_against(variant)
+            if against is not None:
+                found.append(_Considered(solver, variant, refusal=against))
+                continue
+            try:
+                found.append(_Considered(solver, variant, solver.plan(variant)))
+            except MemoryLimitError as too_much:
+                if not solver.gives_way(variant):
+                    raise
+                error = too_much
+                # The rest of the message is advice for users who asked for this solver.
+                first_sentence = str(too_much).split(". ")[0]
+                found.append(_Considered(solver, variant, refusal=first_sentence))
+    if error is not None and not any(one.plan is not None for one in found):
+        raise error
+    return found
+
+
+def _choose(offers: list[_Considered]) -> tuple[_Considered, str]:
+    """Return the solver that is taken, and the reason."""
+    patience = format_seconds(AUTO_PATIENCE_SECONDS).removeprefix("about ")
+    first = next((one for one in offers if one.is_fast_enough), None)
+    if first is None:
+        fastest = min(offers, key=lambda one: one.seconds or 0.0)
+        time = format_seconds(fastest.seconds or 0.0)
+        return fastest, f"No solver takes less than {patience}. This is the fastest, {time}."
+    for other in offers[offers.index(first) + 1 :]:
+        if first.seconds is None or other.seconds is None:
             continue
-        try:
-            return solver.plan(problem, reason)
-        except MemoryLimitError as too_much:
-            if solver is registry.SOLVERS[-1] or not solver.gives_way(problem):
-                raise
-            # The next solver gives the first sentence of the message as its reason. The rest is
-            # advice, which is not needed if another solver fits into memory.
-            first_sentence = str(too_much).split(". ")[0]
-            refusal = first_sentence[0].lower() + first_sentence[1:]
-            problem = replace(problem, refusal=refusal)
-    raise AssertionError("The last solver takes every problem.")
+        is_much_faster = MUCH_FASTER * other.seconds <= first.seconds
+        if is_much_faster and other.solver.is_as_exact(other.problem):
+            times = f"{first.seconds / other.seconds:.0f} times faster"
+            return other, f"It is as exact as {first.solver.name!r}, and {times}."
+    return first, f"It is the most exact solver that takes at most {patience}."
 
 
 def streamed_from(solver: str) -> float:

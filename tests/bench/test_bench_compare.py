@@ -5,6 +5,7 @@ projections, and the cases by name.
 import json
 import runpy
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -20,7 +21,10 @@ RATES = {"dgemm": 40.0, "sgemm": 80.0, "dpotrf": 30.0, "spotrf": 60.0, "copy": 2
 def modules(monkeypatch):
     """Import the modules of bench/."""
     monkeypatch.syspath_prepend(str(BENCH))
-    names = ("measure", "machine", "compare", "test_suite", "scaling", "tables")
+    names = (
+        *("measure", "machine", "compare", "compare_ratios"),
+        *("test_suite", "scaling", "tables"),
+    )
     yield {name: __import__(name) for name in names}
     for name in (*names, "peers.table", "peers"):
         sys.modules.pop(name, None)
@@ -378,3 +382,72 @@ def test_results_of_cases_that_were_not_run_stay(modules, monkeypatch, tmp_path,
         ("b", "4 s", False),
     ]
     assert "NOT MET" in capsys.readouterr().out
+
+
+@pytest.fixture
+def again(modules, monkeypatch, tmp_path):
+    """Return a function that compares made-up ratios, as if a benchmark had measured them."""
+    module = modules["compare_ratios"]
+    monkeypatch.setattr(module, "COMMITTED", tmp_path)
+
+    def compared(committed, measured, status=0):
+        def measure(case, folder):
+            write(Path(folder, f"{case}.json"), measured)
+            return status
+
+        monkeypatch.setattr(module, "measure", measure)
+        write(tmp_path / "made_up.json", committed)
+        return module.main(["made_up"])
+
+    def write(path, found):
+        monkeypatch.setattr(modules["measure"], "RESULTS", path.parent)
+        rows = [
+            modules["measure"].Row(what, "in words", "", None, ratio)
+            for what, ratio in found.items()
+        ]
+        modules["measure"].report(rows, path.stem)
+
+    return compared
+
+
+def test_a_ratio_that_has_grown_by_more_than_a_fifth_fails(again, capsys):
+    committed = {"Cholesky": 1.0, "filling": 1.2}
+    assert again(committed, {"Cholesky": 1.19, "filling": 0.6}) == 0
+    assert "BEHIND" not in capsys.readouterr().out
+    assert again(committed, {"Cholesky": 1.0, "filling": 1.45}) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("BEHIND")] == ["filling"]
+    assert lines[-1] == "behind by more than 20%: filling"
+
+
+def test_ratios_of_one_side_alone_are_shown_and_do_not_fail(again, capsys):
+    """Large cases are not measured again, and seconds are no ratio."""
+    committed = {"Cholesky": 1.0, "30,000 rows": 1.3, "compilation": None}
+    assert again(committed, {"Cholesky": 1.0, "new": 9.0, "compilation": None}) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split() == ["30,000", "rows", "not", "measured"] for line in lines)
+    assert any(line.split() == ["new", "not", "committed"] for line in lines)
+
+
+def test_a_benchmark_that_fails_is_no_comparison(again):
+    assert again({"Cholesky": 1.0}, {"Cholesky": 1.0}, status=3) == 3
+
+
+def test_runs_alternate_and_what_prepares_them_does_not_count(modules):
+    seen = []
+
+    def ours():
+        seen.append("ours")
+
+    def theirs():
+        seen.append("theirs")
+        time.sleep(0.02)
+
+    def prepare():
+        seen.append("-")
+        time.sleep(0.05)
+
+    mine, other, ratio = modules["measure"].in_turn(ours, theirs, 2, prepare)
+    assert seen == ["-", "ours", "-", "theirs"] * 3
+    assert mine < 0.02 <= other
+    assert ratio < 1.0

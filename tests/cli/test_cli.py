@@ -262,7 +262,7 @@ def test_plan(folder, capsys):
         "solver 'exact'",
         "column sex: category of 2 values",
         "target target: number",
-        "expected: less than a second",
+        "less than a second",
     ):
         assert words in out
     assert (
@@ -828,6 +828,22 @@ def test_a_failed_write_leaves_the_old_file(folder, tmp_path, capsys, monkeypatc
     )
     assert old.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+@pytest.mark.parametrize(("given", "used"), [("auto", len(FEW)), ("all", len(FEW)), ("30", 30)])
+def test_the_rows_of_a_search_are_an_option(given, used, folder, tmp_path):
+    model = str(tmp_path / "m.gpx")
+    fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model, "--search-rows", given]
+    assert main(fit) == 0
+    assert gpx_scale.load(model).fit_report_.search_rows_used == used
+
+
+def test_an_unknown_number_of_rows_is_refused(folder, tmp_path, capsys):
+    model = str(tmp_path / "m.gpx")
+    fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", model]
+    for given in ("9", "most", "1e3"):
+        assert main([*fit, "--search-rows", given]) != 0
+        assert "search_rows" in said(capsys)[1]
 
 
 # long tables

@@ -56,7 +56,7 @@ def test_weights_that_leave_float64_are_refused():
 
 @pytest.mark.parametrize("large", [{"sigma_w": 1e6}, {"theta1": 1e12}], ids=str)
 @pytest.mark.parametrize("solver", ["exact", "cg", "inducing"])
-@pytest.mark.parametrize("optimizer", [None, "lbfgs"])
+@pytest.mark.parametrize("optimizer", [None, "auto", "lbfgs"])
 def test_variances_that_leave_float64_are_refused(large, solver, optimizer):
     """Variances beyond float64 are an error, and no RuntimeWarning.
 
@@ -171,6 +171,8 @@ def test_measures_and_methods_refuse_what_is_no_table(odd):
         {"ard": "yes"},
         {"warm_start": "no"},
         {"optimizer": np.array([1.0, 2.0])},
+        {"search_rows": np.array([1.0, 2.0])},
+        {"search_rows": 10**30},
         {"optimize_inducing": "always"},
         {"tol": 1e300},
         {"inducing_points": np.array(2.0), "solver": "inducing"},

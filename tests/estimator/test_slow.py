@@ -77,9 +77,20 @@ def test_iterative_beside_exact_at_5000_rows_with_equal_hyperparameters():
 
 def test_iterative_hyperparameters_at_8000_rows_are_the_optimum_within_a_nat():
     data = datasets.synth10(8000)
-    exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
-    iterative = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y)
+    given = {"search_rows": "all", "random_state": 0}
+    exact = GPXRegressor(solver="exact", **given).fit(data.X, data.y)
+    iterative = GPXRegressor(solver="cg", **given).fit(data.X, data.y)
     assert exact.log_marginal_likelihood(iterative.theta_) > exact.log_marginal_likelihood() - 1.0
+
+
+def test_a_search_that_stops_in_time_at_8000_rows_loses_little():
+    data = datasets.synth10(8000)
+    whole = GPXRegressor(solver="exact", search_rows="all", random_state=0).fit(data.X, data.y)
+    for solver in ("exact", "cg"):
+        model = GPXRegressor(solver=solver, random_state=0).fit(data.X, data.y)
+        lost = whole.log_marginal_likelihood() - whole.log_marginal_likelihood(model.theta_)
+        assert lost < 0.002 * 8000 + 2.0
+        assert model.fit_report_.evaluations["all rows"] <= 3
 
 
 STREAM = """

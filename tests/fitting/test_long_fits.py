@@ -89,6 +89,44 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(solver, small_subset, tm
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("solver", ["exact", "cg"])
+def test_a_search_on_some_rows_goes_on_from_its_checkpoint(solver, small_subset, tmp_path):
+    path, counts = tmp_path / "state.npz", []
+
+    def interrupt(state):
+        counts.append(state["phase"])
+        if counts.count("300 rows") == 2:
+            raise KeyboardInterrupt
+
+    arguments = {"solver": solver, "random_state": 0, "checkpoint": path, "search_rows": 300}
+    with pytest.raises(KeyboardInterrupt):
+        GPXRegressor(callbacks=interrupt, **arguments).fit(data.X, data.y)
+    assert path.exists()
+    resumed = GPXRegressor(**arguments).fit(data.X, data.y)
+    assert set(resumed.fit_report_.evaluations) == {"300 rows"}
+    assert resumed.fit_report_.search_rows_used == 300
+    again = GPXRegressor(**arguments).fit(data.X, data.y)
+    assert not again.fit_report_.evaluations
+
+
+def test_a_warm_start_on_many_rows_needs_no_subset(monkeypatch):
+    monkeypatch.setattr("gpx_scale.optimize.search.EXACT_GRADIENT_ROWS", 300)
+    model = GPXRegressor(random_state=0, warm_start=True).fit(data.X, data.y)
+    assert len(model.fit_report_.evaluations) == 3
+    model.fit(data.X, data.y)
+    assert set(model.fit_report_.evaluations) == {"all rows"}
+    assert model.fit_report_.evaluations["all rows"] <= 3
+
+
+def test_a_callback_stops_a_search_with_estimated_gradients(monkeypatch):
+    monkeypatch.setattr("gpx_scale.optimize.search.EXACT_GRADIENT_ROWS", 300)
+    model = GPXRegressor(random_state=0, callbacks=lambda state: state["phase"] == "all rows")
+    model.fit(data.X, data.y)
+    assert model.fit_report_.message == "stopped by a callback"
+    assert model.fit_report_.evaluations["all rows"] == 1
+    assert model.fit_report_.search_rows_used == 700
+
+
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     path = tmp_path / "state.npz"
     GPXRegressor(checkpoint=path, max_iter=2).fit(data.X[:60], data.y[:60])

@@ -88,6 +88,7 @@ ARGUMENTS = (
         "sigma_w",
         "sigma_y",
         "optimizer",
+        "search_rows",
         "max_iter",
         "tol",
         "n_restarts",
@@ -127,7 +128,7 @@ y = X[:, 0] + np.sin(X[:, 1])
 def test_any_argument_is_used_or_refused(names, given, solver, searched):
     arguments = {
         "solver": solver,
-        "optimizer": None if searched else "lbfgs",
+        "optimizer": (None, "auto", "lbfgs")[searched % 3],
         "max_iter": 2,
         "n_basis": 6,
     }

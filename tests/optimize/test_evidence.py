@@ -35,8 +35,11 @@ def test_updates_stay_positive_definite(seed, size):
     random = np.random.RandomState(seed)
     A = random.randn(size, size)
     H = A @ A.T + 0.1 * np.eye(size)
-    updated = newton.damped_update(H, random.randn(size), random.randn(size))
+    changes = [newton.Change(random.randn(size), random.randn(size)) for _ in range(3)]
+    updated = newton.damped_update(H, changes)
     assert np.linalg.eigvalsh(updated).min() > 0
+    none = newton.Change(np.zeros(size), np.zeros(size))
+    assert np.array_equal(newton.damped_update(H, [none]), H)
 
 
 def test_search_with_a_parameter_at_its_bound_converges():

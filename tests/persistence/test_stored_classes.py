@@ -138,8 +138,9 @@ def test_a_model_is_made_again_of_the_same_parts(case, tmp_path):
 
 def test_every_stored_class_is_in_a_model_of_some_solver(tmp_path):
     found = set()
-    for case in CASES:
-        fitted(case).save(tmp_path / "model.gpx")
+    # A plan of "auto" has candidates.
+    for model in (*map(fitted, CASES), GPXRegressor(**SMALL).fit(X2, Y)):
+        model.save(tmp_path / "model.gpx")
         found |= set(tags_in(tree_of(tmp_path / "model.gpx")["state"]))
     ours = {kind.__name__ for kind in stored_classes() if kind.__module__.startswith("gpx_scale.")}
     assert ours - found == set()
@@ -237,8 +238,8 @@ class MirrorSolver(ExactSolver):
     posterior_class = MirrorPosterior
 
     @classmethod
-    def plan(cls, problem, reason):
-        return replace(super().plan(problem, reason), solver=cls.name)
+    def plan(cls, problem):
+        return replace(super().plan(problem), solver=cls.name)
 
     def condition(self, rows, hyperparameters):
         return MirrorPosterior(**fields_of(super().condition(rows, hyperparameters)))

@@ -9,6 +9,7 @@ from test_basis import NOISE, fitted, rows_of, varying
 
 import oracle
 from gpx_scale import GPXRegressor, MemoryLimitError, kernels, make_plan
+from gpx_scale import plan as planner
 from gpx_scale.datasets import Varying, synth2
 from gpx_scale.errors import SolverUnavailable
 from gpx_scale.linalg.covariance import TiledCovariance
@@ -162,13 +163,13 @@ def test_evidence_and_posterior_are_near_the_exact_ones(name, p):
 # fitted
 
 
-def test_auto_takes_a_grid_for_short_length_scales():
-    """`auto` takes a grid above 10,000 rows; the length scale is given here."""
+def test_auto_takes_a_grid_for_short_length_scales(monkeypatch):
+    """`auto` takes a grid where the exact solver takes too long; the length scale is given here."""
+    monkeypatch.setattr(planner, "AUTO_PATIENCE_SECONDS", 2.0)
     data = synth2(10_500)
     Z, y = np.ones((10_500, 1)), data.y
-    model = GPXRegressor(optimizer=None, theta2=0.005, sigma_y=1.0, random_state=0).fit(
-        data.X, y, Z
-    )
+    given = {"optimizer": None, "sigma_y": 1.0, "random_state": 0, "n_jobs": 2}
+    model = GPXRegressor(theta2=0.005, **given).fit(data.X, y, Z)
     assert model.solver_ == "grid"
     assert "too short for a basis" in str(model.fit_report_)
     explanation = model.explain(data.X[:30], Z[:30])
@@ -177,12 +178,13 @@ def test_auto_takes_a_grid_for_short_length_scales():
     assert_allclose(
         model.predict(data.X[:30], Z[:30]), explanation.prediction, rtol=1e-12, atol=1e-12
     )
-    longer = GPXRegressor(optimizer=None, theta2=0.5, sigma_y=1.0, random_state=0).fit(data.X, y, Z)
+    longer = GPXRegressor(theta2=0.5, **given).fit(data.X, y, Z)
     assert longer.solver_ == "basis"
 
 
 @pytest.mark.slow
-def test_auto_finds_short_length_scales():
+def test_auto_finds_short_length_scales(monkeypatch):
+    monkeypatch.setattr(planner, "AUTO_PATIENCE_SECONDS", 5.0)
     data, query = rough(12_000), rough(300, seed=1)
     model = GPXRegressor(random_state=0, memory_limit="8GiB").fit(data.X, data.y, data.Z)
     assert model.solver_ == "grid"
@@ -306,11 +308,6 @@ def test_deviations_of_a_grid_are_not_called_bounds():
 
 def test_auto_takes_no_grid_for_a_rough_kernel():
     known = {"spans": (3000.0,), "spread": 1.0, "relative_signal_to_noise": 1.0}
-    assert (
-        make_plan(12_000, 1, 1, low=InputResolution(True, 1.5, **known), memory_limit="4GiB").solver
-        == "grid"
-    )
-    assert (
-        make_plan(12_000, 1, 1, low=InputResolution(True, 0.5, **known), memory_limit="4GiB").solver
-        == "cg"
-    )
+    for smoothness, solver in ((1.5, "grid"), (0.5, "cg")):
+        low = InputResolution(True, smoothness, **known)
+        assert make_plan(60_000, 1, 1, low=low, memory_limit="16GiB", n_jobs=2).solver == solver

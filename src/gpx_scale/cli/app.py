@@ -76,6 +76,11 @@ def print_remark(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def row_count(text: str) -> int | str:
+    """Return a number of rows as a number, and any other text, such as "auto", as it is."""
+    return int(text) if text.isdecimal() else text
+
+
 def model_of(
     kernel: str,
     ard: bool,

@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import InputError
-from ..fitting.expected_time import EXPECTED_TIME_FACTOR, expected_seconds, in_words
 from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
-from .app import UTF8, app, column_roles_of, model_of, print_remark, text_format_of
+from .app import UTF8, app, column_roles_of, model_of, print_remark, row_count, text_format_of
 from .column_roles import TabularData
 from .options import (
     Ard,
@@ -29,6 +28,7 @@ from .options import (
     Level,
     Memory,
     Points,
+    SearchRows,
     Seed,
     Separator,
     Solver,
@@ -56,6 +56,7 @@ def fit(
     solver: Solver = "auto",
     intercept: Intercept = False,
     n_inducing: Points = 1000,
+    search_rows: SearchRows = "auto",
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -84,7 +85,7 @@ def fit(
     )
     model = model_of(
         kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
-    ).set_params(checkpoint=checkpoint)
+    ).set_params(checkpoint=checkpoint, search_rows=row_count(search_rows))
     X, y, transformers = recipe.data()
     model.set_params(**transformers).fit(X, y)
     model.target_name_ = recipe.target
@@ -113,6 +114,7 @@ def evaluate(
     solver: Solver = "auto",
     intercept: Intercept = False,
     n_inducing: Points = 1000,
+    search_rows: SearchRows = "auto",
     report: Annotated[
         Path | None,
         typer.Option(
@@ -149,7 +151,7 @@ def evaluate(
     X, y, transformers = recipe.data()
     model = model_of(
         kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
-    ).set_params(**transformers)
+    ).set_params(search_rows=row_count(search_rows), **transformers)
     if report is not None:
         output_path(report, data)
     found = cross_validate(
@@ -234,8 +236,3 @@ def plan(
         role = "target" if column.name == recipe.target else "column"
         print(f"{role} {column.name}: {column.kind}{levels}")
     print(found)
-    seconds = expected_seconds(found)
-    print(
-        f"  expected: {in_words(seconds)}"
-        + (f" (to a factor of {EXPECTED_TIME_FACTOR:.0f})" if seconds is not None else "")
-    )

@@ -76,6 +76,14 @@ Points = Annotated[
     int,
     typer.Option("--n-inducing", help="The number of inducing points, if the solver has them."),
 ]
+SearchRows = Annotated[
+    str,
+    typer.Option(
+        "--search-rows",
+        help="The rows on which hyperparameters are searched. auto stops when further steps "
+        "promise little, all goes on to the optimum, and a number takes as many rows.",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(

@@ -185,11 +185,10 @@ class FittedModel:
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return leave-one-out residuals and their standard deviations;  (n,), (n,)."""
         self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
-        found, scale = (
-            self._evaluate(self.hyperparameters, True, None, session),
-            self.preprocessor.scaling.y_scale,
-        )
-        return scale * found.leave_one_out(), scale * found.leave_one_out_std()
+        session.require(self.plan.bytes_needed, "Leaving rows out")
+        residuals, std = self.posterior.leave_one_out(session)
+        scale = self.preprocessor.scaling.y_scale
+        return scale * residuals, scale * std
 
     def _evaluate(
         self,

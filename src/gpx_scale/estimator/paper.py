@@ -2,7 +2,7 @@
 
 >>> from gpx_scale import PAPER, GPXRegressor
 >>> GPXRegressor(**PAPER, random_state=0)
-GPXRegressor(random_state=0)
+GPXRegressor(random_state=0, search_rows='all')
 """
 
 from __future__ import annotations
@@ -15,4 +15,6 @@ PAPER: dict[str, Any] = {
     # The paper has one theta2 for all columns of X.
     "ard": False,
     "fit_intercept": False,
+    # The paper's hyperparameters are the optimum of all rows.
+    "search_rows": "all",
 }

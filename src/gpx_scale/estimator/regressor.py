@@ -76,18 +76,18 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The algorithm. "auto" chooses one from the numbers of rows and columns and from
         `memory_limit`; the method `plan` tells which one, and why.
 
-        - "exact" factorises the covariance matrix of y. "auto" takes it for up to 10,000 rows.
+        - "exact" factorises the covariance matrix of y. "auto" takes it if that is predicted to
+          take at most ten minutes, to about 48,000 rows on two cores.
         - "cg" solves by conjugate gradients. Predictions are accurate to a stated tolerance, and
-          standard deviations are never below the exact ones. "auto" takes it for up to 100,000
-          rows, and for more if Z is sparse and less than half of all pairs of rows share a
-          feature.
+          standard deviations are never below the exact ones. "auto" takes it for more
+          rows, and if Z is sparse and few pairs of rows share a feature.
         - "inducing" (or "nystrom") approximates the model by inducing points. "auto" takes it for
-          more rows, for streams, and where "cg" needs too much memory.
+          streams, and where the others need too much time or memory.
         - "basis" approximates the kernel by functions on a box. It needs dense X and Z, and X has 1
-          to 3 columns. "auto" prefers it for such an X, also in a stream, above 5,000 rows (10,000
-          rows with a Matern kernel).
+          to 3 columns. "auto" prefers it for such an X, also in a stream, if that is much
+          faster and the kernel is an RBF, or if "exact" takes too long.
         - "grid" interpolates the kernel on a grid. It needs dense X and Z, and X has 1 to 3
-          columns. "auto" takes it above 10,000 rows if length scales are too short for "basis".
+          columns. "auto" takes it if length scales are too short for "basis".
     theta1 : float, default=1.0
         The start value of the variance of the kernel, ``k(x, x') = theta1 exp(-|x - x'|^2 /
         theta2)`` for "rbf". With `optimizer=None`, this and the next three are the values that
@@ -100,15 +100,29 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         row differ from those of other rows at the same x. A value of 0 is kept.
     sigma_y : float, default=0.1
         The start value of the standard deviation of the noise of y.
-    optimizer : "lbfgs" or None, default="lbfgs"
-        None keeps the hyperparameters at their start values.
+    optimizer : {"auto", "lbfgs"} or None, default="auto"
+        The method of the search for hyperparameters. "auto" takes Newton steps with the average
+        information. "lbfgs" takes L-BFGS, except on all rows of "cg" and "grid". None keeps the
+        hyperparameters at their start values.
+    search_rows : {"auto", "all"} or int, default="auto"
+        The rows of the search for hyperparameters. Every search begins on subsets, of up to 5,000
+        rows.
+
+        - "auto" goes on with all rows, as long as a further step promises more than 0.002 nats per
+          row (a nat is the unit of natural logarithms). Up to 5,000 rows, and for "basis", it is
+          the same as "all".
+        - "all" goes on to the optimum of all rows.
+        - A number of rows, at least 10, is that of a random subset whose optimum is taken. A number
+          above n means all rows. Of a stream, at most its sample is taken, 10,000 rows or more.
+
+        `fit_report_` says how many rows were used, and the promised gain that was left.
     max_iter : int, default=100
-        The largest number of iterations of a search. A fit has several searches: by L-BFGS on a
-        subset of the rows, then by a quasi-Newton method on all rows.
+        The largest number of iterations of a search. A fit has several searches, on subsets of the
+        rows and on all rows.
     tol : float, default=1e-5
-        A search ends when a step changes the log marginal likelihood by less than `tol` nats
-        per row (a nat is the unit of natural logarithms). "cg" ends at 5e-5 nats per row, 2 nats
-        at most, and "inducing" at 1e-4 nats per row, unless `tol` is larger.
+        A search ends where less than `tol` nats per row are left to be gained: when a Newton step
+        promises a tenth of that, or when a step of L-BFGS has gained less. "cg" ends at 5e-5 nats
+        per row, 2 nats at most, and "inducing" at 1e-4 nats per row, unless `tol` is larger.
     n_restarts : int, default=0
         The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
@@ -157,9 +171,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         dict that has the keys "phase", "evaluation", "evidence" (the log marginal likelihood in
         standardised units), "hyperparameters" and "seconds". If one returns True, the search ends.
     random_state : int, RandomState or None, default=None
-        Determines the subset of the rows on which a search starts, the start values of restarts,
-        the random vectors and rows that "cg" draws, and the sample from which inducing points are
-        chosen. With None, that sample is always the same.
+        Determines the subsets of the rows on which a search starts, the start values of restarts,
+        the random vectors and rows that "cg" and estimated gradients draw, and the sample from
+        which inducing points are chosen. With None, that sample is always the same.
     verbose : int, default=0
         If not 0, a fit writes its progress to stderr, with a bar while "cg" solves and while
         "inducing" reads the rows.
@@ -236,7 +250,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         theta2: Any = "median",
         sigma_w: float = 0.1,
         sigma_y: float = 0.1,
-        optimizer: str | None = "lbfgs",
+        optimizer: str | None = "auto",
+        search_rows: int | str = "auto",
         max_iter: int = 100,
         tol: float = 1e-5,
         n_restarts: int = 0,
@@ -266,6 +281,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.sigma_w = sigma_w
         self.sigma_y = sigma_y
         self.optimizer = optimizer
+        self.search_rows = search_rows
         self.max_iter = max_iter
         self.tol = tol
         self.n_restarts = n_restarts

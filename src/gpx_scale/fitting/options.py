@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..data.inputs import InputOptions
+from ..errors import InputError
 from ..kernels import as_kernel
 from ..kernels.kernel import Kernel
 from ..plan import checked_options
@@ -13,6 +14,9 @@ from ..runtime.arguments import flag, moderate, one_of, whole
 from ..solvers.contract import SolverOptions
 from ..solvers.inducing.point_selection import number_of_points
 from .checkpoint import checked_path
+
+# Fewer rows than this do not determine the hyperparameters of even the simplest model.
+LEAST_SEARCH_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class SearchLimits:
     """
 
     wanted: bool
+    optimizer: str
+    search_rows: int | str
     max_iter: int
     tol: float
     n_restarts: int
@@ -47,12 +53,14 @@ class FitOptions:
 
         The first option that cannot be used raises an InputError that names it.
         """
-        one_of(estimator.optimizer, ("lbfgs", None), "optimizer")
+        one_of(estimator.optimizer, ("auto", "lbfgs", None), "optimizer")
         one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
         for name in ("ard", "fit_intercept", "standardize", "warm_start"):
             flag(getattr(estimator, name), name)
         search = SearchLimits(
             wanted=estimator.optimizer is not None,
+            optimizer=estimator.optimizer or "auto",
+            search_rows=_search_rows(estimator.search_rows),
             sigma_w=moderate(estimator.sigma_w, "sigma_w", zero=True),
             sigma_y=moderate(estimator.sigma_y, "sigma_y"),
             tol=moderate(estimator.tol, "tol", zero=True),
@@ -71,6 +79,19 @@ class FitOptions:
         )
         kernel = as_kernel(estimator.kernel, estimator.theta1, estimator.theta2)
         return cls(kernel, inputs, solver_options(estimator, solver), search)
+
+
+def _search_rows(value: Any) -> int | str:
+    """Return a checked `search_rows`, which is "auto", "all" or a number of rows."""
+    if isinstance(value, str) and value in ("auto", "all"):
+        return value
+    try:
+        return whole(value, "search_rows", least=LEAST_SEARCH_ROWS)
+    except InputError:
+        raise InputError(
+            f"search_rows={value!r} is not valid. Give 'auto', 'all', or a whole number of at "
+            f"least {LEAST_SEARCH_ROWS}."
+        ) from None
 
 
 def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,15 +10,24 @@ import numpy as np
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
+from ..errors import SlowFitWarning
 from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.objective import Optimum, at_bound
 from ..plan import plan_for
 from ..runtime.journal import FitReport
+from ..runtime.memory import format_seconds
 from ..runtime.session import Session
 from ..solvers import registry
-from ..solvers.contract import Plan, Problem, Solver, SolverOptions, SolverSetup
+from ..solvers.contract import (
+    AUTO_PATIENCE_SECONDS,
+    Plan,
+    Problem,
+    Solver,
+    SolverOptions,
+    SolverSetup,
+)
 from ..solvers.low_dimensional import InputExtent, InputResolution
 from ..solvers.posterior import Diagnostics
 from .options import FitOptions
@@ -63,6 +73,7 @@ def fit_model(
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
+    warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)
     if options.search.wanted:
@@ -143,6 +154,17 @@ def find_hyperparameters(
     return optimum
 
 
+def warn_of_long_fit(plan: Plan) -> None:
+    """Warn if "auto" has found no solver that is fast enough, and say how long this one takes."""
+    if plan.candidates and plan.seconds is not None and plan.seconds > AUTO_PATIENCE_SECONDS:
+        warnings.warn(
+            f"This fit is predicted to take {format_seconds(plan.seconds)}, and no solver is "
+            "faster. Fit fewer rows, give a smaller n_inducing, or use more cores.",
+            SlowFitWarning,
+            stacklevel=2,
+        )
+
+
 def report_of(
     plan: Plan,
     optimum: Optimum,
@@ -155,7 +177,9 @@ def report_of(
     report, y_scale = session.journal.close(), preprocessor.scaling.y_scale
     report.solver, report.reasons = plan.solver, list(plan.reasons)
     report.n_samples, report.n_features = plan.n, preprocessor.n_z
-    report.dtype, report.n_jobs = np.dtype(plan.dtype).name, plan.n_jobs
+    report.dtype, report.n_jobs = np.dtype(found.dtype or plan.dtype).name, plan.n_jobs
+    if found.dtype not in (None, plan.dtype):
+        report.reasons.append(f"C has no float32 Cholesky factor, so this is {report.dtype}.")
     report.standardized = options.inputs.standardize
     report.hyperparameters = optimum.hyperparameters.as_dict()
     report.evidence = found.log_evidence - plan.n * np.log(y_scale)
@@ -168,7 +192,8 @@ def report_of(
     report.memory_planned = plan.bytes_needed
     report.variances, report.solution = found.variances, found.solution
     report.evidence_deviation = found.standard_error
-    if optimum.evidence is not None:
+    report.search_rows_used, report.promised_gain = optimum.rows, optimum.promised_gain
+    if optimum.evidence is not None and optimum.evidence.inverse_diagonal is not None:
         residuals = optimum.evidence.leave_one_out()
         report.leave_one_out_rmse = y_scale * float(np.sqrt(np.mean(residuals**2)))
     return report

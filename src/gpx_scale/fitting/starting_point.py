@@ -80,6 +80,8 @@ class StartingPoint:
             save_best,
             self.warm,
             self.points,
+            limits.optimizer,
+            limits.search_rows,
         )
 
 
@@ -133,8 +135,10 @@ def find_length_scales(
         given,
         HyperparameterPrior.around(given),
         *(limits.max_iter, limits.tol, limits.n_restarts, session),
+        optimizer=limits.optimizer,
+        search_rows=limits.search_rows,
     )
-    some = _spread_and_near(rows, count)
+    some = _spread_and_near(rows, search.most_rows(count))
     found = [exact_subset_optimum(search, some, given)]
     if not session.journal.stopped:
         shorter = given.with_theta(given.theta - np.log(THETA2_DIVISOR) * lengths)

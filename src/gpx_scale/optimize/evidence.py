@@ -29,6 +29,9 @@ class Evidence:
         The average information of the hyperparameters, if it was asked for.
     standard_error : float
         The standard error of `value` where it is an estimate, 0 where it is exact.
+    probes : int
+        The number s of random probes that the gradient is estimated from, 0 if it is exact. The
+        covariance of its error is the information / s at most.
     """
 
     value: float
@@ -38,6 +41,7 @@ class Evidence:
     inverse_diagonal: np.ndarray | None = None
     information: np.ndarray | None = None
     standard_error: float = 0.0
+    probes: int = 0
 
     def leave_one_out(self) -> np.ndarray:
         """Return y_i minus its prediction from all other rows, alpha_i / (C^-1)_ii;  (n,)."""
@@ -45,9 +49,3 @@ class Evidence:
         assert self.inverse_diagonal is not None
         residuals: np.ndarray = self.alpha / self.inverse_diagonal
         return residuals
-
-    def leave_one_out_std(self) -> np.ndarray:
-        """Return the standard deviations of these residuals, (C^-1)_ii^-1/2;  (n,)."""
-        assert self.inverse_diagonal is not None
-        std: np.ndarray = self.inverse_diagonal**-0.5
-        return std

@@ -36,18 +36,14 @@ def lbfgs(
     `tol`, relative to its size, or if no entry of the gradient is above `gradient_tol`. `memory` is
     the number of corrections that approximate the Hessian.
     """
-
-    def loss_and_slope(where: np.ndarray) -> tuple[float, np.ndarray]:
-        point = objective.visit(where)
-        return point.loss, point.slope
-
+    coordinates = objective.coordinates()
     options = {"maxiter": max_iter, "ftol": tol, "gtol": gradient_tol}
     result = minimize(
-        loss_and_slope,
+        objective.visit,
         objective.first(),
         jac=True,
         method="L-BFGS-B",
-        bounds=np.column_stack(objective.bounds()),
+        bounds=np.column_stack([coordinates.low, coordinates.high]),
         options=options | {"maxfun": max_evaluations, "maxcor": memory},
     )
     original = str(result.message).strip().lower().replace("_", " ")

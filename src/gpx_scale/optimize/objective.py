@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,10 @@ from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.journal import FAILED_LOSS_NATS, Journal, Stopped
 from .evidence import Evidence
+
+# C is a function of this power of a parameter of each kind: exactly, and linear, for variances and
+# the squares of standard deviations, roughly for length scales and shapes.
+POWERS = {"theta1": 1.0, "sigma": 2.0, "theta2": -1.0, "shape": -1.0}
 
 # A function that saves the best hyperparameters so far.
 SaveBest = Callable[[Hyperparameters], None]
@@ -25,7 +29,9 @@ class Optimum:
 
     `evidence` is the solver's `Evidence` at these hyperparameters, None if it is not known there.
     `converged` is None if there was no search. `at_bound` has the names of the parameters that are
-    at a bound.
+    at a bound. `rows` is the number of rows that the search used, 0 without a search, and
+    `promised_gain` what a further Newton step promised on these rows, in nats, NaN if that is not
+    known.
     """
 
     hyperparameters: Hyperparameters
@@ -33,6 +39,8 @@ class Optimum:
     converged: bool | None
     message: str
     at_bound: list[str]
+    rows: int = 0
+    promised_gain: float = np.nan
 
 
 def forget(hyperparameters: Hyperparameters) -> None:
@@ -71,6 +79,20 @@ class ExtraNumbers(Protocol):
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """The coordinates of a search, each of the arrays (f,).
+
+    They stay between `low` and `high`. C is linear in the `power` of exp of a coordinate if that is
+    positive. `precision` are the second derivatives of the loss that come from the prior.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    power: np.ndarray
+    precision: np.ndarray
+
+
+@dataclass(frozen=True)
 class Point:
     """The objective at a point: the loss -(log marginal likelihood + log prior), in nats.
 
@@ -85,21 +107,13 @@ class Point:
     hyperparameters: Hyperparameters
     evidence: Evidence | None = None
 
-    def per_row(self) -> Point:
-        """Return this point with loss, slope and information in nats per row."""
-        assert self.evidence is not None
-        n = self.evidence.n_rows
-        information = None if self.information is None else self.information / n
-        return replace(self, loss=self.loss / n, slope=self.slope / n, information=information)
-
 
 class Objective:
     """The loss -(log marginal likelihood + log prior) as a function of a vector.
 
     The vector contains the free logarithms, followed by the extra numbers if there are any. The
-    method `at` returns the loss in nats. The method `visit`, for minimisers, returns it in nats per
-    row, returns a large number where C has no Cholesky factor, and keeps the best point in `best`,
-    which is None until a point has a Cholesky factor.
+    best point is kept in `best`, which is None before the first one. It is the lowest one if losses
+    are known to rounding (`by_value`), and the one that a search has moved to if not.
     """
 
     def __init__(
@@ -112,9 +126,11 @@ class Objective:
         keep: Told | None = None,
         free: np.ndarray | None = None,
         numbers: ExtraNumbers | None = None,
+        by_value: bool = True,
     ) -> None:
         self._evaluate, self._prior, self._journal, self._phase = evaluate, prior, journal, phase
         self._start, self._keep, self._numbers = start, keep, numbers
+        self._by_value = by_value
         self.free = prior.free if free is None else free
         self.best: Point | None = None
 
@@ -134,11 +150,19 @@ class Objective:
         logs = np.clip(self._start.theta[self.free], low, high)
         return logs if self._numbers is None else np.concatenate([logs, self._numbers.start])
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the least and the largest value of every coordinate of a point;  (f,), (f,)."""
+    def coordinates(self) -> Coordinates:
+        """Return the bounds of a point, and what is known of the loss along its coordinates."""
         low, high = (bound[self.free] for bound in self._prior.bounds())
-        unbounded = np.full(0 if self._numbers is None else self._numbers.start.size, np.inf)
-        return np.append(low, -unbounded), np.append(high, unbounded)
+        power = _powers(self._start)[self.free]
+        precision = self._prior.sd[self.free] ** -2
+        extra = 0 if self._numbers is None else self._numbers.start.size
+        unbounded, none = np.full(extra, np.inf), np.zeros(extra)
+        return Coordinates(
+            np.append(low, -unbounded),
+            np.append(high, unbounded),
+            np.append(power, none),
+            np.append(precision, none),
+        )
 
     def hyperparameters(self, where: np.ndarray) -> Hyperparameters:
         """Return the hyperparameters at a point;  (f,)."""
@@ -151,9 +175,15 @@ class Objective:
         return theta
 
     def at(self, where: np.ndarray, information: bool = False) -> Point:
-        """Return the objective at a point, in nats;  (f,).
+        """Return the objective at a point;  (f,).
 
         NotPositiveDefinite and NotConverged are raised where the objective cannot be computed.
+
+            information = AI + diag(max(-power o gradient, 0)) + precision of the prior
+
+        where AI is the average information of the evidence. It lacks the first derivative that a
+        second derivative by a logarithm has, d^2 f / d(log a)^2 = a f' + a^2 f''. With the plain
+        AI, Newton steps may cycle.
         """
         theta = self._theta(where)
         hyperparameters = self._start.with_theta(theta)
@@ -167,36 +197,64 @@ class Objective:
             slope = np.concatenate([slope, self._numbers.gradient(evidence)])
         metric = None
         if information and evidence.information is not None:
-            metric = evidence.information[np.ix_(self.free, self.free)]
-            metric = metric + np.diag(self._prior.sd[self.free] ** -2)
+            lacking = np.maximum(-_powers(hyperparameters) * evidence.gradient, 0.0)
+            diagonal = lacking[self.free] + self._prior.sd[self.free] ** -2
+            metric = evidence.information[np.ix_(self.free, self.free)] + np.diag(diagonal)
         return Point(
             where, -(evidence.value + log_prior), -slope, metric, hyperparameters, evidence
         )
 
-    def tell(self, point: Point) -> None:
-        """Report an evaluation to the journal, which calls the callbacks."""
+    def look(self, where: np.ndarray, information: bool = False) -> Point:
+        """Return the objective at a point as `at` does, and report it to the journal;  (f,).
+
+        If values are known to rounding, the lowest point is kept before it is reported, since a
+        callback may end the search.
+        """
+        point = self.at(where, information)
+        if self._by_value and (self.best is None or point.loss < self.best.loss):
+            self._keep_best(point)
         assert point.evidence is not None
         self._journal.evaluated(self._phase, point.evidence.value, point.hyperparameters.as_dict())
+        return point
 
-    def visit(self, where: np.ndarray, information: bool = False) -> Point:
-        """Return the objective in nats per row, keep it if it is the best, and report it.
+    def _keep_best(self, point: Point) -> None:
+        """Keep a point as the best one so far."""
+        self.best = point
+        if self._keep is not None:
+            self._keep(point.loss, point.hyperparameters)
 
-        Where C has no Cholesky factor, the loss is FAILED_LOSS_NATS and its slope 0. Stopped is
-        raised as soon as a callback asks for the search to stop.
+    def move_to(self, point: Point) -> None:
+        """Note that a search has moved to a point, and end it there if a callback asks for that.
+
+        Where only gradients are known well, this is the best point so far.
         """
-        try:
-            point = self.at(where, information).per_row()
-        except (NotPositiveDefinite, NotConverged):
-            here = self.hyperparameters(where)
-            return Point(where, FAILED_LOSS_NATS, np.zeros_like(where), None, here)
-        if self.best is None or point.loss < self.best.loss:
-            self.best = point
-            if self._keep is not None:
-                self._keep(point.loss, point.hyperparameters)
-        self.tell(point)
+        if not self._by_value:
+            self._keep_best(point)
+        self.stop_if_asked()
+
+    def stop_if_asked(self) -> None:
+        """Raise Stopped if a callback has asked for the search to stop."""
         if self._journal.stopped:
             raise Stopped
-        return point
+
+    def visit(self, where: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return loss and slope in nats per row, for a minimiser.
+
+        (f,) -> (), (f,). Where the objective cannot be computed, the loss is FAILED_LOSS_NATS and
+        its slope 0.
+        """
+        try:
+            point = self.look(where)
+        except (NotPositiveDefinite, NotConverged):
+            return FAILED_LOSS_NATS, np.zeros_like(where)
+        self.stop_if_asked()
+        assert point.evidence is not None
+        return point.loss / point.evidence.n_rows, point.slope / point.evidence.n_rows
+
+
+def _powers(hyperparameters: Hyperparameters) -> np.ndarray:
+    """Return the power of each parameter of which C is a function;  (t,)."""
+    return np.array([POWERS[kind] for kind in hyperparameters.parameter_kinds])
 
 
 def at_bound(hyperparameters: Hyperparameters, prior: HyperparameterPrior) -> list[str]:

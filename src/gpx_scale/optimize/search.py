@@ -1,9 +1,9 @@
-"""The search for hyperparameters, with restarts, bounds and weak priors.
+"""The search for hyperparameters, with stages, restarts, bounds and weak priors.
 
-`Search` has two methods. `maximise` is for solvers that compute the log marginal likelihood to
-rounding: L-BFGS on a subset of the rows is followed by a quasi-Newton search on all of them.
-`gradient_newton` is for solvers that compute only its gradient well: the value that `cg` computes
-has a standard error of many nats, but a search with its gradients loses only a fraction of a nat.
+All solvers search by the same Newton steps (`newton`). They differ in how a step is judged: by the
+log marginal likelihood if it is known to rounding, and by its gradients if only these are known
+well. The value that `cg` computes has a standard error of many nats, but a search with its
+gradients loses only a fraction of a nat.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from ..data.inputs import InputRows
 from ..data.row_source import MemoryRows, RowSource
-from ..errors import NotPositiveDefinite
+from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
-from ..runtime.journal import Journal, Stopped
+from ..runtime.journal import Stopped
 from ..runtime.session import Session
 from .evidence import Evidence
 from .lbfgs import lbfgs
-from .newton import BY_SLOPES, BY_VALUE, End, damped_newton, linear_power
+from .newton import BY_SLOPES, BY_VALUE, End, StepRule, damped_newton
 from .objective import (
     Objective,
     Optimum,
@@ -33,23 +33,100 @@ from .objective import (
     forget,
 )
 
-# The message of both Newton searches when they have converged.
+# The message of a search that has converged.
 CONVERGED_MESSAGE = "the Newton decrement is below tol"
+# The message of a search on rows whose y is the same number.
+CONSTANT_MESSAGE = "y is constant on the rows of the search, so the start values are kept"
 # The sigma_y of the second start, at which noise is half of the variance of y (which is 1).
 NOISY_SIGMA_Y = 0.5**0.5
 # With fewer rows than this, a search on a quarter of them first saves no time.
 QUARTER_FROM_ROWS = 600
-# With fewer rows than this, a search on half of them in between saves no time.
-HALF_FROM_ROWS = 3000
-# The first stage has at most this many rows, so that it takes seconds.
-QUARTER_MAX_ROWS = 4000
+# A subset has at most this many rows, and up to this many, all rows are searched to the optimum and
+# with exact gradients, also with search_rows="auto". Hyperparameters of m rows lose about
+# q n / (2 m) nats of n rows, where q is their number: 8 nats for q = 4, n = 20,000, m = 5,000.
+EXACT_GRADIENT_ROWS = 5_000
+# An optimum is where a further Newton step promises at most this share of `tol`. It is reached with
+# one evaluation more. Along directions in which they are flat together, evidence and prior still
+# change by 0.9 nats where a step promises 0.008 (33 parameters, n = 2,000).
+OPTIMUM_SHARE = 0.1
+# With search_rows="auto" and more rows, a search ends when a further step promises less than this.
+WORTH_A_STEP_NATS_PER_ROW = 0.002
+STOPPED_IN_TIME_MESSAGE = (
+    f"a further step promises less than {WORTH_A_STEP_NATS_PER_ROW} nats per row"
+)
+# The number of probes of an estimated gradient. With s of them, each parameter is off by s^-1/2 of
+# its own standard error, which costs q / (2 s) nats: 0.1 for q = 4, and 1.9 for q = 60.
+PROBES = 16
+# With more parameters than this, there are more probes, so that 61 parameters cost 0.5 nats.
+MANY_PARAMETERS = 60
+MANY_PROBES = 64
+# A search with estimated gradients ends at this many times their expected error in nats.
+ERRORS_OF_GRADIENT = 3.0
 # A search on gradients ends when half the Newton decrement is below the smaller of these two. The
 # last step is taken without an evaluation, and misses a few per cent of the gain that remained.
 CLOSE_NATS = 2.0
 CLOSE_NATS_PER_ROW = 5e-5
+# A search on a subset stops early: its optimum is many nats away from that of all rows.
+SUBSET_TOLERANCE_NATS_PER_ROW = 1e-4
+# A promised gain below this share of the loss cannot be seen in its value.
+ROUNDING_SHARE = 1e-12
 
 # The function of a solver that is maximised: `evaluate(rows, hyperparameters, information=...)`.
 Evaluate = Callable[..., Evidence]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a search: some rows, and when the search on them ends.
+
+    An optimum is where a further step promises a gain of at most `tol` nats per row. If the search
+    stops `in_time`, WORTH_A_STEP_NATS_PER_ROW is enough. Gradients are estimated from `probes`
+    random probes, or exact if that is 0. With `unseen_step`, the step that leads from an optimum
+    is taken without an evaluation.
+    """
+
+    name: str
+    rows: RowSource
+    tol: float
+    in_time: bool = False
+    probes: int = 0
+    unseen_step: bool = False
+
+    def is_optimum(self, promised: float, point: Point) -> bool:
+        """Return whether the gain that a further step promises, in nats, is that of an optimum."""
+        return promised <= max(self.tol * len(self.rows), ROUNDING_SHARE * abs(point.loss))
+
+    def is_enough(self, promised: float, point: Point) -> bool:
+        """Return whether the search ends at a point where a step promises a gain, in nats."""
+        if self.is_optimum(promised, point):
+            return True
+        noise = gradient_noise(point)
+        worth = max(WORTH_A_STEP_NATS_PER_ROW * len(self.rows), ERRORS_OF_GRADIENT * noise)
+        return self.in_time and promised - noise <= worth
+
+
+def gradient_noise(point: Point) -> float:
+    """Return the part of a promised gain, in nats, that is due to the error of the gradient.
+
+    The error of a gradient from s probes has at most the covariance information / s, so q
+    parameters seem to promise q / (2 s) nats more than there are.
+    """
+    probes = 0 if point.evidence is None else point.evidence.probes
+    return point.slope.size / (2.0 * probes) if probes else 0.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How the search from one start ended.
+
+    `promised_gain` is what a further step promised, in nats. If that step was taken without an
+    evaluation, `moved_to` is where it led.
+    """
+
+    converged: bool
+    message: str
+    promised_gain: float = np.nan
+    moved_to: Hyperparameters | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +135,9 @@ class Search:
 
     If the search is `warm`, the start is an optimum already, that of an earlier fit or a
     checkpoint, and only the last stage is run; `carried` has the inducing points that belong to
-    it. `save_best` is called with every point that is the best so far on all rows.
+    it. `save_best` is called with every point that is the best so far on all rows. `optimizer` is
+    "auto" or "lbfgs". `search_rows` is "auto", "all" or a number of rows. `on_subset` says that
+    the rows are a subset of those of the fit.
     """
 
     rows: RowSource
@@ -71,14 +150,44 @@ class Search:
     save_best: SaveBest = forget
     warm: bool = False
     carried: InputRows | None = None
+    optimizer: str = "auto"
+    search_rows: int | str = "all"
+    on_subset: bool = False
 
     def starting_at(self, start: Hyperparameters) -> Search:
         """Return this search with another start."""
         return replace(self, start=start)
 
     def on(self, rows: RowSource) -> Search:
-        """Return this search on other rows; its best points are not saved."""
-        return replace(self, rows=rows, save_best=forget)
+        """Return this search on a subset of its rows, whose optimum is not that of the fit.
+
+        Its best points are not saved.
+        """
+        return replace(self, rows=rows, save_best=forget, search_rows="all", on_subset=True)
+
+    def limited(self) -> Search:
+        """Return the search on as many rows as the user asked for, this one if that is all."""
+        if isinstance(self.search_rows, str) or self.search_rows >= len(self.rows):
+            return self
+        rows = self.rows
+        if rows.in_memory:
+            rows = MemoryRows(rows.load(), self.session.draw_seed())
+        some = MemoryRows(rows.subset(self.search_rows))
+        return replace(self.on(some), save_best=self.save_best)
+
+    @property
+    def phase(self) -> str:
+        """Return the name of the last stage."""
+        return f"{len(self.rows)} rows" if self.on_subset else "all rows"
+
+    def most_rows(self, count: int) -> int:
+        """Return `count`, or the number of rows that the user asked for if that is less."""
+        return count if isinstance(self.search_rows, str) else min(count, self.search_rows)
+
+    @property
+    def stops_in_time(self) -> bool:
+        """Return whether the search on all rows ends before their optimum, to save time."""
+        return self.search_rows == "auto" and len(self.rows) > EXACT_GRADIENT_ROWS
 
     def without_restarts(self) -> Search:
         """Return this search without random restarts."""
@@ -88,172 +197,187 @@ class Search:
         self,
         evaluate: Evaluate,
         *,
+        rule: StepRule = BY_VALUE,
         warm: bool = False,
-        phase: str = "all rows",
         tol: float = 0.0,
+        estimates: bool = False,
     ) -> Optimum:
         """Return the optimum of a log marginal likelihood whose values are known to rounding.
 
         The search starts at `start`, at the same point with more noise, and at `n_restarts` draws
-        around the centre of the prior. With enough rows, L-BFGS runs from every start on a quarter
-        of them (4,000 at most). From the best optimum, a quasi-Newton search, whose first metric is
-        the average information, goes on with more rows; on Digits, it takes 15 evaluations of all
-        rows. If `warm`, the start is an optimum already, and only the last stage is run. `tol`,
-        if it is larger than the field of that name, is the change of the log marginal likelihood,
-        in nats per row, that is not worth a further step. Ctrl-C ends the search with the best
-        point found.
+        around the centre of the prior. With enough rows, it first runs from every start on a
+        quarter of them (1,250 at most), and then goes on from the best optimum with more rows. If
+        `warm`, the start is an optimum already, and only the last stage is run. It ends where a
+        further step promises a tenth of the field `tol`, or the argument `tol` if that is larger,
+        in nats per row. If it `estimates`, `evaluate` takes a number of `probes` to estimate a
+        gradient from. Ctrl-C ends the search with the best point found.
         """
-        session, tol = self.session, max(tol, self.tol)
-        draws = [_draw(self.start, self.prior, session.random) for _ in range(self.n_restarts)]
+        if self.on_subset and not np.ptp(self.rows.load().y):
+            return Optimum(self.start, None, False, CONSTANT_MESSAGE, [])
+        by_newton, in_time = self.optimizer != "lbfgs", self.stops_in_time
+        draws = [_draw(self.start, self.prior, self.session.random) for _ in range(self.n_restarts)]
         starts = [self.start, *(() if warm else _noisier(self.start)), *draws]
-        stages = [(phase, self.rows)] if warm else list(_stages(self.rows, session.random, phase))
-        minimise = _quasi_newton if warm and not self.n_restarts else lbfgs
-        for stage, rows in stages:
-            told = best_of(self.save_best if rows is self.rows else forget)
-            tried = [
-                Objective(partial(evaluate, rows), first, self.prior, session.journal, stage, told)
-                for first in starts
-            ]
-            best, outcome = _best_end(tried, minimise, self.max_iter, tol, session.journal, stage)
-            if session.journal.stopped:
-                break
-            starts, minimise = [best.hyperparameters], _quasi_newton
-        evidence = best.evidence if rows is self.rows else None
-        bound = at_bound(best.hyperparameters, self.prior)
-        return Optimum(best.hyperparameters, evidence, *outcome, bound)
+        estimated = estimates and in_time and by_newton
+        probes = probes_for(int(self.prior.free.sum())) if estimated else 0
+        before = [] if warm else list(_subset_stages(self.rows, self.tol, self.session.random))
+        close = max(tol, (OPTIMUM_SHARE if by_newton else 1.0) * self.tol)
+        stages = [*before, Stage(self.phase, self.rows, close, in_time, probes)]
+        return self._staged(evaluate, rule, starts, stages, is_optimum=warm)
 
-    def gradient_newton(
-        self,
-        evaluate: Evaluate,
-        *,
-        phase: str = "all rows",
-        tol: float = 0.0,
-    ) -> Optimum:
+    def gradient_newton(self, evaluate: Evaluate, *, tol: float = 0.0) -> Optimum:
         """Return the optimum by Newton's method from gradients alone, starting near it.
 
-        The metric is the average information, computed at every point. The gain of a step is
-        estimated as the mean of the slopes at its two ends times the step, and a step without gain
-        is shortened. The search has converged when half the Newton decrement is below CLOSE_NATS
-        and CLOSE_NATS_PER_ROW, or below `tol` nats per row if that is more. The last step is then
-        taken without an evaluation.
+        The gain of a step is estimated as the mean of the slopes at its two ends times the step,
+        and a step without gain is damped. The search has converged when half the Newton decrement
+        is below CLOSE_NATS and CLOSE_NATS_PER_ROW, or below `tol` nats per row if that is more. The
+        last step is then taken without an evaluation. A search that stops in time, further from the
+        optimum, does not take it.
         """
-        journal, n, tol = self.session.journal, len(self.rows), max(tol, self.tol)
-        objective = Objective(partial(evaluate, self.rows), self.start, self.prior, journal, phase)
-        bounds, found = objective.bounds(), self.start
-
-        def at(where: np.ndarray, information: bool) -> Point:
-            point = objective.at(where, information)
-            objective.tell(point)
-            return point
-
-        def stop_if_asked() -> None:
-            if journal.stopped:
-                raise Stopped
-
-        def accepted(point: Point) -> None:
-            nonlocal found
-            found = point.hyperparameters
-            self.save_best(found)
-            stop_if_asked()
-
-        ends = {
-            End.CONVERGED: (True, CONVERGED_MESSAGE),
-            End.NO_STEP: (False, "no step increases the log marginal likelihood"),
-            End.ITERATIONS: (False, f"all {self.max_iter} iterations were used"),
-        }
-        with journal.phase(f"hyperparameters, {phase}"):
-            try:
-                end, last, step = damped_newton(
-                    at,
-                    objective.first(),
-                    bounds,
-                    linear_power(self.start)[self.prior.free],
-                    BY_SLOPES,
-                    max_iter=self.max_iter,
-                    enough=max(min(CLOSE_NATS, CLOSE_NATS_PER_ROW * n), tol * n),
-                    accepted=accepted,
-                    rejected=stop_if_asked,
-                )
-                if end is End.CONVERGED:
-                    found = objective.hyperparameters(np.clip(last.where + step, *bounds))
-                outcome = ends[end]
-            except Stopped:
-                outcome = (False, "stopped by a callback")
-            except KeyboardInterrupt:
-                journal.interrupted()
-                outcome = (False, "interrupted")
-        return Optimum(found, None, *outcome, at_bound(found, self.prior))
-
-
-def _best_end(
-    tried: list[Objective],
-    minimise: Callable[[Objective, int, float], tuple[bool, str]],
-    max_iter: int,
-    tol: float,
-    journal: Journal,
-    stage: str,
-) -> tuple[Point, tuple[bool, str]]:
-    """Minimise from every start; return the best point, and how the search that found it ended."""
-    with journal.phase(f"hyperparameters, {stage}"):
-        try:
-            outcomes = [minimise(objective, max_iter, tol) for objective in tried]
-        except Stopped:
-            outcomes = [(False, "stopped by a callback")] * len(tried)
-        except KeyboardInterrupt:
-            if all(objective.best is None for objective in tried):
-                raise
-            journal.interrupted()
-            outcomes = [(False, "interrupted")] * len(tried)
-    pairs = zip(tried, outcomes, strict=True)
-    found = [(one.best, outcome) for one, outcome in pairs if one.best is not None]
-    if not found:
-        raise NotPositiveDefinite(
-            f"The covariance of {stage} has no Cholesky factor from any start. "
-            "Check that the kernel is positive definite, or raise sigma_y."
+        close = min(CLOSE_NATS / len(self.rows), CLOSE_NATS_PER_ROW)
+        stage = Stage(
+            self.phase,
+            self.rows,
+            max(close, tol, self.tol),
+            self.stops_in_time,
+            unseen_step=True,
         )
-    return min(found, key=lambda one: one[0].loss)
+        return self._staged(evaluate, BY_SLOPES, [self.start], [stage], is_optimum=True)
+
+    def _staged(
+        self,
+        evaluate: Evaluate,
+        rule: StepRule,
+        starts: list[Hyperparameters],
+        stages: list[Stage],
+        *,
+        is_optimum: bool,
+    ) -> Optimum:
+        """Return the optimum of the last stage; each one starts at the optimum of that before.
+
+        `is_optimum` says that the first start is the optimum of other rows already, so that it is
+        returned if the search is interrupted before its first evaluation.
+        """
+        journal, used, evidence = self.session.journal, 0, None
+        for stage in stages:
+            told = best_of(self.save_best if stage is stages[-1] else forget)
+            asked = {"probes": stage.probes} if stage.probes else {}
+            tried = [
+                Objective(
+                    partial(evaluate, stage.rows, **asked),
+                    first,
+                    self.prior,
+                    journal,
+                    stage.name,
+                    told,
+                    by_value=rule.by_value,
+                )
+                for first in starts
+            ]
+            try:
+                best, ending = self._best_end(tried, rule, stage)
+            except KeyboardInterrupt:
+                if not (is_optimum or used):
+                    raise
+                journal.interrupted()
+                found, ending = starts[0], Ending(False, "interrupted")
+                break
+            found, used = ending.moved_to or best.hyperparameters, len(stage.rows)
+            evidence = best.evidence if stage is stages[-1] else None
+            if journal.stopped:
+                break
+            starts = [found]
+        return Optimum(
+            found,
+            evidence if ending.moved_to is None else None,
+            ending.converged,
+            ending.message,
+            at_bound(found, self.prior),
+            used,
+            ending.promised_gain,
+        )
+
+    def _best_end(
+        self, tried: list[Objective], rule: StepRule, stage: Stage
+    ) -> tuple[Point, Ending]:
+        """Minimise from every start; return the best point, and how its search ended."""
+        journal = self.session.journal
+        with journal.phase(f"hyperparameters, {stage.name}"):
+            try:
+                endings = [self._minimise(objective, rule, stage) for objective in tried]
+            except Stopped:
+                endings = [Ending(False, "stopped by a callback")] * len(tried)
+            except KeyboardInterrupt:
+                if all(objective.best is None for objective in tried):
+                    raise
+                journal.interrupted()
+                endings = [Ending(False, "interrupted")] * len(tried)
+        pairs = zip(tried, endings, strict=True)
+        found = [(one.best, ending) for one, ending in pairs if one.best is not None]
+        if not found:
+            raise NotPositiveDefinite(
+                f"The covariance of {stage.name} has no Cholesky factor from any start. "
+                "Check that the kernel is positive definite, or raise sigma_y."
+            )
+        return min(found, key=lambda one: one[0].loss)
+
+    def _minimise(self, objective: Objective, rule: StepRule, stage: Stage) -> Ending:
+        """Minimise from the start of an objective, by Newton's method or by L-BFGS.
+
+        Where values are known to rounding, L-BFGS also goes on where Newton's method cannot: if
+        there is no information, or if no step lowers the loss.
+        """
+        if rule.by_value and self.optimizer == "lbfgs":
+            return Ending(*lbfgs(objective, self.max_iter, stage.tol))
+        try:
+            found = damped_newton(
+                objective.look,
+                objective.first(),
+                objective.coordinates(),
+                rule,
+                max_iter=self.max_iter,
+                enough=stage.is_enough,
+                accepted=objective.move_to,
+                rejected=objective.stop_if_asked,
+            )
+        except (NotConverged, NotPositiveDefinite):
+            if rule.by_value:
+                return Ending(False, "the start has no Cholesky factor")
+            raise
+        left = max(0.0, found.promised - gradient_noise(found.point))
+        if found.end is End.ITERATIONS:
+            return Ending(False, f"all {self.max_iter} iterations were used", left)
+        if found.end is End.CONVERGED and stage.is_optimum(found.promised, found.point):
+            moved = objective.hyperparameters(found.target)
+            return Ending(True, CONVERGED_MESSAGE, left, moved if stage.unseen_step else None)
+        if found.end is End.CONVERGED:
+            return Ending(True, STOPPED_IN_TIME_MESSAGE, left)
+        if not rule.by_value:
+            return Ending(False, "no step increases the log marginal likelihood", left)
+        objective.start_from_the_best()
+        return Ending(*lbfgs(objective, self.max_iter, stage.tol))
 
 
-def _stages(
-    data: RowSource, random: np.random.RandomState, whole: str
-) -> Iterator[tuple[str, RowSource]]:
-    """Yield the stages of a search: a quarter of the rows, half of them if they are many, and all.
+def probes_for(parameters: int) -> int:
+    """Return how many probes the gradient by so many parameters is estimated from."""
+    return PROBES if parameters <= MANY_PARAMETERS else MANY_PROBES
 
-    Each stage starts at the optimum of the one before.
+
+def _subset_stages(data: RowSource, tol: float, random: np.random.RandomState) -> Iterator[Stage]:
+    """Yield the stages on subsets that come before that on all rows.
+
+    They are nested: a quarter of the rows, or of 5,000 of them, and then these 5,000. A subset on
+    which y is constant is left out, as its optimum has no noise.
     """
     n = len(data)
-    if n >= QUARTER_FROM_ROWS:
-        order = random.permutation(n)
-        rows = data.load()
-        quarter = order[: min(QUARTER_MAX_ROWS, n // 4)]
-        yield "a quarter of the rows", MemoryRows(rows[np.sort(quarter)])
-        if n >= HALF_FROM_ROWS:
-            yield "half of the rows", MemoryRows(rows[np.sort(order[: n // 2])])
-    yield whole, data
-
-
-def _quasi_newton(objective: Objective, max_iter: int, tol: float) -> tuple[bool, str]:
-    """Minimise by BFGS, beginning with the average information; return converged and a message.
-
-    The search has converged when half the Newton decrement is at most `tol`. If there is no
-    information, or if no step lowers the loss, L-BFGS goes on from the best point.
-    """
-    end, _, _ = damped_newton(
-        objective.visit,
-        objective.first(),
-        objective.bounds(),
-        linear_power(objective.start)[objective.free],
-        BY_VALUE,
-        max_iter=max_iter,
-        enough=tol,
-    )
-    if end is End.CONVERGED:
-        return True, CONVERGED_MESSAGE
-    if end is End.ITERATIONS:
-        return False, f"all {max_iter} iterations were used"
-    if end is End.NO_STEP:  # The metric is a poor approximation here.
-        objective.start_from_the_best()
-    return lbfgs(objective, max_iter, tol)
+    if n < QUARTER_FROM_ROWS:
+        return
+    order, rows = random.permutation(n), data.load()
+    most = min(n, EXACT_GRADIENT_ROWS)
+    for count in (most // 4, most):
+        some = rows[np.sort(order[:count])]
+        if count < n and np.ptp(some.y):
+            name = "a quarter of the rows" if count == n // 4 else f"{count} rows"
+            yield Stage(name, MemoryRows(some), max(tol, SUBSET_TOLERANCE_NATS_PER_ROW))
 
 
 def _noisier(start: Hyperparameters) -> list[Hyperparameters]:

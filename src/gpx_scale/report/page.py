@@ -285,6 +285,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
         "Convergence": [
             f"{state}: {fit.message}" if fit.message else state,
             f"evaluations: {counts}" if counts else "",
+            f"search: {fit.search}" if fit.search else "",
         ],
         "At a bound": [", ".join(fit.at_bound)],
         "Solution": [fit.solution or f"Cholesky, condition number at least {fit.condition:.1e}"],

@@ -20,24 +20,26 @@ from ..data.inputs import InputRows, Preprocessor
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..kernels.kernel import Kernel
-from ..linalg.lower_tiles import LowerTiles
+from ..linalg.kernel_tiles import PARTIAL_SUMS
+from ..linalg.lower_tiles import longest_buffer
 from ..model.hyperparameters import Hyperparameters
 from ..optimize.evidence import Evidence as Evidence  # It is part of this contract.
 from ..optimize.objective import Optimum
-from ..runtime.memory import counted, format_bytes, within
+from ..runtime.memory import counted, format_bytes, format_seconds, within
 from ..runtime.parallel import TILE_ROWS
 from ..runtime.session import Session
 from ..runtime.state import must, stored
 from .low_dimensional import InputResolution
+from .rates import Rates
 
 if TYPE_CHECKING:
     from ..optimize.search import Search
     from .posterior import Posterior
 
-# Up to this many rows, "auto" takes the exact solver: a fit takes minutes, and variances are exact
-# too (docs/scaling.md).
-EXACT_ROWS = 10_000
-# Up to this many rows, "auto" takes `cg` for a dense Z. With more rows, the n^2 kernel values of
+# "auto" takes the most exact solver whose fit is predicted to take at most this long: about as long
+# as a person waits for an answer.
+AUTO_PATIENCE_SECONDS = 600.0
+# A memory map with more rows than this is read in chunks. With more rows, the n^2 kernel values of
 # one product take minutes.
 CG_ROWS = 100_000
 
@@ -97,8 +99,40 @@ class SolverSettings(abc.ABC):
 
 @stored
 @dataclass(frozen=True)
+class Candidate:
+    """A solver that was considered for a fit, with what a fit would take, and the verdict.
+
+    Attributes
+    ----------
+    solver : str
+        The name of the solver.
+    dtype : str
+        Its precision, "float64" or "float32".
+    seconds : float or None
+        The predicted seconds of the fit. They are None if it cannot be planned, or if they are not
+        known before the length scales are.
+    bytes_needed : int or None
+        The memory that the fit takes, None if it cannot be planned.
+    verdict : str
+        The reason why it was taken or not.
+    """
+
+    solver: str
+    dtype: str
+    seconds: float | None
+    bytes_needed: int | None
+    verdict: str
+
+    def __str__(self) -> str:
+        memory = "" if self.bytes_needed is None else f"{format_bytes(self.bytes_needed)}, "
+        time = "" if self.seconds is None else f"{format_seconds(self.seconds)}, "
+        return f"{self.solver} ({self.dtype}): {time}{memory}{self.verdict}"
+
+
+@stored
+@dataclass(frozen=True)
 class Plan:
-    """A plan of a fit: the solver, its precision, and the memory that it needs.
+    """A plan of a fit: the solver, its precision, and the time and memory that it needs.
 
     It is made before anything is allocated, by `make_plan` or `GPXRegressor.plan`. Printing it
     shows the reasons for every choice.
@@ -134,14 +168,18 @@ class Plan:
         The solver's own settings, such as a rank or a number of points.
     d_is_per_row : bool
         Whether `d` counts the entries per row of a sparse Z and not its columns.
+    seconds : float or None
+        The predicted time of the fit, None if it is not known before the length scales are.
+    candidates : tuple of Candidate
+        The solvers that "auto" considered, and why each was taken or not.
 
     Examples
     --------
     >>> import gpx_scale
-    >>> plan = gpx_scale.make_plan(100_000, 10, 10, memory_limit="4GiB", n_jobs=2)
+    >>> plan = gpx_scale.make_plan(40_000, 10, 10, memory_limit="3GiB", n_jobs=2)
     >>> plan.solver, plan.subset
     ('cg', 5000)
-    >>> plan.bytes_needed < 4 * 2**30
+    >>> plan.bytes_needed < 3 * 2**30
     True
     """
 
@@ -159,6 +197,8 @@ class Plan:
     needs_length_scales: bool = False
     settings: SolverSettings | None = None
     d_is_per_row: bool = False
+    seconds: float | None = None
+    candidates: tuple[Candidate, ...] = ()
 
     def __str__(self) -> str:
         per_row = " per row" if self.d_is_per_row else ""
@@ -166,8 +206,11 @@ class Plan:
         precision = np.dtype(self.dtype).name
         memory = f"{format_bytes(self.bytes_needed)} of {format_bytes(self.memory_limit)}"
         threads = counted(self.n_jobs, "thread")
-        head = f"{sizes}: solver {self.solver!r}, {precision}, {threads}, {memory}"
-        return "\n".join([head, *(f"  {reason}" for reason in self.reasons)])
+        time = "" if self.seconds is None else f", {format_seconds(self.seconds)}"
+        head = f"{sizes}: solver {self.solver!r}, {precision}, {threads}, {memory}{time}"
+        considered = ["  Considered were:"] if self.candidates else []
+        considered += [f"    {candidate}" for candidate in self.candidates]
+        return "\n".join([head, *(f"  {reason}" for reason in self.reasons), *considered])
 
     def settings_of(self, kind: type[Settings]) -> Settings:
         """Return the solver's own settings, which are known to be of this class."""
@@ -201,8 +244,6 @@ class Problem:
     resolution : InputResolution or None
         The smoothness of the kernel and the range of x. It is None where X or Z is sparse, or
         where the kernel does not take vectors.
-    refusal : str
-        The reason why the solver that was asked before this one has too little memory.
     """
 
     n: int
@@ -215,7 +256,6 @@ class Problem:
     gram: bool = False
     pair_density: float | None = None
     resolution: InputResolution | None = None
-    refusal: str = ""
 
     @property
     def asked(self) -> bool:
@@ -225,15 +265,17 @@ class Problem:
     def exact_bytes(self, n: int, itemsize: int = 8, gram: bool = False) -> int:
         """Return the memory of the exact solver on n rows.
 
-        It has the n^2 buffer, the Gram matrix if there is one, the rows, and the tiles that are
-        used while C is formed or inverted.
+        It has the packed tiles, the Gram matrix if there is one, the rows, partial sums of products
+        with C, and the tiles that workers use while C is formed or inverted.
         """
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
+        partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
         return (
-            itemsize * n * n
+            itemsize * longest_buffer(n)
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
-            + max(forming, LowerTiles.inverse_bytes(n, itemsize))
+            + partial_sums
+            + forming
         )
 
     def held_bytes(self) -> int:
@@ -342,17 +384,32 @@ class Solver(abc.ABC):
             )
 
     @classmethod
-    @abc.abstractmethod
-    def reason_to_prefer(cls, problem: Problem) -> str | None:
-        """Return the reason why "auto" takes this solver, or None if it does not."""
+    def reason_against(cls, problem: Problem) -> str | None:
+        """Return the reason why "auto" does not consider this solver, None if it does.
+
+        It completes "This solver is not considered: ...".
+        """
+        if problem.stream and Capability.STREAM not in cls.capabilities:
+            return "it needs all rows in memory"
+        return None
+
+    @classmethod
+    def variants(cls, problem: Problem) -> list[Problem]:
+        """Return the problem with each precision that "auto" considers, the best one first."""
+        return [problem]
+
+    @classmethod
+    def is_as_exact(cls, problem: Problem) -> bool:
+        """Return whether results are as exact as those of the exact solver, for this problem.
+
+        "auto" then takes this solver if it is much faster, even if the exact one is fast enough.
+        """
+        return False
 
     @classmethod
     @abc.abstractmethod
-    def plan(cls, problem: Problem, reason: str) -> Plan:
-        """Return the plan for a problem, or raise a MemoryLimitError.
-
-        `reason` says why this solver was chosen, and is the first of the plan's reasons.
-        """
+    def plan(cls, problem: Problem) -> Plan:
+        """Return the plan for a problem, or raise a MemoryLimitError."""
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
@@ -361,11 +418,10 @@ class Solver(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def work(cls, plan: Plan) -> float | None:
-        """Return the expected time of the fit, in flops of matrix multiplication.
+    def seconds(cls, plan: Plan, rates: Rates) -> float | None:
+        """Return the predicted time of a fit at the rates of all of its threads.
 
-        Divided by the flops per second of a matrix product, it gives seconds. It is None if the
-        time depends on length scales that are not known yet.
+        It is None if the time depends on length scales that are not known yet.
         """
 
     @classmethod

@@ -19,7 +19,7 @@ from ..data.features import Features
 from ..kernels.kernel import Kernel
 from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_with_jitter
 from ..linalg.lower_tiles import factor_in_tiles
-from ..model.weight_prior import CrossCovariance, kernel_matrix
+from ..model.weight_prior import kernel_matrix
 from ..runtime.session import Session
 
 
@@ -91,5 +91,5 @@ class JointPrior:
         (q, d, s), (m, s) -> (q, d, s);  2 q m d s flops.
         """
         for s, correction in enumerate(corrections.T):
-            draws[:, :, s] += CrossCovariance(self.K_query, Z).weights(correction, session)
+            draws[:, :, s] += Z.scale_rows(correction).left_multiply(self.K_query, session)
         return draws

@@ -133,6 +133,8 @@ class Diagnostics:
         A description of how the linear system was solved.
     variances : str
         A description of how variances are computed.
+    dtype : type or None
+        The precision of the Cholesky factor, where it may differ from that of the plan.
     """
 
     log_evidence: float
@@ -141,6 +143,7 @@ class Diagnostics:
     condition_number: float = float("nan")
     solution: str = ""
     variances: str = "exact"
+    dtype: type | None = None
 
 
 @dataclass(frozen=True)
@@ -242,6 +245,10 @@ class Posterior(abc.ABC, Generic[Cross]):
         Otherwise the training rows are needed again.
         """
         return self.training_rows is not None
+
+    def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return y_i minus its prediction from all other rows, and its deviations;  (n,), (n,)."""
+        raise capability_error(type(self), Capability.LEAVE_ONE_OUT)
 
     def entry_mean_and_reduction(
         self, entries: Entries, reduction: EntryReduction | None, session: Session

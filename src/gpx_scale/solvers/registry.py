@@ -13,8 +13,8 @@ from .grid.solver import GridSolver
 from .inducing.solver import InducingSolver
 from .posterior import Posterior
 
-# "auto" takes the first one that gives a reason to prefer it and that has enough memory.
-SOLVERS: tuple[type[Solver], ...] = (BasisSolver, GridSolver, ExactSolver, CGSolver, InducingSolver)
+# "auto" considers them in this order, the most exact one first (`plan.plan_for`).
+SOLVERS: tuple[type[Solver], ...] = (ExactSolver, BasisSolver, GridSolver, CGSolver, InducingSolver)
 NAMES = tuple(name for solver in SOLVERS for name in (solver.name, *solver.aliases))
 
 

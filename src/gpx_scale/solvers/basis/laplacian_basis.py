@@ -45,9 +45,6 @@ LEAST_CUTOFF_PER_LENGTH_SCALE = 3.5
 LENGTH_SCALE_FACTOR = 1.25
 # This is the factor if the hyperparameters are given. It is above 1 to leave some margin.
 FIXED_LENGTH_SCALE_FACTOR = 1.1
-# Above this many rows, `auto` takes a basis for an RBF kernel of few columns, because it is as
-# accurate as the exact solver there, and faster.
-AUTO_LEAST_ROWS = 5_000
 # Up to this many functions for all weights together, `auto` takes a basis, because the M^3 flops
 # of an evaluation take seconds.
 AUTO_MAX_FUNCTIONS = 5_000
@@ -290,27 +287,24 @@ def left_out(low: InputResolution, most: int) -> float:
     return float(np.exp(-0.5 * square) if np.isinf(nu) else (1.0 + square / (2.0 * nu)) ** -nu)
 
 
-def suits_a_basis(
-    n: int,
-    p: int,
-    d: int,
-    low: InputResolution | None,
-    stream: bool,
-    count: int | None,
-    exact_rows: int,
-) -> bool:
-    """Return whether `auto` takes a basis.
+def reason_against_a_basis(
+    p: int, d: int, low: InputResolution | None, count: int | None
+) -> str | None:
+    """Return the reason why "auto" does not consider a basis, None if it does.
 
-    X must have few columns and many rows. Once length scales are known, few functions must be
-    enough for them.
+    Once length scales are known, few functions must be enough for them.
     """
-    if low is None or not low.density or p > MAX_X_COLUMNS:
-        return False
-    if not stream and n <= (AUTO_LEAST_ROWS if np.isinf(low.smoothness) else exact_rows):
-        return False
+    if low is None:
+        return "it needs dense X and Z, and a kernel of vectors"
+    if p > MAX_X_COLUMNS:
+        return f"X has more than {MAX_X_COLUMNS} columns"
+    if not low.density:
+        return "the kernel has no spectral density in closed form"
     if low.spans is None or count is not None:
-        return bool(d * ASSUMED_FUNCTIONS_PER_COLUMN**p <= 2 * AUTO_MAX_FUNCTIONS)
-    return left_out(low, AUTO_MAX_FUNCTIONS // d) <= AUTO_REMAINDER_SHARE
+        few = d * ASSUMED_FUNCTIONS_PER_COLUMN**p <= 2 * AUTO_MAX_FUNCTIONS
+    else:
+        few = left_out(low, AUTO_MAX_FUNCTIONS // d) <= AUTO_REMAINDER_SHARE
+    return None if few else "too many functions would be needed"
 
 
 def must_have_density(low: InputResolution) -> None:

@@ -26,9 +26,10 @@ from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.session import Session
 from ...runtime.state import stored
-from ..contract import EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
+from ..contract import Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
 from ..low_dimensional import SUBSET_ROWS, InputExtent, must_be_low, must_be_resolved
 from ..posterior import Posterior
+from ..rates import Rates
 from .laplacian_basis import (
     AUTO_MAX_FUNCTIONS,
     FIXED_LENGTH_SCALE_FACTOR,
@@ -39,7 +40,7 @@ from .laplacian_basis import (
     counts_of,
     functions_in,
     must_have_density,
-    suits_a_basis,
+    reason_against_a_basis,
 )
 from .marginal_likelihood import BasisLikelihood, NoiseRatio, Space
 from .posterior import BasisPosterior
@@ -60,8 +61,6 @@ MAX_BOXES = 24
 # expected.
 SEARCH_FLOPS = 1e11
 PASS_FLOPS_PER_ROW = 5e5
-# The coefficient of the pass is for this many columns of X and Z together.
-USUAL_COLUMNS = 20.0
 # A search on another box ends if its optimum is lower than the one before by more than this.
 WORSE_BOX_NATS = 0.1
 
@@ -116,19 +115,22 @@ class BasisSolver(Solver):
         must_have_density(problem.resolution)
 
     @classmethod
-    def reason_to_prefer(cls, problem: Problem) -> str | None:
-        sizes = problem.n, problem.p, problem.d
-        count = problem.options.n_basis
-        if not suits_a_basis(*sizes, problem.resolution, problem.stream, count, EXACT_ROWS):
-            return None
-        columns = "1 column" if problem.p == 1 else f"{problem.p} columns"
-        return f"X has {columns}, so functions on a box are used, with one pass over the rows."
+    def reason_against(cls, problem: Problem) -> str | None:
+        sizes = problem.p, problem.d
+        return reason_against_a_basis(*sizes, problem.resolution, problem.options.n_basis)
 
     @classmethod
-    def plan(cls, problem: Problem, reason: str) -> Plan:
+    def is_as_exact(cls, problem: Problem) -> bool:
+        """Return whether the kernel is an RBF: functions on a box resolve it to rounding."""
+        return problem.resolution is not None and bool(np.isinf(problem.resolution.smoothness))
+
+    @classmethod
+    def plan(cls, problem: Problem) -> Plan:
         n, p, d, found = problem.n, problem.p, problem.d, problem.resolution
         assert found is not None
-        count, subset, reasons = problem.options.n_basis, min(n, SUBSET_ROWS), [reason]
+        columns = "1 column" if p == 1 else f"{p} columns"
+        how = f"X has {columns}, so functions on a box are used, with one pass over the rows."
+        count, subset, reasons = problem.options.n_basis, min(n, SUBSET_ROWS), [how]
         searching = problem.exact_bytes(subset) + problem.held_bytes()
         counts = np.full(p, count) if count is not None else None
         if found.spans is not None and counts is None:
@@ -172,13 +174,11 @@ class BasisSolver(Solver):
         return False
 
     @classmethod
-    def work(cls, plan: Plan) -> float:
-        """Return the expected time of the fit, in flops of matrix multiplication.
-
-        A fit is one pass over the rows and some factorisations.
-        """
-        wide = (plan.d + plan.p) / USUAL_COLUMNS
-        return SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * (0.5 + 0.5 * wide)
+    def seconds(cls, plan: Plan, rates: Rates) -> float:
+        """Return the predicted time of one pass over the rows and some factorisations."""
+        wide = 0.5 + (plan.d + plan.p) / 40.0
+        flops = SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * wide
+        return rates.startup + flops / rates.flops64
 
     @classmethod
     def create(
@@ -193,7 +193,12 @@ class BasisSolver(Solver):
         If a length scale ends at the edge of the range of the box, the search goes on with a box
         that is built around it.
         """
-        first = search.start
+        limited, first = search.limited(), search.start
+        if limited is not search:
+            extent = self._find_extent(search.rows)
+            plan = replace(self._plan, n=len(limited.rows))
+            some = BasisSolver(plan, self._session, BasisSettings(self._count, extent))
+            return some.search(limited)
         optimum, best = (
             Optimum(first, None, False, "the search was stopped on a subset of the rows", []),
             None,
@@ -207,14 +212,16 @@ class BasisSolver(Solver):
                 if turn == 0:
                     raise
                 return replace(optimum, converged=False, message=str(too_large))
-            narrow = replace(search, prior=search.prior.within(*self._limits(first))).starting_at(
-                first
-            )
+            # Evaluations do not depend on n, so the search goes on to the optimum.
+            narrow = replace(
+                search, prior=search.prior.within(*self._limits(first)), search_rows="all"
+            ).starting_at(first)
             optimum = narrow.without_restarts().maximise(
                 self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW
             )
             found = optimum.hyperparameters
-            assert optimum.evidence is not None
+            if optimum.evidence is None:  # It was interrupted, or y is constant.
+                return optimum
             height = optimum.evidence.value + search.prior.value_and_gradient(found.theta)[0]
             if best is not None and height < best[0] - WORSE_BOX_NATS:
                 return replace(

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.inputs import Preprocessor
-from ...linalg.covariance import PARTIAL_SUMS, PRODUCT_COLUMNS, STRIP_ROWS, TILE_COLUMNS
-from ...linalg.sparse_covariance import PAIR_BYTES
+from ...linalg.kernel_tiles import PARTIAL_SUMS, PRODUCT_COLUMNS
+from ...linalg.lower_tiles import MAX_TILE_ROWS, packed_length
+from ...linalg.pairs import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
 from ..neighborhood import MAX_SHARED_ROWS
+from ..rates import Rates
 
 # The search for hyperparameters starts with an exact one on this many rows.
 SUBSET_ROWS = 5_000
@@ -35,12 +37,16 @@ LARGEST_RANK = 3_000
 DENSE_PAIR_SHARE = 0.5
 # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 TRIAL_RANK_DIVISOR = 4
-# The expected time of a fit is a sum over the rows of the subset, cubed, and over the pairs of
-# rows of C, in flops of matrix multiplication. Both coefficients were adjusted to measured times.
-FLOPS_PER_CUBED_SUBSET_ROWS = 12.0
-FLOPS_PER_PAIR = 10_000.0
-# The coefficient of a pair is for this many columns of X and Z together, as `synth10` has.
-USUAL_COLUMNS = 20.0
+# The time of a fit is predicted from these numbers, which were adjusted to measured times: a search
+# takes as long as so many evaluations of its subset,
+SEARCHES_OF_SUBSET = 9.0
+# then there are so many steps on all rows, the final solve included,
+STEPS_ON_ALL_ROWS = 4.0
+# of so many products with C each, with solves for so many columns,
+PRODUCTS_PER_STEP = 60.0
+SOLVE_COLUMNS = 16.0
+# and building a preconditioner of rank r and its derivatives takes so many times n r^2 flops.
+BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED = 8.0
 
 
 @stored
@@ -96,21 +102,27 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
     """
     n, n_jobs = problem.n, problem.n_jobs
     tiles = {
-        "stored": 2 * n * n + 4 * STRIP_ROWS * n,
+        "stored": 4 * packed_length(n),
         "pairs": pair_bytes(n, problem.pair_density or 1.0, n_jobs),
         "recomputed": 0,
     }[form]
     vectors = (
         8 * n * (8 * PRODUCT_COLUMNS + (0 if form == "pairs" else PARTIAL_SUMS * PRODUCT_COLUMNS))
     )
-    working = n_jobs * 4 * 8 * min(n, STRIP_ROWS) * min(n, TILE_COLUMNS) + 8 * n * (
+    working = n_jobs * 4 * 8 * min(n, MAX_TILE_ROWS) ** 2 + 8 * n * (
         4 * (problem.p + 2) + 3 * problem.d + 10
     )
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
     return 8 * n * n * problem.gram + max(iterating, problem.exact_bytes(subset))
 
 
-def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
+def uses_pairs(problem: Problem) -> bool:
+    """Return whether Z is sparse, and few pairs of rows share a feature."""
+    density = problem.pair_density
+    return density is not None and density < DENSE_PAIR_SHARE
+
+
+def plan_conjugate_gradients(problem: Problem) -> Plan:
     """Return the plan of conjugate gradients.
 
     C has the form of pairs where Z is sparse and the pairs are few enough. Otherwise it has the
@@ -123,8 +135,8 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     def needs(form: str, rank: int, subset: int) -> int:
         return cg_bytes(problem, form, rank, subset)
 
-    reasons = [reason]
-    sparse = density is not None and density < DENSE_PAIR_SHARE
+    reasons = ["Conjugate gradients need products with C, and no Cholesky factor."]
+    sparse = uses_pairs(problem)
     if density is not None and not sparse:
         reasons.append(
             f"{density:.0%} of all pairs of rows share a feature, so tiles are faster than pairs."
@@ -196,12 +208,23 @@ def plan_conjugate_gradients(problem: Problem, reason: str) -> Plan:
     )
 
 
-def expected_work(plan: Plan) -> float:
-    """Return the expected time of the fit, in flops of matrix multiplication.
+def expected_seconds(plan: Plan, rates: Rates) -> float:
+    """Return the predicted time of a fit: a search on the subset, and steps on all rows.
 
-    It is the time of the search on the subset plus that of all products with C.
+    A step has PRODUCTS_PER_STEP products with C and as many solves with the preconditioner, which
+    is built for it.
     """
-    n, wide = float(plan.n), (plan.d + plan.p) / USUAL_COLUMNS
-    pairs = n**2 * plan.settings_of(CGSettings).pair_density
-    search = FLOPS_PER_CUBED_SUBSET_ROWS * float(plan.subset) ** 3
-    return search + FLOPS_PER_PAIR * pairs * (0.5 + 0.5 * wide)
+    settings, n = plan.settings_of(CGSettings), float(plan.n)
+    wide, m, rank = 0.5 + (plan.d + plan.p) / 40.0, float(plan.subset), float(settings.rank)
+    search = SEARCHES_OF_SUBSET * (m**3 / rates.flops64 + 2.0 * m**2 * wide / rates.entries64)
+    entries = 0.5 * n**2 * settings.pair_density
+    if settings.form == "pairs":
+        product, rank = entries / rates.pairs, rank / TRIAL_RANK_DIVISOR
+    else:
+        product = entries / rates.products
+        if settings.form == "recomputed":
+            product += entries * wide / rates.entries32
+    solve = 4.0 * n * rank * SOLVE_COLUMNS / rates.flops64
+    building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * n * rank**2 / rates.flops64
+    step = PRODUCTS_PER_STEP * (product + solve) + building
+    return rates.startup + search + STEPS_ON_ALL_ROWS * step

@@ -16,9 +16,11 @@ from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
 from ...kernels.kernel import Kernel
 from ...linalg.conjugate_gradients import solve
-from ...linalg.covariance import PRODUCT_COLUMNS, Covariance, TiledCovariance
+from ...linalg.covariance import Covariance, TiledCovariance
+from ...linalg.kernel_tiles import PRODUCT_COLUMNS
+from ...linalg.pairs import PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner
-from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
+from ...linalg.sparse_covariance import covariances
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session

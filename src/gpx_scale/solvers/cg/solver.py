@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -28,26 +28,29 @@ from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotConverged
 from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
-from ...linalg.covariance import PRODUCT_COLUMNS, Covariance
+from ...linalg.covariance import Covariance
+from ...linalg.kernel_tiles import PRODUCT_COLUMNS
+from ...linalg.pairs import PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
-from ...linalg.sparse_covariance import PAIR_BYTES, Pairs, covariances
+from ...linalg.sparse_covariance import covariances
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
-from ...optimize.search import Search
+from ...optimize.search import SUBSET_TOLERANCE_NATS_PER_ROW, Search
 from ...runtime.memory import within
 from ...runtime.parallel import slices
 from ...runtime.session import Session
-from ..contract import CG_ROWS, EXACT_ROWS, Evidence, Plan, Problem, Solver, SolverSetup
-from ..exact.solver import SUBSET_TOLERANCE_NATS_PER_ROW, ExactSolver
+from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
+from ..exact.solver import ExactSolver
 from ..neighborhood import LocalVariance
 from ..posterior import Posterior, symmetric_part
+from ..rates import Rates
 from .pathwise_sampling import PriorPath, prior_paths
 from .planning import (
-    DENSE_PAIR_SHARE,
     TRIAL_RANK_DIVISOR,
     CGSettings,
-    expected_work,
+    expected_seconds,
     plan_conjugate_gradients,
+    uses_pairs,
     usual_rank,
 )
 from .posterior import PATH_ENERGY_SHARE, PATHS, CGPosterior, PathBank
@@ -86,6 +89,9 @@ REMAINDER_PER_NOISE = 0.5
 PIVOT_ROW_NS = 3.5
 # The time of one of the n r^2 flops that build P, measured on two cores.
 BUILD_FLOP_NS = 0.06
+# Up to this many rows, "auto" takes the exact solver for a sparse Z, whose standard deviations are
+# exact, even if conjugate gradients are much faster.
+PAIRS_FROM_ROWS = 10_000
 # From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
 # than it costs.
 MANY_ROWS = 25_000
@@ -124,17 +130,16 @@ class CGSolver(Solver):
     # Planning.
 
     @classmethod
-    def reason_to_prefer(cls, problem: Problem) -> str | None:
-        dense = problem.pair_density is None or problem.pair_density >= DENSE_PAIR_SHARE
-        if problem.stream or (problem.n > CG_ROWS and dense):
-            return None
-        if problem.n <= EXACT_ROWS:
-            return f"n <= {EXACT_ROWS}, but {problem.refusal}."
-        return f"n > {EXACT_ROWS}: conjugate gradients need no Cholesky factor of n^2 numbers."
+    def is_as_exact(cls, problem: Problem) -> bool:
+        """Return whether C is a list of pairs of many rows.
+
+        C is exact then, and standard deviations are upper bounds.
+        """
+        return uses_pairs(problem) and problem.n > PAIRS_FROM_ROWS
 
     @classmethod
-    def plan(cls, problem: Problem, reason: str) -> Plan:
-        return plan_conjugate_gradients(problem, reason)
+    def plan(cls, problem: Problem) -> Plan:
+        return plan_conjugate_gradients(problem)
 
     @classmethod
     def gives_way(cls, problem: Problem) -> bool:
@@ -142,8 +147,8 @@ class CGSolver(Solver):
         return problem.options.rank is None
 
     @classmethod
-    def work(cls, plan: Plan) -> float | None:
-        return expected_work(plan)
+    def seconds(cls, plan: Plan, rates: Rates) -> float | None:
+        return expected_seconds(plan, rates)
 
     @classmethod
     def create(
@@ -155,12 +160,21 @@ class CGSolver(Solver):
 
     def search(self, search: Search) -> Optimum:
         """Return the optimum of all rows, by Newton's method from the optimum of a subset."""
+        limited = search.limited()
+        if limited is not search:
+            return replace(self._for_rows(len(limited.rows)).search(limited), evidence=None)
         if search.warm:
             return search.gradient_newton(self.evaluate)
         optimum = self._subset_optimum(search)
         if self._plan.subset == self._plan.n or self._session.journal.stopped:
             return optimum
         return search.starting_at(optimum.hyperparameters).gradient_newton(self.evaluate)
+
+    def _for_rows(self, count: int) -> Self:
+        """Return a solver for a search on fewer rows."""
+        plan = replace(self._plan, n=count, subset=min(self._plan.subset, count))
+        settings = replace(self.settings, rank=min(self.settings.rank, usual_rank(count)))
+        return type(self)(plan, settings, self._session)
 
     def _subset_optimum(self, search: Search) -> Optimum:
         """Return the optimum of a subset by the exact solver.
@@ -177,18 +191,12 @@ class CGSolver(Solver):
         order, rows = session.random.permutation(plan.n), search.rows.load()
         some = search.on(MemoryRows(rows[np.sort(order[: plan.subset])]))
         exact = ExactSolver(plan.subset, np.float64, session)
-        found = some.maximise(
-            exact.evaluate, phase=f"{plan.subset} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
-        )
+        found = some.maximise(exact.evaluate, tol=SUBSET_TOLERANCE_NATS_PER_ROW)
         if plan.n >= MANY_ROWS and not session.journal.stopped:
             m = int(np.sqrt(plan.subset * plan.n))
-            larger = CGSolver(
-                plan, replace(self.settings, rank=min(self.settings.rank, usual_rank(m))), session
-            )
+            larger = self._for_rows(m)
             on = search.on(MemoryRows(rows[np.sort(order[:m])])).starting_at(found.hyperparameters)
-            found = on.gradient_newton(
-                larger.evaluate, phase=f"{m} rows", tol=SUBSET_TOLERANCE_NATS_PER_ROW
-            )
+            found = on.gradient_newton(larger.evaluate, tol=SUBSET_TOLERANCE_NATS_PER_ROW)
         return replace(found, evidence=None)
 
     def _allow(self, count: int) -> None:
@@ -329,7 +337,13 @@ class CGSolver(Solver):
                 # Products in float32 were not accurate enough.
                 metric = self._information(precise, P, alpha)
         return Evidence(
-            value, slope, len(data), alpha, information=metric, standard_error=standard_error
+            value,
+            slope,
+            len(data),
+            alpha,
+            information=metric,
+            standard_error=standard_error,
+            probes=PROBES,
         )
 
     def _information(

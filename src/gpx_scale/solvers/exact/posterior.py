@@ -6,19 +6,20 @@ B = diag(k*) Z (n, d),   E[w*] = B^T alpha,   Cov[g*] = k** I - B^T C^-1 B
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
+from ...linalg.cholesky import JOINT_WEIGHTS_JITTER, factor_with_jitter
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
-from ...model.weight_prior import CrossCovariance
+from ...linalg.lower_tiles import LowerTiles, packed_length
+from ...model.weight_prior import CrossCovariance, kernel_matrix
 from ...runtime.parallel import slices
 from ...runtime.session import Session
-from ...runtime.state import fields_of, must, must_be_numbers, stored
+from ...runtime.state import must, must_be_numbers, stored
 from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
@@ -26,34 +27,27 @@ from ..sparse_weights import EntryReduction, InverseEntryReduction, SolvedEntryR
 from .variance_bound import latent_variance_bound
 
 
-def _packed(posterior: ExactPosterior) -> dict[str, Any]:
-    """Return the fields of a posterior, with the factor's triangle as n (n + 1) / 2 numbers."""
-    n, buffer = len(posterior), posterior.buffer
-    packed = np.empty(n * (n + 1) // 2, buffer.dtype)
-    for i, row in enumerate(buffer):
-        packed[i * (i + 1) // 2 :][: i + 1] = row[: i + 1]
-    return fields_of(posterior) | {"buffer": packed}
+def _made(
+    coefficients: np.ndarray,
+    tiles: LowerTiles | None = None,
+    buffer: np.ndarray | None = None,
+    **known: Any,
+) -> ExactPosterior:
+    """Return a posterior from its fields. Older files have the factor's triangle as `buffer`."""
+    if buffer is not None:
+        tiles = LowerTiles.of_triangle(buffer, coefficients.size, n_jobs=1)
+    return ExactPosterior(tiles=tiles, coefficients=coefficients, **known)  # type: ignore[arg-type]
 
 
-def _unpacked(buffer: np.ndarray, coefficients: np.ndarray, **known: Any) -> ExactPosterior:
-    """Return the posterior whose fields `_packed` returned."""
-    n = coefficients.size
-    must(buffer.size == n * (n + 1) // 2, "its Cholesky factor has another size")
-    square = np.zeros((n, n), buffer.dtype)
-    for i, row in enumerate(square):
-        row[: i + 1] = buffer[i * (i + 1) // 2 :][: i + 1]
-    return ExactPosterior(buffer=square, coefficients=coefficients, **known)
-
-
-@stored(take=_packed, make=_unpacked)
+@stored(make=_made)
 @dataclass(frozen=True)
 class ExactPosterior(KernelPosterior):
-    """The posterior from the Cholesky factor of C, in the lower triangle of `buffer` (n, n).
+    """The posterior from the Cholesky factor of C, in packed tiles.
 
     `jitter` was added to the diagonal of C, relative to it.
     """
 
-    buffer: np.ndarray
+    tiles: LowerTiles
     jitter: float
     log_evidence: float
     condition_number: float
@@ -76,13 +70,14 @@ class ExactPosterior(KernelPosterior):
 
     @property
     def diagnostics(self) -> Diagnostics:
-        exact = self.buffer.dtype == np.float64
+        exact = self.tiles.dtype == np.float64
         variances = "exact" if exact else "refined against float64 tiles, never below exact"
         return Diagnostics(
             self.log_evidence,
             jitter=self.jitter,
             condition_number=self.condition_number,
             variances=variances,
+            dtype=self.tiles.dtype.type,
         )
 
     @property
@@ -91,12 +86,13 @@ class ExactPosterior(KernelPosterior):
 
         With a float32 factor, there are copies in float64.
         """
-        return (3 if self.buffer.dtype == np.float64 else 6) * 8 * len(self)
+        return (3 if self.tiles.dtype == np.float64 else 6) * 8 * len(self)
 
     def factor(self, session: Session) -> CholeskyFactor:
         """Return the Cholesky factor of C, for work in a session."""
         covariance = TiledCovariance(self.training_rows, self.hyperparameters, session)
-        return CholeskyFactor(covariance, self.buffer, self.jitter)
+        tiles = replace(self.tiles, n_jobs=session.executor.n_jobs)
+        return CholeskyFactor(covariance, tiles, self.jitter)
 
     def reduction(
         self, cross: CrossCovariance, request: MomentRequest, session: Session
@@ -107,34 +103,52 @@ class ExactPosterior(KernelPosterior):
         vector a.
         """
         full = self.full_reduction(cross, session) if request.covariance else None
-        each = None
-        if request.variance:
-            each = (
-                self.weight_reduction(cross, session)
-                if full is None
-                else np.einsum("ijj->ij", full)
-            )
-        return Moments(
-            None, each, full, [self._quadratic(cross.along(A), session) for A in request.along]
-        )
+        with_weights = request.variance and full is None
+        # All right-hand sides go through the factor together.
+        sides = [cross.of_all_weights().reshape(-1, len(self))] if with_weights else []
+        priors = [self._weight_variances(cross)] if with_weights else []
+        sides += [cross.along(A) for A in request.along]
+        priors += [self._prior_along(cross, A) for A in request.along]
+        each, along = None, []
+        if sides:
+            B = sides[0] if len(sides) == 1 else np.concatenate(sides)
+            found = self._quadratic(B, np.concatenate(priors), session)
+            ends = np.cumsum([len(side) for side in sides])
+            along = np.split(found, ends[:-1])
+        if with_weights:
+            each, along = along[0].reshape(len(cross), self.d), along[1:]
+        elif request.variance and full is not None:
+            each = np.einsum("ijj->ij", full)
+        return Moments(None, each, full, along)
 
     def weight_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
         """Return diag(B^T C^-1 B) for each query;  (m, d);  n^2 m d flops."""
-        P, Q = self._halves(cross.of_all_weights(), session)
-        return np.concatenate(
-            session.executor.map(lambda i: np.einsum("ijk,ijk->ij", P[i], Q[i]), slices(len(P), 8))
-        )
+        B, prior = cross.of_all_weights(), self._weight_variances(cross)
+        return self._quadratic(B.reshape(-1, len(self)), prior, session).reshape(B.shape[:2])
 
     def full_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
         """Return B^T C^-1 B for each query;  (m, d, d);  n^2 m d + 2 n m d^2 flops."""
-        P, Q = self._halves(cross.of_all_weights(), session)
+        P, Q = self._halves(cross.of_all_weights(), self._weight_variances(cross), session)
         products = session.executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))
         return symmetric_part(np.concatenate(products))
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
         """Return a_i^T B_i^T C^-1 B_j a_j for all pairs;  (m, m);  n^2 m + 2 n m^2 flops."""
-        P, Q = self._halves(cross.along(A), session)
+        P, Q = self._halves(cross.along(A), self._prior_along(cross, A), session)
         return symmetric_part(session.executor.matmul(P, Q.T))
+
+    # A float32 factor solves as precisely as variances with their noise need, so prior variances
+    # come with the right-hand sides.
+
+    def _weight_variances(self, cross: CrossCovariance) -> np.ndarray:
+        """Return the prior variances of all weights of the queries, with noise;  (m d,)."""
+        return np.repeat(cross.variance() + self.hyperparameters.sigma_w**2, self.d)
+
+    def _prior_along(self, cross: CrossCovariance, A: Features) -> np.ndarray:
+        """Return the prior variances of a.w + noise;  (m,)."""
+        weights = cross.variance() + self.hyperparameters.sigma_w**2
+        prior: np.ndarray = weights * A.squared_norms() + self.hyperparameters.sigma_y**2
+        return prior
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
         """Return the reduction by the inverse of C where that pays, or by triangular solves.
@@ -146,31 +160,61 @@ class ExactPosterior(KernelPosterior):
         n = len(self)
         covariance = self.factor(session).covariance
         rounding = np.finfo(float).eps * covariance.diagonal.sum() / covariance.noise.min()
-        fits = self.buffer.dtype == np.float64 and 9 * n * n < session.memory_limit
+        # The packed inverse takes about 5 n^2 bytes, and the matrix made of it 8 n^2.
+        fits = self.tiles.dtype == np.float64 and 14 * n * n < session.memory_limit
         if fits and 3 * entries > 2 * n and rounding < INVERSE_MAX_ROUNDING:
-            inverse = replace(self.factor(session), buffer=self.buffer.copy()).inverse_in_place()
+            inverse = self.factor(session).inverse().to_matrix()
             return InverseEntryReduction(inverse, 1.0 - rounding)
-        return SolvedEntryReduction(n, partial(self._quadratic, session=session))
+        hyperparameters = self.hyperparameters
+        variance = hyperparameters.weight_prior.variance(self.training_rows.x)
+        prior = float(variance.min()) + hyperparameters.sigma_w**2
 
-    def _quadratic(self, B: np.ndarray, session: Session) -> np.ndarray:
-        """Return b.C^-1 b for each row b of B;  (c, n) -> (c,);  n^2 c flops; B is overwritten."""
-        P, Q = self._halves(B, session)
-        return np.asarray(np.einsum("ij,ij->i", P, Q))
+        def quadratic(B: np.ndarray) -> np.ndarray:
+            return self._quadratic(B, np.full(len(B), prior), session)
+
+        return SolvedEntryReduction(n, quadratic)
+
+    def _quadratic(self, B: np.ndarray, prior: np.ndarray, session: Session) -> np.ndarray:
+        """Return b.C^-1 b for each row b of B;  (c, n), (c,) -> (c,);  n^2 c flops.
+
+        B is overwritten.
+        """
+        return self.factor(session).quadratic(B, prior)
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray:
         return latent_variance_bound(self, x, session)
+
+    def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return alpha_i / (C^-1)_ii and (C^-1)_ii^-1/2;  (n,), (n,);  n^3/3 flops.
+
+        With a float32 factor, n^3 flops in float64 are needed, and no deviation is below the exact
+        one.
+        """
+        factor = self.factor(session)
+        if not factor.refined:
+            inverse_diagonal = factor.tiles.inverse_diagonal()
+        else:
+            n = len(self)
+            size = max(1, min(n, session.chunk_bytes // self.bytes_per_query))
+            units = (np.eye(i.stop - i.start, n, i.start) for i in slices(n, size))
+            found = [factor.quadratic(some, np.zeros(len(some))) for some in units]
+            inverse_diagonal = np.concatenate(found)
+        residuals: np.ndarray = self.coefficients / inverse_diagonal
+        return residuals, inverse_diagonal**-0.5
 
     def solve_rows(self, B: np.ndarray, session: Session) -> np.ndarray:
         """Return B C^-1 along the last axis;  (..., n) -> (..., n);  2 n^2 flops per row."""
         solved = self.factor(session).solve(B.reshape(-1, len(self)).T)
         return solved.T.reshape(B.shape)
 
-    def _halves(self, B: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
+    def _halves(
+        self, B: np.ndarray, prior: np.ndarray, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return P and Q with P Q^T = B C^-1 B^T along the last axis;  (..., n) -> (..., n) each.
 
         B is overwritten;  n^2 flops per row.
         """
-        P, Q = self.factor(session).halves(B.reshape(-1, len(self)))
+        P, Q = self.factor(session).halves(B.reshape(-1, len(self)), prior)
         return P.reshape(B.shape), Q.reshape(B.shape)
 
     def draw(
@@ -178,9 +222,45 @@ class ExactPosterior(KernelPosterior):
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count).
 
-        By Matheron's rule, w is drawn from the prior at training rows and queries together, and
-        then corrected by the difference between y and the y of the draw. This takes
-        (n + m)^3/3 + (n + m)^2 d count flops.
+        They come from the joint covariance of all m d weights, or by Matheron's rule from draws at
+        training rows and queries together, whichever takes less memory.
+        """
+        if self._joint_weights_bytes(len(x)) <= self._matheron_bytes(len(x)):
+            return self._draw_jointly(x, count, random, session)
+        return self._draw_by_matheron(x, count, random, session)
+
+    def _draw_jointly(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
+        """Return draws from the joint covariance of all weights;  (m, d, count).
+
+        n^2 m d + 2 n (m d)^2 + (m d)^3/3 flops.
+        """
+        m, d, hyperparameters = len(x), self.d, self.hyperparameters
+        cross = self.cross(x, session)
+        B = cross.of_all_weights().reshape(m * d, -1)
+        P, Q = self.factor(session).halves(B, self._weight_variances(cross))
+        own = kernel_matrix(hyperparameters.kernel, cross.points, cross.points, session)
+        own[np.diag_indices(m)] = cross.variance()
+        joint = np.kron(own, np.eye(d)) - symmetric_part(session.executor.matmul(P, Q.T))
+        diagonal = np.maximum(joint.diagonal(), 0.0) + hyperparameters.sigma_w**2
+        failure = (
+            "The joint covariance of the weights has no Cholesky factor, so samples cannot be "
+            "drawn. Check that the kernel is positive definite."
+        )
+        L, _ = factor_with_jitter(joint, diagonal, JOINT_WEIGHTS_JITTER, failure)
+        draws = self.mean(x, cross, session).reshape(-1, 1)
+        draws = draws + L @ random.standard_normal((m * d, count))
+        return draws.reshape(m, d, count)
+
+    def _draw_by_matheron(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
+        """Return draws by Matheron's rule;  (m, d, count).
+
+        w is drawn from the prior at training rows and queries together, and then corrected by the
+        difference between y and the y of the draw. This takes (n + m)^3/3 + (n + m)^2 d count
+        flops.
         """
         rows, hyperparameters = self.training_rows, self.hyperparameters
         n, m, d = len(self), len(x), self.d
@@ -200,8 +280,11 @@ class ExactPosterior(KernelPosterior):
         must(isinstance(self.support, TrainingRows), "its rows have no y")
         self.support.must_fit(self.hyperparameters.kernel, preprocessor, n)
         must_be_numbers(self.coefficients, (n,), "alpha")
-        must_be_numbers(self.buffer, (n, n), "the Cholesky factor", (plan.dtype,))
-        positive = (self.buffer.diagonal() > 0).all()
+        # A fit in float32 goes on in float64 if C has no float32 factor.
+        kinds = (plan.dtype, np.float64)
+        must(isinstance(self.tiles, LowerTiles) and self.tiles.n == n, "it has another factor")
+        must_be_numbers(self.tiles.buffer, (packed_length(n),), "the Cholesky factor", kinds)
+        positive = (self.tiles.diagonal() > 0).all()
         must(positive, "the diagonal of the Cholesky factor is not positive")
         must(0.0 <= self.jitter < 1.0, "the jitter is out of range")
 
@@ -209,5 +292,14 @@ class ExactPosterior(KernelPosterior):
         return m * self.bytes_per_query + 24 * m * m
 
     def draw_bytes(self, m: int, count: int) -> int:
-        n, d = len(self), self.d
-        return 8 * (3 * (n + m) ** 2 + m * n + (m * d + 3 * n) * count + 3 * (n + m) * d)
+        draws = 8 * (m * self.d + 3 * len(self)) * count
+        return draws + min(self._joint_weights_bytes(m), self._matheron_bytes(m))
+
+    def _joint_weights_bytes(self, m: int) -> int:
+        """Return the memory of the joint covariance of all weights of m queries."""
+        return m * self.d * (self.bytes_per_query + 32 * m * self.d)
+
+    def _matheron_bytes(self, m: int) -> int:
+        """Return the memory of a draw of the prior at training rows and m queries."""
+        n = len(self)
+        return 8 * (3 * (n + m) ** 2 + m * n + 3 * (n + m) * self.d)

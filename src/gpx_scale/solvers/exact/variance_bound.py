@@ -146,11 +146,11 @@ def _sufficient_rank(
     """
     K = cross.K
     at = evenly_spaced(CHECKED_QUERIES, len(K))
-    reduction = posterior.weight_reduction(replace(cross, K=K[at]), session)
+    reduction = posterior.weight_reduction(cross[at], session)
     exact = prior[at, None] - reduction + posterior.hyperparameters.sigma_w**2
 
     def suffices(rank: int) -> bool:
-        rest = replace(cross, K=K[at] - F[at, :rank] @ T[:rank])
+        rest = replace(cross[at], K=K[at] - F[at, :rank] @ T[:rank])
         excess = posterior.weight_reduction(rest, session) / (2.0 * exact)
         return bool(np.median(excess) <= MEDIAN_EXCESS_SHARE)
 

@@ -33,7 +33,7 @@ from ...runtime.state import must, stored
 from ..cg.planning import SMALLEST_RANK, CGSettings
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
-from ..contract import EXACT_ROWS, Plan, Problem, SolverSetup
+from ..contract import Plan, Problem, SolverSetup
 from ..low_dimensional import (
     SUBSET_ROWS,
     InputExtent,
@@ -42,6 +42,7 @@ from ..low_dimensional import (
     relative_signal_to_noise_of,
 )
 from ..posterior import Posterior
+from ..rates import Rates
 from .interpolation import (
     LEAST_SMOOTHNESS,
     REFUSED_SHARE_OF_NOISE,
@@ -117,18 +118,14 @@ class GridSolver(CGSolver):
         must_be_smooth(problem.resolution)
 
     @classmethod
-    def reason_to_prefer(cls, problem: Problem) -> str | None:
+    def reason_against(cls, problem: Problem) -> str | None:
         found = problem.resolution
-        if problem.stream or problem.n <= EXACT_ROWS or found is None or found.spans is None:
-            return None
-        return (
-            "Length scales are too short for a basis, so C is interpolated from a grid."
-            if found.smoothness >= LEAST_SMOOTHNESS
-            else None
-        )
+        if found is None or found.spans is None or found.smoothness < LEAST_SMOOTHNESS:
+            return "it is for smooth kernels of few columns whose length scales are too short"
+        return super().reason_against(problem)
 
     @classmethod
-    def plan(cls, problem: Problem, reason: str) -> Plan:
+    def plan(cls, problem: Problem) -> Plan:
         """Return a plan for a grid as fine as memory allows.
 
         If memory is short, the grid becomes coarser, down to `LEAST_FINENESS_SHARE` of the points
@@ -137,7 +134,8 @@ class GridSolver(CGSolver):
         n, p, d, limit, jobs = problem.n, problem.p, problem.d, problem.memory_limit, problem.n_jobs
         rank, count, found = problem.options.rank, problem.options.n_basis, problem.resolution
         assert found is not None
-        subset, reasons = min(n, SUBSET_ROWS), [reason]
+        how = "Length scales are too short for a basis, so C is interpolated from a grid."
+        subset, reasons = min(n, SUBSET_ROWS), [how]
         wanted = (
             int(min(n, GRID_RANK, max(SMALLEST_RANK, 4.0 * np.sqrt(n))))
             if rank is None
@@ -203,8 +201,12 @@ class GridSolver(CGSolver):
         return True
 
     @classmethod
-    def work(cls, plan: Plan) -> float | None:
-        """Return None, because the work depends on the length scales, which are not known yet."""
+    def is_as_exact(cls, problem: Problem) -> bool:
+        return False
+
+    @classmethod
+    def seconds(cls, plan: Plan, rates: Rates) -> float | None:
+        """Return None, because the time depends on the length scales."""
         return None
 
     @classmethod
@@ -219,7 +221,9 @@ class GridSolver(CGSolver):
 
         If length scales have become too short for the grid, the search goes on with a finer one.
         """
-        first = search.start
+        limited, first = search.limited(), search.start
+        if limited is not search:
+            return self._for_rows(len(limited.rows)).search(limited)
         optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
         for turn in range(MAX_GRIDS):
             if search.session.journal.stopped:

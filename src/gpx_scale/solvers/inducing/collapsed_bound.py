@@ -21,11 +21,16 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from ...data.inputs import InputRows, TrainingRows
 from ...errors import NotPositiveDefinite
-from ...linalg.cholesky import INDUCING_JITTER, NO_JITTER, factor_with_jitter
-from ...linalg.preconditioner import right_solve
+from ...linalg.cholesky import (
+    INDUCING_JITTER,
+    NO_JITTER,
+    factor_in_parallel,
+    inverse_in_parallel,
+)
+from ...linalg.preconditioner import right_solve, sandwich
 from ...model.hyperparameters import Hyperparameters
-from ...model.weight_prior import PreparedRows, WeightPrior
-from ...runtime.session import serial_session
+from ...model.weight_prior import PreparedRows, WeightPrior, kernel_matrix
+from ...runtime.session import Session, serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
 
 # The bound is refused if rounding of its terms may change it by more than this many nats per row,
@@ -47,18 +52,22 @@ class InducingVariables:
     jitter: float
 
     @classmethod
-    def of(cls, points: InputRows, hyperparameters: Hyperparameters) -> InducingVariables:
+    def of(
+        cls, points: InputRows, hyperparameters: Hyperparameters, session: Session
+    ) -> InducingVariables:
         """Return the variables of these points, and factorise S_uu;  m^3/3 flops."""
         prior = hyperparameters.weight_prior
         prepared = prior.prepare(points)
-        S, diagonal = prior.tile(prepared, prepared), prior.diagonal(prepared)
+        x, Z = prepared.points, prepared.Z
+        S, diagonal = kernel_matrix(prior.kernel, x, x, session, (Z, Z)), prior.diagonal(prepared)
         # A point whose z is 0 tells nothing of the data, so any variance will do for it.
         diagonal[diagonal == 0.0] = 1.0
         failure = (
             f"The covariance of {len(points)} inducing points has no Cholesky factor, even with "
             "jitter. Check that the kernel is positive definite, or give fewer inducing points."
         )
-        L, jitter = factor_with_jitter(S, diagonal, INDUCING_JITTER, failure)
+        n_jobs = session.executor.n_jobs
+        L, jitter = factor_in_parallel(S, diagonal, INDUCING_JITTER, failure, n_jobs)
         return cls(points, hyperparameters, prepared, L, jitter)
 
     def __len__(self) -> int:
@@ -217,9 +226,10 @@ class Bound:
     root: np.ndarray
     v: np.ndarray
     value: float
+    session: Session
 
     @classmethod
-    def of(cls, variables: InducingVariables, statistics: Statistics) -> Bound:
+    def of(cls, variables: InducingVariables, statistics: Statistics, session: Session) -> Bound:
         """Return the bound, for which B is factorised;  m^3/3 flops."""
         found = statistics
         if (lost := np.finfo(float).eps * found.prior) > MAX_ROUNDING_NATS_PER_ROW * found.rows:
@@ -233,7 +243,8 @@ class Bound:
             "as those of the first fit."
         )
         B = np.eye(len(variables)) + found.psi
-        root, _ = factor_with_jitter(B, B.diagonal().copy(), NO_JITTER, failure)
+        n_jobs = session.executor.n_jobs
+        root, _ = factor_in_parallel(B, B.diagonal().copy(), NO_JITTER, failure, n_jobs)
         solved = cho_solve((root, True), found.c, check_finite=False)
         value = -0.5 * (
             found.rows * np.log(2.0 * np.pi)
@@ -242,28 +253,23 @@ class Bound:
             + (found.y_squared - found.c @ solved)
             + (found.prior - np.trace(found.psi))
         )
-        return cls(variables, found, root, variables.solve_transposed(solved), float(value))
+        v = variables.solve_transposed(solved)
+        return cls(variables, found, root, v, float(value), session)
 
     @cached_property
     def E(self) -> np.ndarray:
         """Return I - B^-1, by which the data reduce the prior covariance I of L^-1 u;  (m, m)."""
-        E: np.ndarray = np.eye(len(self.root)) - self._b_inverse()
+        inverse = inverse_in_parallel(self.root, self.session.executor.n_jobs)
+        E: np.ndarray = np.eye(len(self.root)) - inverse
         return E
-
-    def _b_inverse(self) -> np.ndarray:
-        """Return B^-1;  (m, m)."""
-        half = solve_triangular(self.root, np.eye(len(self.root)), lower=True, check_finite=False)
-        inverse: np.ndarray = half.T @ half
-        return inverse
 
     def differentiate(self, by_points: bool = False) -> BlockGradient:
         """Return the task of the second pass over the rows, which sums the gradient."""
-        return BlockGradient(self.variables, self._sandwich(self.E), self.v, by_points)
+        return BlockGradient(self.variables, self._sandwich(self.E.copy()), self.v, by_points)
 
     def _sandwich(self, A: np.ndarray) -> np.ndarray:
-        """Return L^-T A L^-1 of a symmetric A;  (m, m)."""
-        solve = self.variables.solve_transposed
-        return solve(solve(A).T)
+        """Return L^-T A L^-1 of a symmetric A, which is overwritten;  (m, m)."""
+        return sandwich(self.variables.L, A, self.session)
 
     def own_gradient(self, by_points: bool = False) -> BoundGradient:
         """Return the part of the gradient that comes from S_uu, and from no row.
@@ -272,13 +278,9 @@ class Bound:
         """
         variables, prior = self.variables, self.variables.weight_prior
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
-        weighed = G * variables.points.Z.inner_products(variables.points.Z)
         x = z = None
         if by_points:  # The factor 2 is there because the points are on both sides of S_uu.
-            x, z = prior.contract_inputs(
-                variables.prepared, variables.prepared, 2.0 * G, 2.0 * weighed
-            )
-        theta = prior.kernel.contract_gradient(
-            variables.prepared.points, variables.prepared.points, weighed
-        ).sum(axis=0)
-        return BoundGradient(np.concatenate([theta, np.zeros(2)]), x, z)
+            weighed = 2.0 * G * variables.points.Z.inner_products(variables.points.Z)
+            x, z = prior.contract_inputs(variables.prepared, variables.prepared, 2.0 * G, weighed)
+        along, _ = prior.contract_matrix(variables.prepared, variables.prepared, G, self.session)
+        return BoundGradient(np.concatenate([along.sum(axis=0), np.zeros(2)]), x, z)

@@ -58,7 +58,7 @@ class PointSelection:
         )
         if move is True and not setup.options.searched:
             raise InputError(
-                "optimize_inducing=True needs optimizer='lbfgs', because inducing points move "
+                "optimize_inducing=True needs optimizer='auto', because inducing points move "
                 "only in a search for hyperparameters."
             )
         if isinstance(way, str):

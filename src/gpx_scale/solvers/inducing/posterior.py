@@ -20,7 +20,7 @@ from ...data.inputs import InputRows, Preprocessor
 from ...linalg.preconditioner import right_solve
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
-from ...runtime.session import Session
+from ...runtime.session import Session, serial_session
 from ...runtime.state import must, must_be_numbers, stored
 from ..contract import Capability, Plan
 from ..joint_prior import JointPrior
@@ -81,7 +81,7 @@ class InducingPosterior(KernelPosterior):
         assert isinstance(more, Statistics)
         total = self.statistics.copy()
         total += more
-        return InducingPosterior.of(Bound.of(self.variables, total))
+        return InducingPosterior.of(Bound.of(self.variables, total, session))
 
     @property
     def unexplained(self) -> float:
@@ -155,7 +155,7 @@ class InducingPosterior(KernelPosterior):
     @cached_property
     def _root(self) -> np.ndarray:
         """Return R, the lower Cholesky factor of B = I + Psi;  (m, m)."""
-        return Bound.of(self.variables, self.statistics).root
+        return Bound.of(self.variables, self.statistics, serial_session()).root
 
     def draw(
         self, x: Any, count: int, random: np.random.RandomState, session: Session

@@ -18,13 +18,15 @@ from ...data.inputs import InputRows, Preprocessor
 from ...data.row_source import BLOCK_ROWS, MemoryRows, RowSource
 from ...errors import InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
+from ...optimize.newton import BY_VALUE_ONE_METRIC
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.session import Session
 from ...runtime.state import must, stored
-from ..contract import CG_ROWS, Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
+from ..contract import Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
 from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
+from ..rates import Rates
 from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
 from .point_optimization import curvature, optimize_points
 from .point_selection import PointSelection, can_move, have_same_columns
@@ -99,24 +101,17 @@ class InducingSolver(Solver):
             )
 
     @classmethod
-    def reason_to_prefer(cls, problem: Problem) -> str:
-        if problem.refusal:
-            return f"Inducing points are used because of memory: {problem.refusal}."
-        return f"Inducing points are used because n > {CG_ROWS}: their cost is linear in n."
-
-    @classmethod
-    def plan(cls, problem: Problem, reason: str) -> Plan:
+    def plan(cls, problem: Problem) -> Plan:
         n, asked = problem.n, problem.options.n_inducing
-        if problem.stream:
-            reason = "The rows come in chunks. The fit keeps sums over them and stores no row."
         points = min(n, asked)
         sample, subset = min(n, sample_rows(asked)), min(n, SUBSET_ROWS)
         needed = cls._bytes(problem, points, sample, subset)
         what = f"The inducing solver with m = {points} points"
         problem.require(needed, what, "a smaller n_inducing")
         all_rows = f" (all rows; {asked} were asked for)" if asked > n else ""
+        chunks = "The rows come in chunks. The fit keeps sums over them and stores no row."
         reasons = [
-            reason,
+            *([chunks] if problem.stream else []),
             f"m = {points} inducing points{all_rows}: 4 n m^2 flops per evaluation, in two passes.",
             f"The points are selected from, and moved on, a subset of {sample} rows.",
             f"Hyperparameters start from the exact optimum of {subset} rows.",
@@ -142,14 +137,11 @@ class InducingSolver(Solver):
         return problem.held_bytes() + max(choosing, passing, problem.exact_bytes(subset))
 
     @classmethod
-    def work(cls, plan: Plan) -> float:
-        """Return the expected time of the fit, in flops of matrix multiplication.
-
-        Most evaluations are on the subset on which the points move.
-        """
+    def seconds(cls, plan: Plan, rates: Rates) -> float:
+        """Return the predicted time. Most evaluations are on the subset on which points move."""
         settings = plan.settings_of(InducingSettings)
         rows = FLOPS_PER_ROW * plan.n + FLOPS_PER_SUBSET_ROW * settings.sample
-        return settings.points**2 * rows
+        return rates.startup + settings.points**2 * rows / rates.flops64
 
     @classmethod
     def create(
@@ -197,9 +189,10 @@ class InducingSolver(Solver):
         )
         assert plan is not None
         settings = plan.settings_of(InducingSettings)
-        sample, first = MemoryRows(rows.subset(settings.sample)), search.start
+        sample = MemoryRows(rows.subset(search.most_rows(settings.sample)))
+        first = search.start
         if not search.warm:
-            found = exact_subset_optimum(search, rows.subset(plan.subset), first)
+            found = exact_subset_optimum(search, rows.subset(search.most_rows(plan.subset)), first)
             first = found.hyperparameters
             if journal.stopped:
                 return replace(found, evidence=None)
@@ -230,9 +223,12 @@ class InducingSolver(Solver):
             if search.prior.free.sum() <= MAX_CURVATURE_PARAMETERS:
                 with journal.phase("curvature on a sample"):
                     self._curvature = curvature(self, sample, first, search.prior.free)
-            on = search.starting_at(first)
-            last = on.without_restarts().maximise(
-                self._evaluate_rounded, warm=True, tol=BOUND_TOLERANCE_NATS_PER_ROW
+            on = search.limited().starting_at(first).without_restarts()
+            last = on.maximise(
+                self._evaluate_rounded,
+                rule=BY_VALUE_ONE_METRIC,
+                warm=True,
+                tol=BOUND_TOLERANCE_NATS_PER_ROW,
             )
             return replace(last, evidence=None)
         except KeyboardInterrupt:
@@ -248,12 +244,13 @@ class InducingSolver(Solver):
     def _variables(self, rows: RowSource, hyperparameters: Hyperparameters) -> InducingVariables:
         """Return the variables at the points of this fit, which are selected if there are none."""
         points = self.points if self.points is not None else self.place(rows, hyperparameters)
-        return InducingVariables.of(points, hyperparameters)
+        return InducingVariables.of(points, hyperparameters, self._session)
 
     def bound(self, rows: RowSource, hyperparameters: Hyperparameters) -> Bound:
         """Return the bound of all rows."""
         variables = self._variables(rows, hyperparameters)
-        return Bound.of(variables, rows.sum_over(BlockStatistics(variables), self._session))
+        statistics = rows.sum_over(BlockStatistics(variables), self._session)
+        return Bound.of(variables, statistics, self._session)
 
     def gradient(self, rows: RowSource, bound: Bound, by_points: bool = False) -> BoundGradient:
         """Return the derivatives of the bound, from a second pass over the rows."""
