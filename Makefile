@@ -5,8 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 MACHINE := $(shell uname -m)
 
-.PHONY: run test test-all test-unfriendly test-wheel test-oldest soak fuzz browser pictures bench paper paper-quick tables \
-	check docs wheel clean
+.PHONY: run test test-all test-unfriendly test-wheel test-oldest soak fuzz browser pictures bench bench-compare paper paper-quick \
+	tables check docs wheel clean
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -73,6 +73,10 @@ CASE ?= suite
 bench:
 	@extra=$$($(PYTHON) bench --extra $(CASE)) && $(MAKE) --no-print-directory $(VENV)/.installed-$$extra
 	$(BIN)/python bench $(CASE) $(ARGS)
+
+# Measure the loops over tiles again, and fail if a ratio to LAPACK or BLAS is 20% behind the committed one.
+bench-compare: $(VENV)/.installed-test
+	$(BIN)/python bench/compare_ratios.py
 
 # Write the paper's tables and figures to docs/paper, from where the last run ended. ARGS="--fresh" measures all again.
 paper: $(VENV)/.installed-bench

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 BENCH = Path(__file__).resolve().parent
-SUITE = (
-    *("-m", "pytest", str(BENCH), "--benchmark-only", "--benchmark-columns=median,iqr,rounds"),
-    "-s",
-)
+PYTEST = ("-m", "pytest", "--benchmark-only", "--benchmark-columns=median,iqr,rounds", "-s")
+SUITE = ("test_suite", "test_engine")
 
 
 class Case(NamedTuple):
@@ -31,11 +29,16 @@ class Case(NamedTuple):
     steps: tuple[tuple[str, ...], ...]
 
 
+def _marked(which: str, *names: str) -> tuple[str, ...]:
+    """Return the arguments that run the cases of files of this folder that are marked `which`."""
+    return (*PYTEST, "-m", which, *(str(BENCH / f"{name}.py") for name in names))
+
+
 def _suite(which: str, file: str) -> tuple[str, ...]:
     """Return the arguments that run the cases of the suite marked `which`, and keep their
     rounds in `file`.
     """
-    return (*SUITE, "-m", which, f"--benchmark-json={BENCH / 'results' / file}")
+    return (*_marked(which, *SUITE), f"--benchmark-json={BENCH / 'results' / file}")
 
 
 def _script(name: str) -> tuple[str, ...]:
@@ -50,10 +53,26 @@ CASES = {
         (_suite("not full", "suite.json"),),
     ),
     "full": Case("the large cases of the suite", "test", (_suite("full", "suite_full.json"),)),
+    "tiles": Case(
+        "loops over tiles beside LAPACK, BLAS and the copy of memory: 5 minutes",
+        "test",
+        (_marked("not full", "test_tiles"),),
+    ),
+    "tiles_full": Case("tiles of up to 30,000 rows", "test", (_marked("full", "test_tiles"),)),
     "scaling": Case(
         "time and memory against the number of rows, per solver: 7 minutes",
         "test",
         (_script("scaling"),),
+    ),
+    "search": Case(
+        "complete fits beside those before the tile engine: 15 minutes",
+        "test",
+        (_script("search"),),
+    ),
+    "rates": Case(
+        "the speed of one core, from which times are predicted: a minute",
+        "test",
+        (_script("rates"),),
     ),
     "peers": Case(
         "one table beside seven other packages: half an hour", "peers", (("-m", "peers"),)
@@ -82,7 +101,7 @@ CASES = {
 
 def listing() -> str:
     """Return the names of all cases with their help, one per line."""
-    return "\n".join(f"  {name:<9} {case.help}" for name, case in CASES.items())
+    return "\n".join(f"  {name:<10} {case.help}" for name, case in CASES.items())
 
 
 def run(case: Case, more: list[str]) -> int:

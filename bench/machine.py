@@ -30,6 +30,7 @@ from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.linalg import covariance, preconditioner
 from gpx_scale.linalg import sparse_covariance as pairs
 from gpx_scale.linalg.covariance_factor import CholeskyFactor
+from gpx_scale.linalg.kernel_tiles import PRODUCT_COLUMNS, KernelTiles
 from gpx_scale.linalg.lower_tiles import LowerTiles
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.runtime import parallel as runtime
@@ -184,18 +185,26 @@ def _profile(kernel, a, b, out, *_):
     return _gemm(out.size * (2 * width + EXP_FLOPS[_letter(out.dtype)] + 2), out.dtype)
 
 
-def _tiles_of_kernel(tiles, profile, Z, vector):
+def _tiles_of_kernel(S):
     """Count <z, z'>, the augmented product and the fused exponential of all lower tiles."""
-    ends = np.minimum(tiles.size * np.arange(1, -(-tiles.n // tiles.size) + 1), tiles.n)
+    ends = np.minimum(S.size * np.arange(1, S.count + 1), len(S))
     entries = float(ends @ np.diff(ends, prepend=0))
-    dtype = profile.left.dtype
-    per_entry = 2 * (profile.left.shape[1] + Z.shape[1]) + EXP_FLOPS[_letter(dtype)] + 2
+    dtype = S.profile.left.dtype
+    per_entry = 2 * (S.profile.left.shape[1] + S.Z.shape[1]) + EXP_FLOPS[_letter(dtype)] + 2
     return _gemm(entries * per_entry, dtype)
+
+
+def _inverse_in_tiles(S, tiles, alpha):
+    """Count the product of L^-1 with its transpose, and the tiles of the kernel."""
+    found = _potrf(tiles.n**3 / 3, tiles.dtype)
+    for name, flops in _tiles_of_kernel(S).items():
+        found[name] = found.get(name, 0.0) + flops
+    return found
 
 
 def _matmul(C, V):
     n, c = V.shape
-    chunks = -(-c // covariance.PRODUCT_COLUMNS)
+    chunks = -(-c // PRODUCT_COLUMNS)
     kept = isinstance(C, covariance.StoredCovariance)
     return _gemm(
         2.0 * n * n * c, np.float32 if kept else C.dtype, 2.0 * n * n * chunks if kept else 0.0
@@ -208,8 +217,7 @@ def _contract(C, U, V):
 
 def _pair_matmul(C, V):
     count, panels = len(C.pairs), -(-V.shape[1] // pairs.PANEL_COLUMNS)
-    # A pair is stored as a column number of 2 bytes and a float32 value.
-    return _gemm(4.0 * count * V.shape[1], C.dtype, 6.0 * count * panels)
+    return _gemm(4.0 * count * V.shape[1], C.dtype, C.pairs.product_bytes * panels)
 
 
 def _pair_contract(C, U, V):
@@ -252,29 +260,25 @@ def _basis_pass(task, block):
     )
 
 
-def _inverse(factor):
-    return _potrf(2 * len(factor.buffer) ** 3 / 3, factor.buffer.dtype)
-
-
 def _apply_inverse(factor, B):
-    return _gemm(2.0 * len(factor.buffer) ** 2 * B.shape[1], factor.buffer.dtype)
+    return _gemm(2.0 * factor.tiles.n**2 * len(B), factor.tiles.dtype)
 
 
 def _low_rank_solve(P, R):
-    return _gemm(4.0 * R.size * P.rank, np.float64, 16.0 * len(R) * P.rank)
+    return _gemm(4.0 * R.size * P.rank, P.G.dtype, 2.0 * P.G.nbytes)
 
 
 def _log_determinant(P):
     """Count the formation of the matrix M, once per preconditioner."""
-    return _gemm(1.0 * len(P.F) * P.rank**2, np.float64)
+    return _gemm(1.0 * len(P.G) * P.rank**2, np.float64)
 
 
 def _right_solve(L, B, session):
     return _gemm(1.0 * len(B) * len(L) ** 2, np.float64)
 
 
-def _halves(factor, B):
-    return {} if factor.refined else _gemm(1.0 * len(factor.buffer) ** 2 * len(B), np.float64)
+def _halves(factor, B, prior):
+    return {} if factor.refined else _gemm(1.0 * factor.tiles.n**2 * len(B), np.float64)
 
 
 # A formula maps the arguments of a call of (owner, name) to {"dgemm": flops, ..., "bytes":
@@ -291,18 +295,21 @@ FORMULAS = {
     (Stationary, "multiply_at"): lambda self, squared, out: epilogue(out.size, out.dtype),
     (Stationary, "gradient_at"): lambda self, squared, G: epilogue(2 * G.size, G.dtype),
     (covariance.TiledCovariance, "matmul"): _matmul,
+    (covariance.StoredCovariance, "matmul"): _matmul,
     (covariance.TiledCovariance, "contract"): _contract,
     (pairs.PairCovariance, "matmul"): _pair_matmul,
     (pairs.PairCovariance, "contract"): _pair_contract,
     (grid.GridCovariance, "matmul"): _grid_matmul,
-    (exact.ExactSolver, "_factorise"): lambda self, data, params: _potrf(
+    (exact.ExactSolver, "_solve"): lambda self, data, params: _potrf(
         len(data) ** 3 / 3, self._buffer.dtype
     ),
-    (LowerTiles, "fill"): _tiles_of_kernel,
-    (LowerTiles, "contract_inverse"): _tiles_of_kernel,
-    (CholeskyFactor, "inverse_in_place"): _inverse,
+    (KernelTiles, "fill"): lambda S, tiles, diagonal: _tiles_of_kernel(S),
+    (KernelTiles, "matmul"): lambda S, V, diagonal: _tiles_of_kernel(S),
+    (KernelTiles, "contract_inverse"): _inverse_in_tiles,
+    (LowerTiles, "invert_factor"): lambda tiles: _potrf(tiles.n**3 / 3, tiles.dtype),
     (CholeskyFactor, "_apply_inverse"): _apply_inverse,
     (CholeskyFactor, "halves"): _halves,
+    (CholeskyFactor, "quadratic"): _halves,
     (preconditioner, "right_solve"): _right_solve,
     (LowRankPreconditioner, "log_determinant"): _log_determinant,
     (LowRankPreconditioner, "solve"): _low_rank_solve,

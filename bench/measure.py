@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import statistics
 import subprocess
 import sys
 import time
 import tracemalloc
 from pathlib import Path
+from typing import NamedTuple
 
-RESULTS = Path(__file__).parent / "results"
+COMMITTED = Path(__file__).parent / "results"
+# A run that is compared with the committed results writes its own elsewhere.
+RESULTS = Path(os.environ.get("GPX_SCALE_BENCH_RESULTS", COMMITTED))
 
 
 def seconds(function):
@@ -21,15 +26,21 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def in_turn(ours, theirs, rounds=7):
+def in_turn(ours, theirs, rounds=7, prepare=None, pause=0.0):
     """Return the median seconds of two functions, and the median of the ratios ours / theirs.
 
     Both run in turn, so a ratio is of neighbouring runs. One run of each before is not
-    counted.
+    counted. `prepare` is called before every run, and then nothing happens for `pause` seconds;
+    neither counts.
     """
-    ours()
-    theirs()
-    pairs = [(seconds(ours), seconds(theirs)) for _ in range(rounds)]
+
+    def one(function):
+        if prepare is not None:
+            prepare()
+        time.sleep(pause)
+        return seconds(function)
+
+    pairs = [(one(ours), one(theirs)) for _ in range(1 + rounds)][1:]
     mine, other = zip(*pairs, strict=True)
     return (
         statistics.median(mine),
@@ -57,7 +68,13 @@ def peak_bytes(function):
 
 
 def resident_peak():
-    """Return the largest resident memory of this process so far, in bytes."""
+    """Return the largest resident memory of this process so far, in bytes.
+
+    On Linux, `getrusage` begins with the memory of the parent process, which may be larger.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
     import resource  # Windows does not have it.
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
@@ -65,24 +82,45 @@ def resident_peak():
     )
 
 
+class Row(NamedTuple):
+    """A line of a table of results.
+
+    `ratio` is the measured number, if it grows when this package becomes slower or larger than
+    what it is compared with; bench/compare.py compares it with the committed one.
+    """
+
+    what: str
+    measured: str
+    target: str = ""
+    met: bool | None = None
+    ratio: float | None = None
+
+
 def report(rows, name):
-    """Print rows (what, measured, target, met) as a table, and merge them into
+    """Print rows (`Row`, or tuples of its fields) as a table, and merge them into
     results/NAME.json.
 
     Rows that were not measured this time stay as they are, with their dates.
     """
-    width = max((len(row[0]) for row in rows), default=0)
+    rows = [Row(*row) for row in rows]
+    width = max((len(row.what) for row in rows), default=0)
     print()
-    for what, measured, target, met in rows:
-        state = {None: "", True: "met", False: "NOT MET"}[met]
-        print(f"{what:<{width}}  {measured:<44}  {target:<26}  {state}")
+    for row in rows:
+        state = {None: "", True: "met", False: "NOT MET"}[row.met]
+        print(f"{row.what:<{width}}  {row.measured:<44}  {row.target:<26}  {state}")
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     kept = {row["what"]: row for row in (json.loads(path.read_text()) if path.is_file() else [])}
-    for what, measured, target, met in rows:
-        if kept.get(what, {}).get("measured") != measured:
-            kept[what] = {"what": what, "measured": measured, "date": time.strftime("%Y-%m-%d")}
-        kept[what] |= {"target": target, "met": met}
+    for row in rows:
+        if kept.get(row.what, {}).get("measured") != row.measured:
+            kept[row.what] = {
+                "what": row.what,
+                "measured": row.measured,
+                "date": time.strftime("%Y-%m-%d"),
+            }
+        kept[row.what] |= {"target": row.target, "met": row.met}
+        if row.ratio is not None:
+            kept[row.what]["ratio"] = float(f"{row.ratio:.4g}")
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
 
 

@@ -22,6 +22,8 @@ SCALING = ROOT / "docs" / "scaling.md"
 # The results that docs/measured.md shows line by line, by the name of their marks.
 LISTED = {
     "engine": "engine",
+    "tiles": "tiles",
+    "search": "search",
     "large": "large",
     "inducing": "inducing",
     "varying": "varying",

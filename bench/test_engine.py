@@ -1,8 +1,7 @@
-"""The exact solver beside LAPACK and numpy in the same run, as ratios with their targets:
-`make bench`.
+"""The exact solver beside numpy in the same run, as ratios with their targets: `make bench`.
 
-A row whose case was not run stays as it is in results/engine.json. 20,000 rows are a case of
-`make bench CASE=full`.
+A row whose case was not run stays as it is in results/engine.json. bench/test_tiles.py compares
+its loops over tiles with LAPACK and BLAS.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import tempfile
 import numba
 import numpy as np
 import pytest
-from scipy.linalg import lapack
 from scipy.spatial.distance import cdist
 
 from gpx_scale import GPXRegressor, datasets, kernels
@@ -23,13 +21,11 @@ from gpx_scale.compiled import FASTMATH
 from gpx_scale.compiled import dense as dense_loops
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
-from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
+from gpx_scale.runtime.parallel import effective_jobs
 from gpx_scale.runtime.session import Session
-from gpx_scale.solvers.exact.solver import ExactSolver
-from measure import in_turn, peak_bytes, report, seconds, steady
+from measure import in_turn, report, seconds, steady
 
 ROWS: list[tuple] = []
 N, P = 4000, 10
@@ -52,45 +48,17 @@ def problem():
     return TrainingRows(X, DenseFeatures(X), random.randn(N)), params
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
-def test_evidence_with_gradient(benchmark, problem, n_jobs):
-    data, params = problem
-    C, rows = np.empty((N, N)), MemoryRows(data)
-    with threads(n_jobs) as used, Executor(n_jobs) as executor:
-        session = Session.of(executor)
-        solver = ExactSolver(N, np.float64, session)
-        TiledCovariance(data, params, session).fill_lower(C)
-        work = C.copy()
-
-        def ours():
-            solver.evaluate(rows, params)
-
-        def theirs():
-            lapack.dpotrf(work.T, lower=0, overwrite_a=1, clean=0)
-            lapack.dpotri(work.T, lower=0, overwrite_c=1)
-            # This copy of 16 million entries takes about 1% of the time, to the disadvantage of
-            # the peer.
-            np.copyto(work, C)
-
-        _, _, ratio = in_turn(ours, theirs, rounds=5)
-        benchmark.pedantic(ours, rounds=3)
-        peak = peak_bytes(lambda: ExactSolver(N, np.float64, session).evaluate(rows, params))
-        memory = peak / (8 * N * N)
-    what = f"evidence with gradient, n = {N}, {used} thread{'s' * (used > 1)}"
-    ROWS.append((what, f"{ratio:.2f} x (dpotrf + dpotri)", "at most 1.6", ratio <= 1.6))
-    ROWS.append((f"{what}: peak memory", f"{memory:.2f} n^2 doubles", "at most 2.2", memory <= 2.2))
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_building_the_covariance(benchmark, problem, dtype):
     data, params = problem
-    X, out = data.x, np.empty((N, N), dtype)
+    X = data.x
     jobs = effective_jobs(None)
     with Session.open(None) as session:
         covariance = TiledCovariance(data, params, session)
+        tiles = covariance.empty_tiles(dtype)
 
         def ours():
-            covariance.fill_lower(out)
+            covariance.fill(tiles)
 
         # numpy's products have as many threads as they would have outside of the session.
         with_threads = _numpy_build(X, jobs)
@@ -144,71 +112,6 @@ def test_exponential(benchmark, dtype):
     )
     ROWS.append(
         (f"compilation of that kernel, {np.dtype(dtype).name}", f"{compiling:.2f} s", "", None)
-    )
-
-
-@numba.njit(parallel=True)
-def _prange_epilogue(E, inner, theta1):
-    for i in numba.prange(E.shape[0]):
-        for j in range(E.shape[1]):
-            inner[i, j] *= theta1 * dense_loops.exp_negative(E[i, j])
-
-
-def test_workers_beside_numba_s_own_threads(benchmark):
-    """Compare tiles over `Executor` with one kernel that uses numba's prange.
-
-    Both apply the fused epilogue to 2048 x 2048 entries.
-    """
-    E, inner = -np.random.RandomState(0).rand(2048, 2048), np.ones((2048, 2048))
-    jobs = effective_jobs(None)
-    with threads(jobs), Executor(jobs) as executor:
-
-        def ours():
-            executor.map(
-                lambda rows: dense_loops.times_profile(
-                    dense_loops.RBF, 1.0, 1.0, E[rows], inner[rows]
-                ),
-                slices(2048, 256),
-            )
-
-        def theirs():
-            _prange_epilogue(E, inner, 1.0)
-
-        compiling = seconds(theirs)
-        _, _, ratio = in_turn(ours, theirs, rounds=15)
-        benchmark.pedantic(ours, rounds=5)
-    ROWS.append(
-        (
-            "tiles over Executor beside numba's prange",
-            f"{ratio:.2f} x its time (prange compiles in {compiling:.1f} s)",
-            "",
-            None,
-        )
-    )
-
-
-@pytest.mark.full
-def test_float32_factor_of_20000_rows(benchmark):
-    data = datasets.synth10(20_000)
-    model = GPXRegressor(
-        solver="exact", optimizer=None, theta1=0.23, theta2=23.7, sigma_w=0.003, sigma_y=0.062
-    )
-    benchmark.pedantic(lambda: model.fit(data.X, data.y), rounds=1)
-    posterior, rows = model.posterior_, model.posterior_.training_rows
-    with Session.open(None) as session:
-        C = posterior.factor(session).covariance
-        residual = C.matmul(posterior.coefficients[:, None])[:, 0] - rows.y
-    relative = float(np.linalg.norm(residual) / np.linalg.norm(rows.y))
-    report = model.fit_report_
-    words = f"{report.dtype} by dtype='auto', {report.seconds['posterior']:.0f} s, "
-    words += f"residual {relative:.0e}"
-    ROWS.append(
-        (
-            "factor and alpha at n = 20,000 (synth10)",
-            words,
-            "residual at most 5e-7",
-            relative <= 5e-7,
-        )
     )
 
 

@@ -31,7 +31,8 @@ from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels import RBF
 from gpx_scale.linalg.covariance import StoredCovariance, TiledCovariance
-from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+from gpx_scale.linalg.pairs import Pairs
+from gpx_scale.linalg.sparse_covariance import PairCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.basis.solver import BasisSettings, BasisSolver
@@ -261,8 +262,9 @@ def build(case, session):
     data = _inputs(case)
     if case.density < 1:
         return Job(lambda: Pairs.of(data, _params(case).kernel, session))
-    out, dtype = np.empty((case.n, case.n), case.dtype), np.dtype(case.dtype).type
-    return Job(lambda: TiledCovariance(data, _params(case), session, dtype).fill_lower(out))
+    C = TiledCovariance(data, _params(case), session, np.dtype(case.dtype).type)
+    out = C.empty_tiles(case.dtype)
+    return Job(lambda: replace(C).fill(out))
 
 
 def product(case, session):

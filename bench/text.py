@@ -234,7 +234,8 @@ def products():
     from gpx_scale import datasets, kernels
     from gpx_scale.data.features import SparseFeatures
     from gpx_scale.data.inputs import TrainingRows
-    from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
+    from gpx_scale.linalg.pairs import Pairs
+    from gpx_scale.linalg.sparse_covariance import PairCovariance
     from gpx_scale.model.hyperparameters import Hyperparameters
     from gpx_scale.runtime.session import Session
 
@@ -251,9 +252,7 @@ def products():
                 pairs, listing = timed(lambda arguments=arguments: Pairs.of(*arguments))
                 C = PairCovariance(inputs, params, session, np.float32, pairs)
                 _, forming = timed(C._prepare)
-                read = sum(
-                    tile.at.nbytes + tile.columns.nbytes + 4 * tile.size for tile in pairs.tiles
-                )
+                read = pairs.product_bytes
                 source, target = np.ones(read // 4, np.float32), np.empty(read // 4, np.float32)
                 halves = [
                     slice(k * source.size // jobs, (k + 1) * source.size // jobs)
@@ -267,14 +266,7 @@ def products():
                 found[f"{name}_{jobs}"] = {
                     "pairs": len(pairs),
                     "density": 2.0 * len(pairs) / n**2,
-                    "bytes": sum(
-                        tile.at.nbytes
-                        + tile.columns.nbytes
-                        + tile.inner.nbytes
-                        + tile.squared.nbytes
-                        for tile in pairs.tiles
-                    )
-                    + 4 * len(pairs),
+                    "bytes": read + pairs.inner.nbytes + pairs.squared.nbytes,
                     "read": read,
                     "listing": listing,
                     "forming": forming,
