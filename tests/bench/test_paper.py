@@ -16,7 +16,7 @@ COMMITTED = BENCH.parents[1] / "docs" / "paper"
 def paper(monkeypatch):
     """Import the modules of bench/paper."""
     monkeypatch.syspath_prepend(str(BENCH))
-    names = ("published", "scores", "pages", "experiments", "protocol", "search")
+    names = ("published", "scores", "pages", "experiments", "protocol", "authors_search")
     yield {name: __import__(name) for name in names}
     for name in names:
         sys.modules.pop(name, None)
@@ -178,13 +178,15 @@ def test_the_package_search_ends_where_the_package_does(paper, length, ends):
     They are theta1, 2 lengthscale^2, noise_w and noise_y.
     """
     split = paper["protocol"].split_of("Diabetes", 0)
-    model = paper["search"].searched(split.X, split.y, None, 0.1, length)
+    model = paper["authors_search"].searched(split.X, split.y, None, 0.1, length)
     np.testing.assert_allclose(list(model.hyperparameters_.values()), ends, rtol=1e-6)
 
 
 def test_a_search_may_end_with_a_length_scale_a_feature(paper):
     split = paper["protocol"].split_of("Diabetes", 0)
-    model = paper["search"].searched(split.X[:100], split.y[:100], np.ones((100, 1)), 0.0, ard=True)
+    model = paper["authors_search"].searched(
+        split.X[:100], split.y[:100], np.ones((100, 1)), 0.0, ard=True
+    )
     assert model.hyperparameters_["sigma_w"] == 0.0
     assert np.ptp(model.hyperparameters_["theta2"]) > 0
     start = np.log([np.log(2.0), *[13.0] * 10, 0.1])

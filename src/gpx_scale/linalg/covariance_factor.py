@@ -27,8 +27,11 @@ from .lower_tiles import LowerTiles
 INVERSE_MAX_ROUNDING = 1e-10
 # The relative residual at which the refinement of a solve with a float32 factor ends.
 REFINED_RESIDUAL = 1e-12
-# A solve with a larger relative residual after its refinement is an error.
-ACCEPTED_RESIDUAL = 1e-8
+# The relative residual of alpha that is enough for a step of a search: y.alpha is then off by less
+# than the rounding of the float32 log-determinant.
+DRAFT_RESIDUAL = 1e-6
+# A solve with a relative residual that is this many times larger after its refinement is an error.
+ACCEPTED_EXCESS = 1e4
 # A refinement has at most this many iterations. Each gains several digits, unless C is so
 # ill-conditioned that its float32 factor has none.
 MAX_REFINEMENTS = 50
@@ -116,19 +119,20 @@ class CholeskyFactor:
         self.tiles.solve(rows)
         return rows
 
-    def solve(self, B: np.ndarray) -> np.ndarray:
+    def solve(self, B: np.ndarray, residual: float = REFINED_RESIDUAL) -> np.ndarray:
         """Return C^-1 B;  (n, c) -> (n, c).
 
-        A float32 factor is a preconditioner of conjugate gradients in float64.
+        A float32 factor is a preconditioner of conjugate gradients in float64, which end at this
+        relative residual.
         """
         if not self.refined:
             return self._apply_inverse(B.T).T
         # Columns are scaled to size 1, since float32 has neither 1e-98 nor 1e98.
         size = _sizes(B.T)
-        X: np.ndarray = size * self._refine(B / size)
+        X: np.ndarray = size * self._refine(B / size, residual)
         return X
 
-    def _refine(self, B: np.ndarray) -> np.ndarray:
+    def _refine(self, B: np.ndarray, residual: float) -> np.ndarray:
         """Return C^-1 B, refined from the solution of the float32 factor;  (n, c) -> (n, c).
 
         All columns go on until the last one is done: there are few iterations, so ending columns
@@ -141,7 +145,7 @@ class CholeskyFactor:
             return float((np.linalg.norm(R, axis=0) / scale).max(initial=0.0))
 
         def goes_on(at: Progress) -> np.ndarray:
-            return np.full(at.running.size, not worst(at.residual) <= REFINED_RESIDUAL)
+            return np.full(at.running.size, not worst(at.residual) <= residual)
 
         def precondition(R: np.ndarray) -> np.ndarray:
             return self._apply_inverse(R.T).T.astype(float)
@@ -151,10 +155,11 @@ class CholeskyFactor:
         H = precondition(R)
         iterate(self.multiply, precondition, X, R, H, goes_on, MAX_REFINEMENTS, order="K")
         left = worst(B - self.multiply(X))  # The recurrence of residuals may drift.
-        if not left <= ACCEPTED_RESIDUAL:  # This is also true of NaN.
+        accepted = ACCEPTED_EXCESS * residual
+        if not left <= accepted:  # This is also true of NaN.
             raise NotConverged(
                 "The refinement of a solve with a float32 factor stopped at a relative residual "
-                f"of {left:.1e}, above {ACCEPTED_RESIDUAL:.0e}. Raise sigma_y, or use "
+                f"of {left:.1e}, above {accepted:.0e}. Raise sigma_y, or use "
                 'dtype="float64".'
             )
         return X

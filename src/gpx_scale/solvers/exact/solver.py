@@ -1,12 +1,13 @@
 """The exact solver: log p(y), its gradient and the posterior from the Cholesky factor of C.
 
-C is factorised in place, in one n^2 buffer. The buffer is C-ordered, with C in its lower triangle.
-To LAPACK, which expects columns first, it is the upper triangle of the transpose: C = U^T U with
-U = buffer.T and L = U^T. An evaluation takes n^3 flops (potrf n^3/3, potri 2 n^3/3).
+C is factorised in place, in packed tiles of its lower triangle, which take n^2/2 numbers. An
+evaluation takes n^3 flops: n^3/3 for the factor, and 2 n^3/3 for C^-1, which the exact gradient
+needs. An estimated gradient needs the factor alone.
 
-float32 halves the size of the buffer and the time of the factorisation. The factor is then a
-preconditioner: alpha and every other solution are refined against float64 tiles down to a small
-true residual. Only the log-determinant and the trace of the gradient have the accuracy of float32.
+float32 halves the memory and the time of a factorisation. The factor is then a preconditioner:
+alpha and every other solution are refined against float64 tiles down to a small true residual. Only
+the log-determinant and the trace of the gradient have the accuracy of float32. Steps of a search
+with estimated gradients always use it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import JitterWarning, NotConverged, NotPositiveDefinite
 from ...linalg.covariance import TiledCovariance
-from ...linalg.covariance_factor import CholeskyFactor
+from ...linalg.covariance_factor import DRAFT_RESIDUAL, REFINED_RESIDUAL, CholeskyFactor
 from ...linalg.lower_tiles import LowerTiles, longest_buffer
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
@@ -35,10 +36,14 @@ from .posterior import ExactPosterior
 
 # A search begins on a subset of at most this many rows, for the prediction of its time.
 SEARCH_ROWS = 5_000
-# A search takes as long as this many evaluations of its largest subset.
+# A search to the optimum of a subset takes as long as this many of its evaluations.
 SEARCHES_OF_SUBSET = 9.0
-# Steps of a search on all rows after that on the subset, including the last factorisation.
-STEPS_ON_ALL_ROWS = 3.0
+# With more rows, a search on a subset has so many steps with estimated gradients,
+STEPS_ON_SUBSET = 5.0
+# and there are so many on all rows.
+STEPS_ON_ALL_ROWS = 2.0
+# Estimated gradients refine alpha by products in float64, which form C so many times.
+FORMING_PER_STEP = 6.0
 
 
 class ExactSolver(Solver):
@@ -87,21 +92,29 @@ class ExactSolver(Solver):
 
     @classmethod
     def seconds(cls, plan: Plan, rates: Rates) -> float:
-        """Return the predicted time: a search on a subset, and steps on all rows.
+        """Return the predicted time: a search on subsets, steps on all rows, and the posterior.
 
-        Each step forms and factorises C, and contracts its derivatives.
+        Each step forms and factorises C in float32, and contracts its derivatives. A float64
+        posterior takes a further factorisation.
         """
-        n, wide = float(plan.n), 0.5 + (plan.d + plan.p) / 40.0
-        is_double = plan.dtype == np.float64
-        factor = n**3 / 3.0 / (rates.flops64 if is_double else rates.flops32)
-        # float32 refines its solutions with products in float64, which form C again.
-        forming = (1.0 if is_double else 6.0) * 0.5 * n**2 * wide / rates.entries64
+        wide, is_double = 0.5 + (plan.d + plan.p) / 40.0, plan.dtype == np.float64
+
+        def forming(n: float) -> float:
+            return 0.5 * n**2 * wide / rates.entries64
+
+        def step(n: float) -> float:
+            return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * forming(n)
+
+        n, m = float(plan.n), float(plan.subset)
+        posterior = n**3 / 3.0 / rates.flops64 + forming(n) if is_double else step(n)
         if not plan.subset:
-            return rates.startup + factor + forming
-        m = float(plan.subset)
-        searching = m**3 / rates.flops64 + 2.0 * m**2 * wide / rates.entries64
-        steps = STEPS_ON_ALL_ROWS if plan.n > plan.subset else 0.0
-        return rates.startup + SEARCHES_OF_SUBSET * searching + steps * (factor + 2.0 * forming)
+            return rates.startup + posterior
+        if plan.n == plan.subset:
+            evaluation = n**3 / rates.flops64 + 4.0 * forming(n)
+            return rates.startup + SEARCHES_OF_SUBSET * evaluation
+        searching = STEPS_ON_SUBSET * step(m) + STEPS_ON_ALL_ROWS * step(float(np.sqrt(m * n)))
+        steps = STEPS_ON_ALL_ROWS * step(n)
+        return rates.startup + searching + steps + (posterior if is_double else 0.0)
 
     @classmethod
     def create(
@@ -112,43 +125,54 @@ class ExactSolver(Solver):
     # Evaluations.
 
     def search(self, search: Search) -> Optimum:
-        limited = search.limited()
-        optimum = limited.maximise(self.evaluate, warm=search.warm, estimates=True)
+        """Return the optimum of all rows, or one that is near to it, to save time.
+
+        Estimated gradients come from a float32 factor. If the posterior has one in float64, which
+        is computed afterwards in any case, the search takes its last step without an evaluation.
+        """
+        limited, is_double = search.limited(), self._buffer.dtype == np.float64
+        optimum = limited.maximise(
+            self.evaluate, warm=search.warm, estimates=True, unseen_step=is_double
+        )
         return optimum if limited is search else replace(optimum, evidence=None)
 
     def _solve(
-        self, data: TrainingRows, hyperparameters: Hyperparameters
+        self, data: TrainingRows, hyperparameters: Hyperparameters, draft: bool = False
     ) -> tuple[CholeskyFactor, np.ndarray]:
         """Return the Cholesky factor of C, in the buffer, and alpha;  n^3/3 flops.
 
-        If float32 is not enough, the fit goes on in float64, if memory allows: C has no float32
-        factor without jitter, or the factor is no help for alpha.
+        A `draft` is in float32 whatever the buffer is. If float32 is not enough, float64 is used,
+        if memory allows: C has no float32 factor without jitter, or the factor is no help for
+        alpha.
         """
         self._last = None
         covariance = TiledCovariance(data, hyperparameters, self._session)
 
-        def attempt() -> tuple[CholeskyFactor, np.ndarray]:
+        def attempt(dtype: Any) -> tuple[CholeskyFactor, np.ndarray]:
             n_jobs = self._session.executor.n_jobs
-            tiles = LowerTiles.pack_into(self._buffer, len(data), n_jobs)
+            tiles = LowerTiles.pack_into(self._buffer.view(dtype), len(data), n_jobs)
             factor = CholeskyFactor.of(covariance, tiles)
-            return factor, factor.solve(data.y[:, None])[:, 0]
+            residual = DRAFT_RESIDUAL if draft else REFINED_RESIDUAL
+            return factor, factor.solve(data.y[:, None], residual)[:, 0]
 
-        if not self._can_widen():
-            return attempt()
-        with suppress(NotPositiveDefinite, NotConverged):
-            factor, alpha = attempt()
-            if not factor.jitter:
-                return factor, alpha
-        self._widen()
-        return attempt()
+        in_single = draft or self._buffer.dtype == np.float32
+        if in_single and self._can_widen():
+            with suppress(NotPositiveDefinite, NotConverged):
+                factor, alpha = attempt(np.float32)
+                if not factor.jitter:
+                    return factor, alpha
+            self._widen()
+        return attempt(self._buffer.dtype)
 
     def _can_widen(self) -> bool:
-        """Return whether the buffer is float32, and memory allows one in float64."""
-        twice = 2 * self._buffer.nbytes
-        return self._buffer.dtype == np.float32 and twice < self._session.memory_limit
+        """Return whether the buffer is float64, or memory allows one in float64."""
+        is_double = self._buffer.dtype == np.float64
+        return is_double or 2 * self._buffer.nbytes < self._session.memory_limit
 
     def _widen(self) -> None:
-        """Replace the buffer by one in float64, and say so."""
+        """Replace a float32 buffer by one in float64, and say so."""
+        if self._buffer.dtype == np.float64:
+            return
         count, self._buffer = self._buffer.size, np.empty(0)
         self._buffer = np.empty(count)
         self._session.journal.say("C has no float32 factor. The fit goes on in float64.")
@@ -168,12 +192,14 @@ class ExactSolver(Solver):
         estimated from as many random signs E (n, s), which takes n^3/3 + O(s n^2) flops:
 
             alpha alpha^T - C^-1  ~  alpha alpha^T - W W^T / s,     W = L^-T E
+
+        The factor is then in float32, whose rounding is far below the error of the gradient.
         """
         data = rows.load()
-        factor, alpha = self._solve(data, hyperparameters)
+        factor, alpha = self._solve(data, hyperparameters, draft=probes > 0)
         value = _log_density(data.y, alpha, factor)
         slope = inverse_diagonal = metric = None
-        if not gradient or probes:
+        if (not gradient or probes) and factor.tiles.dtype == self._buffer.dtype:
             self._last = factor, alpha
         if gradient and information:
             metric = _average_information(factor, alpha)
@@ -232,7 +258,8 @@ class ExactSolver(Solver):
             C = self._last[0].covariance
             same = np.array_equal(C.hyperparameters.theta, hyperparameters.theta)
             if same and C.rows is data:
-                return self._last
+                factor, alpha = self._last
+                return factor, factor.solve(data.y[:, None])[:, 0] if factor.refined else alpha
         return self._solve(data, hyperparameters)
 
 
