@@ -65,8 +65,8 @@ CASES = {
         (_script("scaling"),),
     ),
     "search": Case(
-        "complete fits beside those before the tile engine: 15 minutes",
-        "test",
+        "complete fits beside those before the tile engine, and SGPR: 45 minutes",
+        "peers",
         (_script("search"),),
     ),
     "rates": Case(

@@ -2,7 +2,8 @@
 
 That commit is checked out into a git worktree, and each fit runs in a process of its own with
 either package, one after the other. A fit of a few rows compiles everything before the clock
-runs. `python bench/search.py NAME ...` runs some cases and leaves the results of the others.
+runs. `python bench/search.py NAME ...` runs some cases and leaves the results of the others. All
+fits have the paper's kernel. Fits of all solvers show how well their time was predicted.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from measure import report
+from measure import Row, report, seconds
 
 # The last commit whose kernels ran from a pool of Python threads.
 BEFORE = "dea8361"
@@ -26,67 +29,180 @@ ROOT = Path(__file__).resolve().parent.parent
 QUERIES = 1000
 # Seconds that one fit may take.
 PATIENCE = 1800
+# The evaluations of GPyTorch's SGPR, and its points.
+PEER_EVALUATIONS, PEER_POINTS = 72, 500
 
 
-def _synth(n):
+def _synth10(n, queries=QUERIES):
+    """Return X, y and Z of n rows, and the same of some queries."""
     from gpx_scale import datasets
 
-    data = datasets.synth10(n + QUERIES)
-    return data.X[:n], data.y[:n], data.X[n:], data.y[n:]
+    data = datasets.synth10(n + queries)
+    return (data.X[:n], data.y[:n], None), (data.X[n:], data.y[n:], None)
 
 
-def _kin40k(n):
+def _kin40k(n, queries=QUERIES):
     from gpx_scale import datasets
 
     data = datasets.load_kin40k()
-    order = np.random.RandomState(0).permutation(len(data.y))[: n + QUERIES]
+    order = np.random.RandomState(0).permutation(len(data.y))[: n + queries]
     X, y = data.X[order], data.y[order]
     y = (y - y.mean()) / y.std()
-    return X[:n], y[:n], X[n:], y[n:]
+    return (X[:n], y[:n], None), (X[n:], y[n:], None)
 
 
-# Cases by name: the data, their rows, arguments of the estimator in the new version, and whether
-# predictions are part of the time.
+def _kin40k_1500(n):
+    return _kin40k(n, 1500)
+
+
+def _synth2(n):
+    from gpx_scale import datasets
+
+    data, more = datasets.synth2(n), datasets.synth2(QUERIES, random_state=1)
+    return (data.X, data.y, data.Z), (more.X, more.y, more.Z)
+
+
+def _wiggles(n):
+    """A fast oscillation in one dimension, which takes too many functions for a basis."""
+    random = np.random.RandomState(0)
+    x = random.uniform(0.0, 200.0, (n + QUERIES, 1))
+    y = np.sin(6.0 * x[:, 0]) + np.sin(2.1 * x[:, 0]) + 0.3 * random.standard_normal(len(x))
+    Z = np.ones_like(x)
+    return (x[:n], y[:n], Z[:n]), (x[n:], y[n:], Z[n:])
+
+
+def _vader(n):
+    from gpx_scale import datasets
+    from text import split, vectors, words
+
+    train, y, test, yq = split(datasets.load_vader(), n)
+    X, Xq = vectors(train, test)
+    Z, Zq = words(train, test, max_df=0.05)
+    return (X, y, Z), (Xq, yq, Zq)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fit: its data, arguments of the estimator, and what is timed.
+
+    `more` are arguments that the earlier commit does not have. `timed` is "fit", "fit and
+    predict", "predict" or "fit and explain". The gain over the earlier commit is `at_least` this;
+    None means that only the new package is run.
+    """
+
+    load: Callable
+    n: float
+    arguments: dict = field(default_factory=dict)
+    more: dict = field(default_factory=dict)
+    timed: str = "fit"
+    at_least: float | None = None
+
+
 CASES = {
-    "synth10, n = 8,000": (_synth, 8_000, {}, False),
-    'synth10, n = 8,000, search_rows="all"': (_synth, 8_000, {"search_rows": "all"}, False),
-    "kin40k, n = 12,000, with predictions": (_kin40k, 12_000, {}, True),
-    "synth10, n = 20,000, with predictions": (_synth, 20_000, {}, True),
+    "synth10, n = 8,000": Case(_synth10, 8_000, at_least=2.5),
+    'synth10, n = 8,000, search_rows="all"': Case(
+        _synth10, 8_000, more={"search_rows": "all"}, at_least=1.3
+    ),
+    "kin40k, n = 12,000, with predictions": Case(
+        _kin40k, 12_000, timed="fit and predict", at_least=3.0
+    ),
+    "synth10, n = 20,000, with predictions": Case(
+        _synth10, 20_000, timed="fit and predict", at_least=1.5
+    ),
+    "synth10, n = 30,000": Case(_synth10, 30_000),
+    "synth10, n = 50,000, 4 GiB": Case(_synth10, 50_000, {"memory_limit": "4GiB"}, at_least=2.0),
+    "synth10, n = 50,000, 16 GiB": Case(_synth10, 50_000, {"memory_limit": "16GiB"}, at_least=2.0),
+    "kin40k, n = 13,500, cg: 1,500 predictions": Case(
+        _kin40k_1500, 13_500, {"solver": "cg"}, timed="predict", at_least=4.0
+    ),
+    "vader, a fifth held out": Case(
+        _vader, 0.2, {"memory_limit": "4GB"}, timed="fit and explain", at_least=1.2
+    ),
+    "synth10, n = 20,000, inducing, 500 points": Case(
+        _synth10, 20_000, {"solver": "inducing", "n_inducing": 500}
+    ),
+    "synth2, n = 100,000": Case(_synth2, 100_000),
+    "oscillations, n = 30,000, grid": Case(_wiggles, 30_000, {"solver": "grid"}),
 }
-# The least gain in time of each case.
-AT_LEAST = dict(zip(CASES, (2.5, 1.3, 3.0, 1.5), strict=True))
+# The case that is compared with one factorisation in float32, and the largest ratio.
+FACTORISED, FACTORISATIONS = "synth10, n = 30,000", 4.0
+# The case that is compared with SGPR, and the largest ratio of the errors.
+BESIDE_SGPR, ERROR_RATIO = "synth10, n = 20,000, with predictions", 0.65
+
+
+def compile_all(X, y, Z, Xq, Zq, arguments):
+    """Fit a few rows by every way that the case may take, before the clock runs."""
+    from gpx_scale import GPXRegressor
+
+    def some(A, rows):
+        return None if A is None else A[:rows]
+
+    ways = [{}, {"solver": "exact", "dtype": "float32"}, {"solver": "cg", "dtype": "float32"}]
+    for way in (*ways, arguments):
+        for rows in (600, 2100):
+            model = GPXRegressor(kernel="rbf", max_iter=1, random_state=0, **way)
+            model.fit(X[:rows], y[:rows], some(Z, rows))
+            model.predict(Xq[:5], some(Zq, 5), return_std=True)
+            model.explain(Xq[:5], some(Zq, 5))
 
 
 def one(name, is_new):
     """Return seconds, error, log-likelihood and evidence of a case, in this process."""
     from gpx_scale import GPXRegressor
 
-    load, n, more, predicts = CASES[name]
-    X, y, Xq, yq = load(n)
-    model = GPXRegressor(kernel="rbf", random_state=0, **(more if is_new else {}))
-    for rows in (600, 1300):
-        small = GPXRegressor(kernel="rbf", max_iter=2, random_state=0)
-        small.fit(X[:rows], y[:rows]).predict(Xq[:5], return_std=True)
-    for solver in ("exact", "cg"):
-        kind = {"solver": solver, "dtype": "float32", "max_iter": 1}
-        GPXRegressor(kernel="rbf", random_state=0, **kind).fit(X[:1300], y[:1300])
-    start = time.perf_counter()
-    model.fit(X, y)
-    fitted = time.perf_counter() - start
-    mean, std = model.predict(Xq, return_std=True)
-    answered = time.perf_counter() - start
+    case = CASES[name]
+    (X, y, Z), (Xq, yq, Zq) = case.load(case.n)
+    compile_all(X, y, Z, Xq, Zq, case.arguments)
+    arguments = case.arguments | (case.more if is_new else {})
+    model = GPXRegressor(kernel="rbf", random_state=0, **arguments)
+    fitted = seconds(lambda: model.fit(X, y, Z))
+    answers = []
+    predicted = seconds(lambda: answers.append(model.predict(Xq, Zq, return_std=True)))
+    explained = 0.0
+    if case.timed == "fit and explain":
+        explained = seconds(lambda: model.explain(Xq, Zq))
+    mean, std = answers[0]
     density = -0.5 * np.log(2 * np.pi * std**2) - (yq - mean) ** 2 / (2 * std**2)
+    times = {
+        "fit": fitted,
+        "fit and predict": fitted + predicted,
+        "predict": predicted,
+        "fit and explain": fitted + explained,
+    }
     return {
-        "seconds": answered if predicts else fitted,
-        "planned": getattr(model.plan(X, y), "seconds", None) if is_new else None,
+        "seconds": times[case.timed],
+        "planned": model._plan.seconds if is_new else None,
         "fitted": fitted,
         "solver": model.solver_,
         "dtype": model.fit_report_.dtype,
         "rmse": float(np.sqrt(np.mean((mean - yq) ** 2))),
         "log_likelihood": float(density.mean()),
         "evidence": float(model.log_marginal_likelihood_value_),
-        "rows": n,
+        "rows": len(y),
     }
+
+
+def factorisation(name):
+    """Return the seconds of one float32 factorisation of as many rows, in this process."""
+    from machine import usable_threads
+    from test_tiles import Problem
+
+    for n in (1200, CASES[name].n):  # The first one compiles.
+        problem = Problem(n, "float32", max(usable_threads()))
+        problem.fill()
+        taken = seconds(problem.tiles.factor)
+    return {"seconds": taken}
+
+
+def sgpr(name):
+    """Return the seconds and the error of GPyTorch's SGPR, in this process."""
+    from large import sgpr_fit
+
+    (X, y, _), (Xq, yq, _) = CASES[name].load(CASES[name].n)
+    mean, size = y.mean(), y.std()
+    rows = X, (y - mean) / size, Xq, (yq - mean) / size
+    found = sgpr_fit(*rows, inducing=PEER_POINTS, evaluations=PEER_EVALUATIONS)
+    return {"seconds": found["seconds"], "rmse": float(size * found["mse"] ** 0.5)}
 
 
 @contextmanager
@@ -102,15 +218,15 @@ def worktree():
             subprocess.run([*git, "remove", "--force", str(path)], check=True)
 
 
-def measured(name, source, is_new):
-    """Return what `one` finds in a process of its own that uses the package in a folder."""
-    caches = f"gpx_scale_{'new' if is_new else BEFORE}"
+def alone(source, call):
+    """Return what a call of this module finds in a process that uses the package in a folder."""
+    caches = f"gpx_scale_{'new' if source == ROOT / 'src' else BEFORE}"
     path = os.pathsep.join([str(source), str(Path(__file__).parent)])
     environment = os.environ | {
         "PYTHONPATH": path,
         "NUMBA_CACHE_DIR": str(Path(tempfile.gettempdir(), caches)),
     }
-    code = f"import json, search; print(json.dumps(search.one({name!r}, {is_new})))"
+    code = f"import json, search; print(json.dumps(search.{call}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment,
@@ -120,37 +236,59 @@ def measured(name, source, is_new):
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(time.strftime("%H:%M:%S"), call, found, flush=True)
+    return found
 
 
-def rows_of(name, before, now):
-    """Return the rows of the table for one case."""
-    gain = before["seconds"] / now["seconds"]
+def beside_before(name, before, now):
+    """Yield the rows of the table that compare a case with the earlier commit."""
+    least, gain = CASES[name].at_least, before["seconds"] / now["seconds"]
     times = f"{gain:.2f} times faster ({before['seconds']:.0f} s by {before['solver']}, "
     times += f"{now['seconds']:.0f} s by {now['solver']} in {now['dtype']})"
-    least = AT_LEAST[name]
-    yield name, times, f"at least {least:g}", gain >= least
+    yield Row(name, times, f"at least {least:g}", gain >= least)
     error = now["rmse"] / before["rmse"]
-    yield f"{name}: RMSE, new / before", f"{error:.3f}", "at most 1.01", error <= 1.01
+    yield Row(f"{name}: RMSE, new / before", f"{error:.3f}", "at most 1.01", error <= 1.01)
     gained = now["log_likelihood"] - before["log_likelihood"]
     per_row = f"{gained:+.4f} nats per row"
-    yield f"{name}: log-likelihood of queries", per_row, "at least -0.01", gained >= -0.01
+    yield Row(f"{name}: log-likelihood of queries", per_row, "at least -0.01", gained >= -0.01)
     more = (now["evidence"] - before["evidence"]) / now["rows"]
-    yield f"{name}: evidence", f"{more:+.5f} nats per row", "", None
+    yield Row(f"{name}: evidence", f"{more:+.5f} nats per row")
+
+
+def rows_of(name, before):
+    """Yield the rows of the table for one case, which is run."""
+    new, case = ROOT / "src", CASES[name]
+    earlier = None if case.at_least is None else alone(before, f"one({name!r}, False)")
+    now = alone(new, f"one({name!r}, True)")
+    if earlier is not None:
+        yield from beside_before(name, earlier, now)
+    if name == FACTORISED:
+        times = now["fitted"] / alone(new, f"factorisation({name!r})")["seconds"]
+        words = f"{times:.2f} factorisations in float32 ({now['fitted']:.0f} s)"
+        yield Row(name, words, f"at most {FACTORISATIONS:g}", times <= FACTORISATIONS, times)
+    if name == BESIDE_SGPR:
+        peer = alone(new, f"sgpr({name!r})")
+        share, error = now["seconds"] / peer["seconds"], now["rmse"] / peer["rmse"]
+        words = f"{share:.2f} of its time ({peer['seconds']:.0f} s)"
+        what = (
+            f"{name}: beside GPyTorch's SGPR, {PEER_POINTS} points, {PEER_EVALUATIONS} evaluations"
+        )
+        yield Row(what, words, "at most 1", share <= 1.0, share)
+        words = f"{error:.2f} of its RMSE ({peer['rmse']:.3f})"
+        yield Row(f"{what}: error", words, f"at most {ERROR_RATIO:g}", error <= ERROR_RATIO)
     ratio = now["planned"] / now["fitted"]
-    right = 0.5 <= ratio <= 2.0
-    yield f"{name}: predicted / measured seconds", f"{ratio:.2f}", "0.5 to 2", right
+    words = f"{ratio:.2f} ({now['planned']:.0f} s / {now['fitted']:.0f} s by {now['solver']})"
+    yield Row(f"{name}: predicted / measured seconds", words, "0.5 to 2", 0.5 <= ratio <= 2.0)
 
 
 def main(names):
-    found = []
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        sys.exit(f"There is no case {unknown[0]!r}. There are: {', '.join(CASES)}.")
     with worktree() as before:
         for name in names or CASES:
-            if name not in CASES:
-                sys.exit(f"There is no case {name!r}. There are: {', '.join(CASES)}.")
-            earlier = measured(name, before, is_new=False)
-            found += rows_of(name, earlier, measured(name, ROOT / "src", is_new=True))
-    report(found, "search")
+            report(list(rows_of(name, before)), "search")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from .solvers.rates import RATES
 __all__ = ["Plan", "make_plan"]
 
 # "auto" takes a solver that is as exact as another if it is this many times faster.
-MUCH_FASTER = 4.0
+MUCH_FASTER = 2.5
 # A smooth kernel of vectors whose length scales are not known, such as an RBF before a fit.
 SMOOTH = InputResolution()
 

@@ -115,7 +115,7 @@ def test_plans_take_what_fits_and_say_why():
     assert least.solver == "cg"
     assert least.settings.form == "recomputed"
     assert "The exact solver (float32, n = 8000) needs" in str(least)
-    large = make_plan(40_000, 4, 3, memory_limit="16GiB", n_jobs=1)
+    large = make_plan(48_000, 4, 3, memory_limit="16GiB", n_jobs=1)
     assert large.solver == "cg"
     assert large.settings.form == "stored"
     small = make_plan(40_000, 4, 3, memory_limit="3GiB", n_jobs=8)

@@ -123,7 +123,7 @@ def test_a_gradient_of_probes_is_unbiased_and_its_information_is_exact_to_float3
     assert {one.probes for one in drawn} == {PROBES}
     assert all(one.value == drawn[0].value for one in drawn)
     # The factor is in float32, whose log-determinant has an error of at most n eps.
-    rounding = 150 * np.finfo(np.float32).eps
+    rounding = 150 * float(np.finfo(np.float32).eps)
     assert drawn[0].value == pytest.approx(exact.value, abs=150 * rounding)
     assert_allclose(drawn[0].information, exact.information, rtol=10 * rounding)
     gradients = np.array([one.gradient for one in drawn])

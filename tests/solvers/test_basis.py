@@ -639,7 +639,7 @@ def test_auto_takes_a_basis_for_few_columns_and_says_why():
 
 def test_auto_takes_a_grid_for_short_length_scales_and_says_why():
     sizes = {"memory_limit": "16GiB", "n_jobs": 2}
-    plan = partial(make_plan, 50_000, 2, 5, **sizes)
+    plan = partial(make_plan, 65_000, 2, 5, **sizes)
     short = plan(low=InputResolution(spans=(40.0, 40.0)))
     assert short.solver == "grid"
     assert "too short for a basis" in str(short)

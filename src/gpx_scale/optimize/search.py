@@ -224,8 +224,9 @@ class Search:
         `warm`, the start is an optimum already, and only the last stage is run. It ends where a
         further step promises a tenth of the field `tol`, or the argument `tol` if that is larger,
         in nats per row. If it `estimates`, `evaluate` takes a number of `probes` to estimate a
-        gradient from, and with `unseen_step`, a search that stops in time takes the last step
-        without an evaluation. Ctrl-C ends the search with the best point found.
+        gradient from, and an optimum with an argument `tol` is found by these alone. With
+        `unseen_step`, a search that stops in time takes the last step without an evaluation. Ctrl-C
+        ends the search with the best point found.
         """
         if self.on_subset and not np.ptp(self.rows.load().y):
             return Optimum(self.start, None, False, CONSTANT_MESSAGE, [])
@@ -238,8 +239,10 @@ class Search:
         close = max(tol, (OPTIMUM_SHARE if by_newton else 1.0) * self.tol)
         last = Stage(self.phase, self.rows, close)
         if self.stops_in_time:
-            unseen = unseen_step and estimates
-            last = replace(last, worth=self.worth, probes=probes, unseen_step=unseen)
+            last = replace(last, worth=self.worth, probes=probes, unseen_step=unseen_step)
+        if estimates and tol and len(before) > 1:
+            # The optimum is needed roughly, and the stage with estimated gradients has found it.
+            last, before = replace(before[-1], name=self.phase), before[:-1]
         stages = [*before, last]
         return self._staged(evaluate, rule, starts, stages, is_optimum=warm)
 
@@ -267,7 +270,7 @@ class Search:
             estimated = probes if count >= most else 0
             if (count < n or estimated) and np.ptp(some.load().y):
                 name = "a quarter of the rows" if count == n // 4 else f"{count} rows"
-                name = "all rows, estimated gradients" if count == n else name
+                name = f"{self.phase}, estimated gradients" if count == n else name
                 worth = (tol if count == most else WORTH_A_STEP_NATS_PER_ROW) if estimated else 0.0
                 yield Stage(name, some, tol, worth, estimated)
 
@@ -276,8 +279,9 @@ class Search:
 
         The gain of a step is estimated as the mean of the slopes at its two ends times the step,
         and a step without gain is damped. The search has converged when half the Newton decrement
-        is below CLOSE_NATS and CLOSE_NATS_PER_ROW, or below `tol` nats per row if that is more, or
-        if it stops in time. The last step is then taken without an evaluation.
+        is below CLOSE_NATS and CLOSE_NATS_PER_ROW, or below `tol` nats per row if that is more. The
+        last step is then taken without an evaluation. A search that stops in time does not take it,
+        because the solution for the last point is of more use.
         """
         close = min(CLOSE_NATS / len(self.rows), CLOSE_NATS_PER_ROW)
         stage = Stage(
@@ -285,7 +289,7 @@ class Search:
             self.rows,
             max(close, tol, self.tol),
             self.worth,
-            unseen_step=True,
+            unseen_step=not self.stops_in_time,
         )
         return self._staged(evaluate, BY_SLOPES, [self.start], [stage], is_optimum=True)
 

@@ -16,6 +16,7 @@ from ...linalg.pairs import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
+from ..exact.solver import subset_search_seconds
 from ..neighborhood import MAX_SHARED_ROWS
 from ..rates import Rates
 
@@ -37,11 +38,9 @@ LARGEST_RANK = 3_000
 DENSE_PAIR_SHARE = 0.5
 # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 TRIAL_RANK_DIVISOR = 4
-# The time of a fit is predicted from these numbers, which were adjusted to measured times: a search
-# takes as long as so many evaluations of its subset,
-SEARCHES_OF_SUBSET = 9.0
-# then there are so many steps on all rows, the final solve included,
-STEPS_ON_ALL_ROWS = 4.0
+# The time of a fit is predicted from these numbers, which were adjusted to measured times: after a
+# search on the subset there are so many steps on all rows, the final solve included,
+STEPS_ON_ALL_ROWS = 2.5
 # of so many products with C each, with solves for so many columns,
 PRODUCTS_PER_STEP = 60.0
 SOLVE_COLUMNS = 16.0
@@ -192,8 +191,11 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
         )
     else:
         reasons.append(f"The preconditioner has rank {wanted} at most: {why}.")
-    rows = f"{subset} rows" if subset < n else "all rows"
-    reasons.append(f"The search for hyperparameters starts with the exact solver on {rows}.")
+    if problem.options.searched:
+        rows = f"{subset} rows" if subset < n else "all rows"
+        reasons.append(f"The search for hyperparameters starts with the exact solver on {rows}.")
+    else:
+        subset = 0
     kind = np.float64 if dtype == "float64" else np.float32
     # A shared row takes n numbers in float64 and, while they are converted, in float32. They may
     # take a quarter of the memory.
@@ -209,22 +211,26 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
 
 
 def expected_seconds(plan: Plan, rates: Rates) -> float:
-    """Return the predicted time of a fit: a search on the subset, and steps on all rows.
-
-    A step has PRODUCTS_PER_STEP products with C and as many solves with the preconditioner, which
-    is built for it.
-    """
+    """Return the predicted time of a fit: a search on the subset, and steps on all rows."""
     settings, n = plan.settings_of(CGSettings), float(plan.n)
-    wide, m, rank = 0.5 + (plan.d + plan.p) / 40.0, float(plan.subset), float(settings.rank)
-    search = SEARCHES_OF_SUBSET * (m**3 / rates.flops64 + 2.0 * m**2 * wide / rates.entries64)
     entries = 0.5 * n**2 * settings.pair_density
+    search = subset_search_seconds(plan, rates) if plan.subset else 0.0
     if settings.form == "pairs":
-        product, rank = entries / rates.pairs, rank / TRIAL_RANK_DIVISOR
-    else:
-        product = entries / rates.products
-        if settings.form == "recomputed":
-            product += entries * wide / rates.entries32
-    solve = 4.0 * n * rank * SOLVE_COLUMNS / rates.flops64
-    building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * n * rank**2 / rates.flops64
+        rank = settings.rank // TRIAL_RANK_DIVISOR
+        return search + iterated_seconds(plan, entries / rates.pairs, rank, rates)
+    product = entries / rates.products
+    if settings.form == "recomputed":
+        product += entries * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries32
+    return search + iterated_seconds(plan, product, settings.rank, rates)
+
+
+def iterated_seconds(plan: Plan, product: float, rank: int, rates: Rates) -> float:
+    """Return the predicted time of the steps on all rows, from that of a product with C.
+
+    A step has PRODUCTS_PER_STEP products and as many solves with the preconditioner, which is built
+    for it. Without a search there is one step, the final solve.
+    """
+    solve = 4.0 * plan.n * rank * SOLVE_COLUMNS / rates.flops64
+    building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * plan.n * float(rank) ** 2 / rates.flops64
     step = PRODUCTS_PER_STEP * (product + solve) + building
-    return rates.startup + search + STEPS_ON_ALL_ROWS * step
+    return rates.startup + (STEPS_ON_ALL_ROWS if plan.subset else 1.0) * step

@@ -19,7 +19,7 @@ and B = P^-1/2 dP P^-1/2. One probe measures both to a few per cent.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from ...errors import NotConverged
 from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
 from ...linalg.covariance import Covariance
 from ...linalg.kernel_tiles import PRODUCT_COLUMNS
+from ...linalg.lower_tiles import longest_buffer
 from ...linalg.pairs import PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from ...linalg.sparse_covariance import covariances
@@ -92,14 +93,31 @@ BUILD_FLOP_NS = 0.06
 # Up to this many rows, "auto" takes the exact solver for a sparse Z, whose standard deviations are
 # exact, even if conjugate gradients are much faster.
 PAIRS_FROM_ROWS = 10_000
-# From this many rows on, a search on sqrt(subset n) rows saves more time in the search on all rows
-# than it costs.
+# From this many rows on, the subset has sqrt(subset n) rows, which saves more time in the search on
+# all rows than it costs.
 MANY_ROWS = 25_000
 # If y.P^-1 y / n, twice the energy of y per row, exceeds this number, the tolerance of alpha grows
 # with it. It is about 1 for a y of the model.
 LARGEST_USUAL_ENERGY_PER_ROW = 1e4
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    """The results of an evaluation that a later one may use; `deviation` is that of log|C|."""
+
+    data: TrainingRows
+    hyperparameters: Hyperparameters
+    preconditioner: LowRankPreconditioner
+    alpha: np.ndarray
+    log_determinant: float
+    deviation: float
+
+    def at(self, data: TrainingRows, hyperparameters: Hyperparameters) -> _Evaluated | None:
+        """Return this evaluation if it was of these rows at these hyperparameters, else None."""
+        same = np.array_equal(self.hyperparameters.theta, hyperparameters.theta)
+        return self if same and self.data is data else None
 
 
 class CGSolver(Solver):
@@ -124,8 +142,8 @@ class CGSolver(Solver):
         # The coefficient c of the control variate is kept, so that all gradients are those of one
         # function.
         self._control: np.ndarray | None = None
-        # The alpha of the last evaluation, from which the final solve starts.
-        self._last_alpha: np.ndarray | None = None
+        # The last evaluation, from which the final solve starts.
+        self._last: _Evaluated | None = None
 
     # Planning.
 
@@ -177,27 +195,23 @@ class CGSolver(Solver):
         return type(self)(plan, settings, self._session)
 
     def _subset_optimum(self, search: Search) -> Optimum:
-        """Return the optimum of a subset by the exact solver.
+        """Return the optimum of a subset by the exact solver, with estimated gradients.
 
-        If there are many rows, the optimum of a larger subset by conjugate gradients follows. The
-        evidence is left out, and with it the leave-one-out residuals, as it belongs to another
+        The evidence is left out, and with it the leave-one-out residuals, as it belongs to another
         solver or to other rows than those of the fit.
         """
-        plan, session = self._plan, self._session
+        plan, session, tol = self._plan, self._session, SUBSET_TOLERANCE_NATS_PER_ROW
         if plan.subset == plan.n:
-            return replace(
-                search.maximise(ExactSolver(plan.n, np.float64, session).evaluate), evidence=None
-            )
+            exact = ExactSolver(plan.n, np.float64, session)
+            return replace(search.maximise(exact.evaluate, estimates=True), evidence=None)
+        m, larger = plan.subset, int(np.sqrt(plan.subset * plan.n))
+        # The memory that is planned for conjugate gradients is free before they begin.
+        if plan.n >= MANY_ROWS and 8 * longest_buffer(larger) <= plan.bytes_needed:
+            m = larger
         order, rows = session.random.permutation(plan.n), search.rows.load()
-        some = search.on(MemoryRows(rows[np.sort(order[: plan.subset])]))
-        exact = ExactSolver(plan.subset, np.float64, session)
-        found = some.maximise(exact.evaluate, tol=SUBSET_TOLERANCE_NATS_PER_ROW)
-        if plan.n >= MANY_ROWS and not session.journal.stopped:
-            m = int(np.sqrt(plan.subset * plan.n))
-            larger = self._for_rows(m)
-            on = search.on(MemoryRows(rows[np.sort(order[:m])])).starting_at(found.hyperparameters)
-            found = on.gradient_newton(larger.evaluate, tol=SUBSET_TOLERANCE_NATS_PER_ROW)
-        return replace(found, evidence=None)
+        some = search.on(MemoryRows(rows[np.sort(order[:m])]))
+        exact = ExactSolver(m, np.float32 if m == larger else np.float64, session)
+        return replace(some.maximise(exact.evaluate, tol=tol, estimates=True), evidence=None)
 
     def _allow(self, count: int) -> None:
         """Raise a MemoryLimitError if so many pairs, which may be more than planned, do not fit."""
@@ -303,6 +317,7 @@ class CGSolver(Solver):
         information: bool,
     ) -> Evidence:
         """Evaluate as `evaluate` says, with the present preconditioner."""
+        self._last = None
         C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
         assert self._draws is not None
@@ -319,8 +334,9 @@ class CGSolver(Solver):
             precise=precise,
             tell=self._session.journal.iterated,
         )
-        alpha = self._last_alpha = found.X[:, 0].copy()
-        value, standard_error = _log_density(found, P, range(1, 1 + PROBES))
+        alpha = found.X[:, 0].copy()
+        log_determinant, deviation = _log_determinant(found, P, range(1, 1 + PROBES))
+        self._last = _Evaluated(data, hyperparameters, P, alpha, log_determinant, deviation)
         slope = metric = None
         if gradient:
             U = np.column_stack([alpha, -found.X[:, 1:] / PROBES])
@@ -337,12 +353,12 @@ class CGSolver(Solver):
                 # Products in float32 were not accurate enough.
                 metric = self._information(precise, P, alpha)
         return Evidence(
-            value,
+            _log_density(found, log_determinant),
             slope,
             len(data),
             alpha,
             information=metric,
-            standard_error=standard_error,
+            standard_error=0.5 * deviation,
             probes=PROBES,
         )
 
@@ -373,11 +389,19 @@ class CGSolver(Solver):
         return metric
 
     def _condition(self, data: TrainingRows, hyperparameters: Hyperparameters) -> CGPosterior:
-        """Condition as `condition` says, with the present preconditioner."""
+        """Condition as `condition` says, with the present preconditioner.
+
+        If the last evaluation was at the same hyperparameters, its log-determinant is used, and
+        probes are not solved for again.
+        """
         C, precise = self._covariances(data, hyperparameters)
-        P = self._precondition(C, precise, data.y)
+        known, alpha = None, None
+        if self._last is not None:
+            known, alpha = self._last.at(data, hyperparameters), self._last.alpha
+        P = self._precondition(C, precise, data.y) if known is None else known.preconditioner
         assert self._draws is not None
-        probes = P.draw(*self._draws)
+        draws = self._draws if known is None else [one[:, :0] for one in self._draws]
+        probes = P.draw(*draws)
         seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))
@@ -401,17 +425,23 @@ class CGSolver(Solver):
             ]
         )
         start = np.zeros_like(B)
-        if self._last_alpha is not None:
-            start[:, 0] = self._last_alpha
+        if alpha is not None:
+            start[:, 0] = alpha
         found = solve(
             C, P, B, nats, start=start, precise=precise, tell=self._session.journal.iterated
         )
-        value, standard_error = _log_density(found, P, range(1, 1 + PROBES))
-        asked = slice(1 + PROBES, 1 + PROBES + len(calibration))
+        after = 1 + probes.shape[1]
+        log_determinant, deviation = (
+            _log_determinant(found, P, range(1, after))
+            if known is None
+            else (known.log_determinant, known.deviation)
+        )
+        asked = slice(after, after + len(calibration))
         # For variances, rows that are drawn at random are nearly as good as pivots.
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)
         order = np.concatenate([P.pivots, self._session.random.permutation(rest)])
         shared = order[: max(self.settings.shared, P.rank if P.bounds_from_below else 0)]
+        self._last = known = None
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
         near = LocalVariance.of(data, hyperparameters, shared, self._session)
@@ -422,8 +452,8 @@ class CGSolver(Solver):
             pivots=P.pivots,
             form=self.settings.form,
             dtype=self._plan.dtype,
-            log_evidence=value,
-            standard_error=standard_error,
+            log_evidence=_log_density(found, log_determinant),
+            standard_error=0.5 * deviation,
             solution=_summary(found),
             local_variance=near,
             checked=calibration.asked,
@@ -477,8 +507,10 @@ def _relative_size(y: np.ndarray, C: Covariance, P: LowRankPreconditioner) -> fl
     return min(smallest, 1.0) * max(1.0, whole / LARGEST_USUAL_ENERGY_PER_ROW)
 
 
-def _log_density(found: Solution, P: LowRankPreconditioner, columns: range) -> tuple[float, float]:
-    """Return log p(y) and its standard error, from y (column 0) and probes (`columns`)."""
+def _log_determinant(
+    found: Solution, P: LowRankPreconditioner, columns: range
+) -> tuple[float, float]:
+    """Return log|C| and its standard error, from the probes in some columns of a solve."""
     n = len(found.X)
     logs = n * np.array([log_quadrature(*found.lanczos[j]) for j in columns if j in found.lanczos])
     if logs.size < 2:
@@ -487,9 +519,13 @@ def _log_density(found: Solution, P: LowRankPreconditioner, columns: range) -> t
             "indefinite, as the noise is too small beside the prior variance. Raise sigma_y, or "
             "use solver='exact'."
         )
-    log_determinant = P.log_determinant() + logs.mean()
-    value = -0.5 * (float(found.quadratic[0]) + log_determinant + n * np.log(2 * np.pi))
-    return value, 0.5 * float(logs.std(ddof=1)) / np.sqrt(len(logs))
+    return P.log_determinant() + float(logs.mean()), float(logs.std(ddof=1)) / len(logs) ** 0.5
+
+
+def _log_density(found: Solution, log_determinant: float) -> float:
+    """Return log p(y), from the solution for y (column 0) and log|C|."""
+    n = len(found.X)
+    return -0.5 * (float(found.quadratic[0]) + log_determinant + n * float(np.log(2 * np.pi)))
 
 
 def _summary(found: Solution) -> str:

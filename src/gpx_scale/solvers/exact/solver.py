@@ -27,7 +27,7 @@ from ...linalg.covariance_factor import DRAFT_RESIDUAL, REFINED_RESIDUAL, Choles
 from ...linalg.lower_tiles import LowerTiles, longest_buffer
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
-from ...optimize.search import SUBSET_TOLERANCE_NATS_PER_ROW, Search
+from ...optimize.search import ESTIMATED_FROM_ROWS, SUBSET_TOLERANCE_NATS_PER_ROW, Search
 from ...runtime.session import Session
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
@@ -36,12 +36,14 @@ from .posterior import ExactPosterior
 
 # A search begins on a subset of at most this many rows, for the prediction of its time.
 SEARCH_ROWS = 5_000
-# A search to the optimum of a subset takes as long as this many of its evaluations.
-SEARCHES_OF_SUBSET = 9.0
-# With more rows, a search on a subset has so many steps with estimated gradients,
+# A search has so many steps with estimated gradients on a subset,
 STEPS_ON_SUBSET = 5.0
-# and there are so many on all rows.
+# so many on all rows if there are more,
 STEPS_ON_ALL_ROWS = 2.0
+# or so many with exact gradients if there are not,
+EXACT_STEPS = 4.0
+# and so many if rows are too few for estimated ones.
+EXACT_STEPS_ON_FEW_ROWS = 9.0
 # Estimated gradients refine alpha by products in float64, which form C so many times.
 FORMING_PER_STEP = 6.0
 
@@ -97,24 +99,19 @@ class ExactSolver(Solver):
         Each step forms and factorises C in float32, and contracts its derivatives. A float64
         posterior takes a further factorisation.
         """
-        wide, is_double = 0.5 + (plan.d + plan.p) / 40.0, plan.dtype == np.float64
-
-        def forming(n: float) -> float:
-            return 0.5 * n**2 * wide / rates.entries64
-
-        def step(n: float) -> float:
-            return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * forming(n)
-
-        n, m = float(plan.n), float(plan.subset)
-        posterior = n**3 / 3.0 / rates.flops64 + forming(n) if is_double else step(n)
+        n, is_double = plan.n, plan.dtype == np.float64
+        forming, step = _forming_seconds(plan, n, rates), _step_seconds(plan, n, rates)
+        posterior = n**3 / 3.0 / rates.flops64 + forming if is_double else step
         if not plan.subset:
             return rates.startup + posterior
         if plan.n == plan.subset:
-            evaluation = n**3 / rates.flops64 + 4.0 * forming(n)
-            return rates.startup + SEARCHES_OF_SUBSET * evaluation
-        searching = STEPS_ON_SUBSET * step(m) + STEPS_ON_ALL_ROWS * step(float(np.sqrt(m * n)))
-        steps = STEPS_ON_ALL_ROWS * step(n)
-        return rates.startup + searching + steps + (posterior if is_double else 0.0)
+            is_estimated = n >= ESTIMATED_FROM_ROWS
+            evaluation = n**3 / rates.flops64 + 4.0 * forming
+            first = STEPS_ON_SUBSET * step if is_estimated else 0.0
+            exact = EXACT_STEPS if is_estimated else EXACT_STEPS_ON_FEW_ROWS
+            return rates.startup + first + exact * evaluation
+        steps = subset_search_seconds(plan, rates) + STEPS_ON_ALL_ROWS * step
+        return rates.startup + steps + (posterior if is_double else 0.0)
 
     @classmethod
     def create(
@@ -261,6 +258,23 @@ class ExactSolver(Solver):
                 factor, alpha = self._last
                 return factor, factor.solve(data.y[:, None])[:, 0] if factor.refined else alpha
         return self._solve(data, hyperparameters)
+
+
+def subset_search_seconds(plan: Plan, rates: Rates) -> float:
+    """Return the predicted time of a search on subsets, the largest of sqrt(subset n) rows."""
+    larger = int(np.sqrt(plan.subset * plan.n))
+    first = STEPS_ON_SUBSET * _step_seconds(plan, plan.subset, rates)
+    return first + STEPS_ON_ALL_ROWS * _step_seconds(plan, larger, rates)
+
+
+def _forming_seconds(plan: Plan, n: int, rates: Rates) -> float:
+    """Return the predicted time of forming C of n rows."""
+    return 0.5 * n**2 * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries64
+
+
+def _step_seconds(plan: Plan, n: int, rates: Rates) -> float:
+    """Return the predicted time of a step with an estimated gradient on n rows."""
+    return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * _forming_seconds(plan, n, rates)
 
 
 def exact_subset_optimum(

@@ -30,7 +30,7 @@ from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.session import Session
 from ...runtime.state import must, stored
-from ..cg.planning import SMALLEST_RANK, CGSettings
+from ..cg.planning import SMALLEST_RANK, SOLVE_COLUMNS, CGSettings, iterated_seconds
 from ..cg.posterior import CGPosterior
 from ..cg.solver import CGSolver
 from ..contract import Plan, Problem, SolverSetup
@@ -75,18 +75,21 @@ class GridSettings(CGSettings):
     """The settings of conjugate gradients, and those of the grid.
 
     `count` is the number of points for each column of x. If it is None, there is a `share` of the
-    points that the length scales require. `extent` is the range of x, once it is known.
+    points that the length scales require. `extent` is the range of x, and `points` the number of
+    points of the whole grid, once they are known.
     """
 
     count: int | None = None
     share: float = 1.0
     extent: InputExtent | None = None
+    points: int = 0
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
         super().must_fit(preprocessor)
         must_be_resolved(self.count, self.extent, preprocessor)
         must(0.0 < self.share <= 1.0, "a share in its plan is not between 0 and 1")
         must(self.extent is not None, "its plan has no range of x")
+        must(self.points >= 0, "a count of its plan is negative")
 
 
 class GridSolver(CGSolver):
@@ -191,7 +194,9 @@ class GridSolver(CGSolver):
             count=count,
             share=share,
             extent=found.extent,
+            points=int(np.prod(points)),
         )
+        subset = subset if problem.options.searched else 0
         return problem.planned(
             cls.name, np.float64, needed, reasons, subset=subset, settings=settings
         )
@@ -206,8 +211,19 @@ class GridSolver(CGSolver):
 
     @classmethod
     def seconds(cls, plan: Plan, rates: Rates) -> float | None:
-        """Return None, because the time depends on the length scales."""
-        return None
+        """Return the predicted time, None as long as the length scales are not known.
+
+        A product interpolates between 4^p points per row and weight, and takes an FFT of the grid
+        per weight. The rest is as for `cg`, with few iterations, so that most of the time is that
+        of the preconditioner.
+        """
+        settings, n = plan.settings_of(GridSettings), float(plan.n)
+        if not settings.points:
+            return None
+        transformed = 2.0**plan.p * settings.points * np.log2(2.0 + settings.points)
+        visited = plan.d * (4.0**plan.p * n + transformed)
+        product = SOLVE_COLUMNS * visited / rates.products
+        return iterated_seconds(plan, product, settings.rank, rates)
 
     @classmethod
     def create(
