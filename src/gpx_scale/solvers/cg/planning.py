@@ -224,13 +224,15 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     return search + iterated_seconds(plan, product, settings.rank, rates)
 
 
-def iterated_seconds(plan: Plan, product: float, rank: int, rates: Rates) -> float:
+def iterated_seconds(
+    plan: Plan, product: float, rank: int, rates: Rates, products: float = PRODUCTS_PER_STEP
+) -> float:
     """Return the predicted time of the steps on all rows, from that of a product with C.
 
-    A step has PRODUCTS_PER_STEP products and as many solves with the preconditioner, which is built
+    A step has that many products and as many solves with the preconditioner, which is built
     for it. Without a search there is one step, the final solve.
     """
     solve = 4.0 * plan.n * rank * SOLVE_COLUMNS / rates.flops64
     building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * plan.n * float(rank) ** 2 / rates.flops64
-    step = PRODUCTS_PER_STEP * (product + solve) + building
+    step = products * (product + solve) + building
     return rates.startup + (STEPS_ON_ALL_ROWS if plan.subset else 1.0) * step

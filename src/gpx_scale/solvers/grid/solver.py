@@ -62,6 +62,9 @@ from .posterior import GridPosterior
 # The preconditioner has at most this rank. Applying it takes n times the rank, which is more than
 # a product on a grid.
 GRID_RANK = 1_000
+# A step of a search has about so many products, for the prediction of its time. Short length scales
+# leave little of low rank, so iterations are few.
+PRODUCTS_PER_STEP = 20.0
 # If memory is short, a grid has at least this share of the points per length scale that it needs.
 LEAST_FINENESS_SHARE = 0.6
 # A search may build this many grids, one after another, while length scales become too short. The
@@ -223,7 +226,7 @@ class GridSolver(CGSolver):
         transformed = 2.0**plan.p * settings.points * np.log2(2.0 + settings.points)
         visited = plan.d * (4.0**plan.p * n + transformed)
         product = SOLVE_COLUMNS * visited / rates.products
-        return iterated_seconds(plan, product, settings.rank, rates)
+        return iterated_seconds(plan, product, settings.rank, rates, PRODUCTS_PER_STEP)
 
     @classmethod
     def create(
