@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+import fits
 from measure import Row, report, seconds
 
 # The last commit whose kernels ran from a pool of Python threads.
@@ -261,6 +262,7 @@ def rows_of(name, before):
     new, case = ROOT / "src", CASES[name]
     earlier = None if case.at_least is None else alone(before, f"one({name!r}, False)")
     now = alone(new, f"one({name!r}, True)")
+    fits.keep(name, now)
     if earlier is not None:
         yield from beside_before(name, earlier, now)
     if name == FACTORISED:
@@ -289,6 +291,7 @@ def main(names):
     with worktree() as before:
         for name in names or CASES:
             report(list(rows_of(name, before)), "search")
+    fits.draw()
 
 
 if __name__ == "__main__":

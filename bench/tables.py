@@ -11,6 +11,7 @@ import json
 import re
 from pathlib import Path
 
+import fits
 import scaling
 from measure import RESULTS
 from peers.table import USUAL_TARGET, markdown
@@ -70,6 +71,7 @@ def main():
     between(MEASURED, "targets of peers", dated(targets, table(targets)))
     between(MEASURED, "accuracy", table(accuracy()))
     between(SCALING, "scaling", scaling.markdown(read("scaling")))
+    between(SCALING, "fits", fits.markdown())
 
 
 def accuracy():

@@ -166,7 +166,7 @@ def checked_options(
     n_basis: Any = "auto",
     inducing_points: Any = "rpcholesky",
     optimize_inducing: bool | str = "auto",
-    searched: bool = True,
+    search_rows: int | str | None = "auto",
 ) -> SolverOptions:
     """Return the options of solvers that a user gave, with None for "auto".
 
@@ -183,7 +183,7 @@ def checked_options(
         None if _is_auto(n_basis) else whole(n_basis, "n_basis", least=2),
         inducing_points,
         optimize_inducing,
-        searched,
+        search_rows,
     )
 
 

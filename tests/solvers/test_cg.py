@@ -275,6 +275,47 @@ def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
     assert exact.log_marginal_likelihood(iterative.theta_) > exact.log_marginal_likelihood() - 1.0
 
 
+def test_a_posterior_goes_on_from_the_last_evaluation(session, monkeypatch):
+    """At the same hyperparameters, the probes are not solved for again."""
+    problem, columns = make_problem(n=700), []
+
+    def watched(C, P, B, *arguments, **more):
+        columns.append(B.shape[1])
+        return solve(C, P, B, *arguments, **more)
+
+    monkeypatch.setattr(cg, "solve", watched)
+    rows, solver = (
+        MemoryRows(problem.inputs),
+        cg_solver(problem.inputs, session, 0, form="stored", rank=60),
+    )
+    evidence = solver.evaluate(rows, problem.params)
+    posterior = solver.condition(rows, problem.params)
+    first, last = columns
+    assert first == 1 + cg.PROBES
+    fresh = cg_solver(problem.inputs, session, 0, form="stored", rank=60)
+    fresh.evaluate(rows, problem.params.with_theta(problem.params.theta + 0.1))
+    columns.clear()
+    expected = fresh.condition(rows, problem.params)
+    assert columns == [last + cg.PROBES]
+    # Both are within 1e-6 nats of the solution.
+    off = np.linalg.norm(posterior.coefficients - expected.coefficients)
+    assert off <= 1e-3 * np.linalg.norm(expected.coefficients)
+    assert posterior.standard_error == evidence.standard_error
+    assert posterior.log_evidence == pytest.approx(evidence.value, abs=1e-4 * 700)
+    exact = oracle.log_evidence(problem.k, problem.X, problem.y, problem.Z, *problem.noise)
+    assert posterior.log_evidence == pytest.approx(exact, abs=5 * posterior.standard_error)
+
+
+def test_many_rows_have_a_larger_subset(monkeypatch):
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 300)
+    monkeypatch.setattr(cg, "MANY_ROWS", 900)
+    data = datasets.synth10(1000)
+    report = GPXRegressor(solver="cg", random_state=0).fit(data.X, data.y).fit_report_
+    assert "547 rows" in report.evaluations  # This is sqrt(300 1,000).
+    assert "300 rows" not in report.evaluations
+    assert report.converged
+
+
 def test_ard_and_other_kernels_are_searched_too(monkeypatch):
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 400)
     data = datasets.synth10(900)

@@ -77,7 +77,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         `memory_limit`; the method `plan` tells which one, and why.
 
         - "exact" factorises the covariance matrix of y. "auto" takes it if that is predicted to
-          take at most ten minutes, to about 48,000 rows on two cores.
+          take at most ten minutes, to about 56,000 rows on two cores.
         - "cg" solves by conjugate gradients. Predictions are accurate to a stated tolerance, and
           standard deviations are never below the exact ones. "auto" takes it for more
           rows, and if Z is sparse and few pairs of rows share a feature.

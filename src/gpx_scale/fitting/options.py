@@ -104,5 +104,5 @@ def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
         n_basis=estimator.n_basis,
         inducing_points=estimator.inducing_points,
         optimize_inducing=estimator.optimize_inducing,
-        searched=estimator.optimizer is not None,
+        search_rows=None if estimator.optimizer is None else _search_rows(estimator.search_rows),
     )

@@ -75,7 +75,8 @@ class SolverOptions:
     """A user's checked options that concern solvers.
 
     `rank` and `n_basis` are None for "auto"; the other options keep the text "auto". `dtype` is
-    "auto", "float64" or "float32". `searched` says whether hyperparameters are estimated at all.
+    "auto", "float64" or "float32". `search_rows` is "auto", "all" or a number
+    of rows, or None if hyperparameters are not estimated at all.
     `inducing_points` is the name of a method or the user's own points.
     """
 
@@ -86,7 +87,12 @@ class SolverOptions:
     n_basis: int | None = None
     inducing_points: Any = "rpcholesky"
     optimize_inducing: bool | str = "auto"
-    searched: bool = True
+    search_rows: int | str | None = "auto"
+
+    @property
+    def searched(self) -> bool:
+        """Return whether hyperparameters are estimated."""
+        return self.search_rows is not None
 
 
 class SolverSettings(abc.ABC):
@@ -172,6 +178,9 @@ class Plan:
         The predicted time of the fit, None if it is not known before the length scales are.
     candidates : tuple of Candidate
         The solvers that "auto" considered, and why each was taken or not.
+    search_rows : int, str or None
+        The rows on which hyperparameters are searched, as the user asked for; None if they are not
+        searched.
 
     Examples
     --------
@@ -199,6 +208,7 @@ class Plan:
     d_is_per_row: bool = False
     seconds: float | None = None
     candidates: tuple[Candidate, ...] = ()
+    search_rows: int | str | None = "auto"
 
     def __str__(self) -> str:
         per_row = " per row" if self.d_is_per_row else ""
@@ -318,6 +328,7 @@ class Problem:
             needs_length_scales=needs_length_scales,
             settings=settings,
             d_is_per_row=d_is_per_row,
+            search_rows=self.options.search_rows,
         )
 
 

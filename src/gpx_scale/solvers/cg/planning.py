@@ -41,6 +41,8 @@ TRIAL_RANK_DIVISOR = 4
 # The time of a fit is predicted from these numbers, which were adjusted to measured times: after a
 # search on the subset there are so many steps on all rows, the final solve included,
 STEPS_ON_ALL_ROWS = 2.5
+# and so many more to the optimum, with search_rows="all",
+STEPS_TO_OPTIMUM = 1.5
 # of so many products with C each, with solves for so many columns,
 PRODUCTS_PER_STEP = 60.0
 SOLVE_COLUMNS = 16.0
@@ -235,4 +237,5 @@ def iterated_seconds(
     solve = 4.0 * plan.n * rank * SOLVE_COLUMNS / rates.flops64
     building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * plan.n * float(rank) ** 2 / rates.flops64
     step = products * (product + solve) + building
-    return rates.startup + (STEPS_ON_ALL_ROWS if plan.subset else 1.0) * step
+    steps = STEPS_ON_ALL_ROWS + STEPS_TO_OPTIMUM * (plan.search_rows == "all")
+    return rates.startup + (steps if plan.subset else 1.0) * step

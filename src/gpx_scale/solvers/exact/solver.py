@@ -102,15 +102,17 @@ class ExactSolver(Solver):
         n, is_double = plan.n, plan.dtype == np.float64
         forming, step = _forming_seconds(plan, n, rates), _step_seconds(plan, n, rates)
         posterior = n**3 / 3.0 / rates.flops64 + forming if is_double else step
-        if not plan.subset:
+        if plan.search_rows is None:
             return rates.startup + posterior
+        if isinstance(plan.search_rows, int):
+            return (
+                rates.startup + _optimum_seconds(plan, min(n, plan.search_rows), rates) + posterior
+            )
         if plan.n == plan.subset:
-            is_estimated = n >= ESTIMATED_FROM_ROWS
-            evaluation = n**3 / rates.flops64 + 4.0 * forming
-            first = STEPS_ON_SUBSET * step if is_estimated else 0.0
-            exact = EXACT_STEPS if is_estimated else EXACT_STEPS_ON_FEW_ROWS
-            return rates.startup + first + exact * evaluation
+            return rates.startup + _optimum_seconds(plan, n, rates)
         steps = subset_search_seconds(plan, rates) + STEPS_ON_ALL_ROWS * step
+        if plan.search_rows == "all":
+            steps += EXACT_STEPS * _exact_step_seconds(plan, n, rates)
         return rates.startup + steps + (posterior if is_double else 0.0)
 
     @classmethod
@@ -275,6 +277,19 @@ def _forming_seconds(plan: Plan, n: int, rates: Rates) -> float:
 def _step_seconds(plan: Plan, n: int, rates: Rates) -> float:
     """Return the predicted time of a step with an estimated gradient on n rows."""
     return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * _forming_seconds(plan, n, rates)
+
+
+def _exact_step_seconds(plan: Plan, n: int, rates: Rates) -> float:
+    """Return the predicted time of a step with an exact gradient on n rows."""
+    return n**3 / rates.flops64 + 4.0 * _forming_seconds(plan, n, rates)
+
+
+def _optimum_seconds(plan: Plan, n: int, rates: Rates) -> float:
+    """Return the predicted time of a search to the optimum of n rows."""
+    exact = _exact_step_seconds(plan, n, rates)
+    if n < ESTIMATED_FROM_ROWS:
+        return EXACT_STEPS_ON_FEW_ROWS * exact
+    return STEPS_ON_SUBSET * _step_seconds(plan, n, rates) + EXACT_STEPS * exact
 
 
 def exact_subset_optimum(
