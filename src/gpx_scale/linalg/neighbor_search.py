@@ -2,7 +2,7 @@
 
     kernel, Z                        the best rows of a query have
     stationary, dense X and Z        the smallest distances, scaled by the kernel's length scales
-    any other, dense Z               the largest k(x*, x_j), as for sums of kernels and Gram matrices
+    any other, dense Z               the largest k(x*, x_j), as for sums and Gram matrices
     any, sparse Z                    the largest Cov[f(x*), f_j]^2 / C_jj, f = z.g(x): rows that
                                      share features with the query come first
 
@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ..compiled import neighbor_search as loops
+from ..data.features import SparseFeatures
 from ..data.inputs import InputRows
 from ..kernels.kernel import Prepared, Profile
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import kernel_matrix
+from ..model.weight_prior import kernel_matrix, variances
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import Threads, tile_threads
@@ -146,45 +148,61 @@ class NeighborSearch:
         heaps = _Heaps(len(queries), count, among)
         with tile_threads(session.executor.n_jobs) as threads:
             if count and len(queries):
-                if self._compiled is None or queries.Z.is_sparse:
+                if self.profile is None or queries.Z.is_sparse:
                     self._merge_keys(queries, heaps, session, threads)
                 else:
                     self._merge_distances(queries, heaps, session, threads)
             return heaps.sorted(threads)
 
     @cached_property
-    def _prepared(self) -> Prepared:
+    def prepared(self) -> Prepared:
+        """Return the rows as the kernel prepares them."""
         return self.hyperparameters.kernel.prepare(self.rows.x)
 
     @cached_property
-    def _compiled(self) -> Profile | None:
+    def profile(self) -> Profile | None:
         """Return the rows as compiled loops take them, None if the kernel has no such form."""
-        return self.hyperparameters.kernel.profile(self._prepared)
+        return self.hyperparameters.kernel.profile(self.prepared)
 
     @cached_property
-    def _norms(self) -> np.ndarray:
+    def norms(self) -> np.ndarray:
         """Return |z_j|^2;  (n,)."""
         return self.rows.Z.squared_norms()
 
     @cached_property
+    def variances(self) -> np.ndarray:
+        """Return C_jj, analytically and not from products of rows;  (n,)."""
+        own = self.hyperparameters.kernel.diagonal(self.prepared)
+        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows.Z)
+        return total
+
+    @cached_property
+    def compiled_features(self) -> Any:
+        """Return Z as compiled loops take it: a matrix, or the arrays of sparse rows and d."""
+        Z = self.rows.Z
+        if isinstance(Z, SparseFeatures):
+            return Z.pointers, Z.indices, Z.values, Z.d
+        return np.ascontiguousarray(Z.to_dense())
+
+    @cached_property
     def _squared(self) -> np.ndarray:
         """Return |x_j|^2 of the scaled rows;  (n,)."""
-        assert self._compiled is not None
-        return _squared_rows(self._compiled.points)
+        assert self.profile is not None
+        return _squared_rows(self.profile.points)
 
     def _merge_distances(
         self, queries: InputRows, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
         """Merge all rows by squared distances, which matrix products give."""
         kernel = self.hyperparameters.kernel
-        seen, known = kernel.profile(kernel.prepare(queries.x)), self._compiled
+        seen, known = kernel.profile(kernel.prepare(queries.x)), self.profile
         assert seen is not None
         assert known is not None
         squared = _squared_rows(seen.points)
         p, size = seen.points.shape[1], float(np.sqrt(squared.max()) + np.sqrt(self._squared.max()))
         slack = SLACK_FACTOR * (p + 4) * np.finfo(float).eps * size**2
         for rows in self._calls(len(queries), session):
-            arrays = known.points[rows], self._squared[rows], self._norms[rows], heaps.ranks(rows)
+            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(rows)
             merged = seen.points, squared, *arrays, rows.start, slack, *heaps.arrays
             threads.run(loops.merge_distances, *merged)
 
@@ -200,24 +218,17 @@ class NeighborSearch:
         kernel, Z = self.hyperparameters.kernel, queries.Z
         seen = kernel.prepare(queries.x)
         for rows in slices(len(self.rows), max(1, KEYS_AT_ONCE // len(queries))):
-            K = kernel_matrix(kernel, seen, self._prepared[rows], session)
+            K = kernel_matrix(kernel, seen, self.prepared[rows], session)
             if Z.is_sparse:
                 interest = Z.inner_products(self.rows.Z[rows])
                 empty = Z.squared_norms() == 0.0
-                interest[empty] = np.sqrt(self._norms[rows])
+                interest[empty] = np.sqrt(self.norms[rows])
                 K *= interest
                 np.square(K, out=K)
-                K /= self._variances[rows]
+                K /= self.variances[rows]
             np.negative(K, out=K)
-            arrays = K, self._norms[rows], heaps.ranks(rows), rows.start
+            arrays = K, self.norms[rows], heaps.ranks(rows), rows.start
             threads.run(loops.merge_keys, *arrays, *heaps.arrays)
-
-    @cached_property
-    def _variances(self) -> np.ndarray:
-        """Return C_jj;  (n,)."""
-        prior = self.hyperparameters.weight_prior.kernel.diagonal(self._prepared) * self._norms
-        total: np.ndarray = prior + self.hyperparameters.noise(self.rows.Z)
-        return total
 
 
 def largest_scores(
