@@ -84,9 +84,6 @@ def test_moments_are_those_of_the_union_of_both(name, m, k, keep):
     assert found.dropped == 0
     assert_allclose(mean, wanted, rtol=0, atol=1e-11)
     assert_allclose(found.found, reduction, rtol=0, atol=1e-11)
-    A = np.random.RandomState(2).standard_normal((7, 2))
-    along = np.einsum("bi,bij,bj->b", A, reduction, A)
-    assert_allclose(found.along(A), along, rtol=0, atol=1e-10)
     _, again, diagonal = conditioned(case, shared, k, session_of(), full=False, **options)
     assert_array_equal(again, mean)
     assert_allclose(diagonal.found, np.einsum("bii->bi", found.found), rtol=0, atol=1e-13)

@@ -322,3 +322,19 @@ def add_sparse_mean(Z, ptr, features, weights, rows, counts, out):
                 l = place[ind[e]]
                 if l >= 0:
                     out[l] += weights[i, j] * val[e]
+
+
+@TileLoop
+def sparse_inner_products(Z, ptr, ind, val, rows, counts, out):
+    """out <- <a_i, z_j> for the rows j of each query;  (b, k), which is 0 before.
+
+    The sparse vectors a_i have the entries from ptr[i] to ptr[i + 1] of `ind` and `val`.
+    """
+    z_ptr, z_ind, z_val, d = Z
+    for i in prange(len(counts)):
+        spread = np.zeros(d)
+        for e in range(ptr[i], ptr[i + 1]):
+            spread[ind[e]] = val[e]
+        for j in range(counts[i]):
+            for e in range(z_ptr[rows[i, j]], z_ptr[rows[i, j] + 1]):
+                out[i, j] += z_val[e] * spread[z_ind[e]]

@@ -105,4 +105,6 @@ def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
         inducing_points=estimator.inducing_points,
         optimize_inducing=estimator.optimize_inducing,
         searched=estimator.optimizer is not None,
+        n_neighbors=estimator.n_neighbors,
+        n_shared=estimator.n_shared,
     )

@@ -60,8 +60,6 @@ class Conditioned:
     ----------
     found : ndarray of shape (b, c) or (b, c, c)
         F_B^T F_B + B_N|U^T C_N|U^-1 B_N|U of c right-hand sides: its diagonal, or all of it.
-    half_shared, half_near : ndarray of shape (b, c, m), (b, k, c)
-        F_B^T, and C_N|U^-1/2 B_N|U.
     near_weights, shared_weights : ndarray of shape (b, k), (b, m), or None
         The alpha of the rows that a query is conditioned on: E[w*] is the sum of k*_j alpha_j z_j.
     dropped : int
@@ -70,18 +68,20 @@ class Conditioned:
     """
 
     found: np.ndarray
-    half_shared: np.ndarray
-    half_near: np.ndarray
     near_weights: np.ndarray | None
     shared_weights: np.ndarray | None
     dropped: int
 
-    def along(self, A: np.ndarray) -> np.ndarray:
-        """Return a_i^T found_i a_i for a vector of each query;  (b, c) -> (b,);  2 b (m + k) c."""
-        shared = np.matmul(A[:, None, :], self.half_shared)[:, 0]
-        near = np.matmul(self.half_near, A[:, :, None])[:, :, 0]
-        total: np.ndarray = np.square(shared).sum(axis=1) + np.square(near).sum(axis=1)
-        return total
+    def reduction(self, d: int, request: MomentRequest) -> Moments:
+        """Return the reductions that were asked for, if d weights come before vectors `along`."""
+        is_full = self.found.ndim == 3
+        each = np.einsum("ijj->ij", self.found) if is_full else self.found
+        return Moments(
+            None,
+            each[:, :d] if request.variance else None,
+            self.found[:, :d, :d] if request.covariance else None,
+            [each[:, d + j] for j in range(len(request.along))],
+        )
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,16 @@ class SharedRows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def first(self, count: int) -> SharedRows:
+        """Return the first `count` of these rows, whose factors are parts of those of all."""
+        return replace(
+            self,
+            shared=self.shared[:count],
+            L=np.ascontiguousarray(self.L[:count, :count]),
+            a=self.a[:count],
+            F=None if self.F is None else np.ascontiguousarray(self.F[:, :count]),
+        )
+
     @property
     def rounding(self) -> float:
         """Return the share of C's diagonal that makes up for the rounding of F."""
@@ -195,8 +205,8 @@ class SharedRows:
         """Return each query conditioned on the shared rows and on the rows near it.
 
         If `mean`, the weights of these rows in the mean come with it. If `full`, all products of
-        the c right-hand sides are computed. k^3/3 + k^2 (m + c) + (k + m) m c flops per query, and
-        k m^2 more if F is not kept.
+        the c right-hand sides are computed. The right-hand sides are overwritten.
+        k^3/3 + k^2 (m + c) + (k + m) m c flops per query, and k m^2 more if F is not kept.
         """
         b, k = near.rows.shape
         m, c = self.shared.size, sides.near.shape[2]
@@ -220,8 +230,6 @@ class SharedRows:
         weights = right_solve_transposed(self.L, rest, session) if mean else None
         return Conditioned(
             found if full else found[:, :, 0],
-            half_shared,
-            half_near,
             near_weights if mean else None,
             weights,
             int((how != loops.ON_BOTH).sum()),
@@ -278,9 +286,18 @@ class RightHandSides:
         return cls(K_near[:, :, None] * Z_near, K_shared[:, None, :] * Z_shared.T)
 
     @classmethod
-    def joined(cls, near: list[np.ndarray], shared: list[np.ndarray]) -> RightHandSides:
-        """Return those of single quantities, (b, k) and (b, m) each."""
-        return cls(np.stack(near, axis=2), np.stack(shared, axis=1))
+    def of_one(cls, near: np.ndarray, shared: np.ndarray) -> RightHandSides:
+        """Return those of a single quantity, c = 1;  (b, k), (b, m)."""
+        return cls(near[:, :, None], shared[:, None, :])
+
+    @classmethod
+    def joined(cls, parts: list[RightHandSides], near: Neighbors, m: int) -> RightHandSides:
+        """Return those of several parts, one after the other, which may be none."""
+        b, k = near.rows.shape
+        return cls(
+            np.concatenate([np.empty((b, k, 0)), *(part.near for part in parts)], axis=2),
+            np.concatenate([np.empty((b, 0, m)), *(part.shared for part in parts)], axis=1),
+        )
 
 
 def _kernel(profile: Profile) -> tuple[Any, ...]:
@@ -374,24 +391,14 @@ class LocalVariance:
             scores, known.search.norms, min(self.nearby, n - self.shared.size), among, session
         )
         K_near, K_shared = np.take_along_axis(K, near.rows, axis=1), K[:, self.shared]
+        parts, d = [], 0
         if request.variance or request.covariance:
             d = Z.shape[1]
             Z_near = Z[near.rows.ravel()].to_dense().reshape(*near.rows.shape, d)
-            sides = RightHandSides.of_weights(K_near, K_shared, Z_near, Z[self.shared].to_dense())
-            found = known.condition(near, sides, session, full=request.covariance)
-            along = [found.along(A.to_dense()) for A in request.along]
-            each = np.einsum("ijj->ij", found.found) if request.covariance else found.found
-            return Moments(
-                None,
-                each if request.variance else None,
-                found.found if request.covariance else None,
-                along,
-            )
-        if not inner:
-            return Moments()
-        sides = RightHandSides.joined(
-            [K_near * np.take_along_axis(A, near.rows, axis=1) for A in inner],
-            [K_shared * A[:, self.shared] for A in inner],
-        )
-        found = known.condition(near, sides, session)
-        return Moments(along=[found.found[:, j] for j in range(len(inner))])
+            Z_shared = Z[self.shared].to_dense()
+            parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
+        for A in inner:
+            along_near = K_near * np.take_along_axis(A, near.rows, axis=1)
+            parts.append(RightHandSides.of_one(along_near, K_shared * A[:, self.shared]))
+        sides = RightHandSides.joined(parts, near, self.shared.size)
+        return known.condition(near, sides, session, full=request.covariance).reduction(d, request)
