@@ -78,12 +78,6 @@ class NeighborsSolver(Solver):
             )
 
     @classmethod
-    def reason_against(cls, problem: Problem) -> str | None:
-        if problem.options.dtype == "float32":
-            return "it computes in float64"
-        return super().reason_against(problem)
-
-    @classmethod
     def plan(cls, problem: Problem) -> Plan:
         return plan_neighbors(problem)
 
@@ -178,7 +172,7 @@ class NeighborsSolver(Solver):
     ) -> Evidence:
         """Return Vecchia's log p(y), estimated from a sample, with its standard error."""
         data = rows.load()
-        if self._ordered is None or self._ordered.data is not data:
+        if self._ordered is None or self._ordered.source is not data:
             free = int(np.isfinite(hyperparameters.theta).sum())
             self._ordered = self._order(data, hyperparameters, sampled_rows(free))
         return self._ordered.evaluate(

@@ -54,8 +54,10 @@ class OrderedRows:
 
     Attributes
     ----------
-    data : TrainingRows
+    source : TrainingRows
         All training rows.
+    data : TrainingRows
+        Those of them that are used, which have numbers of their own below.
     shared : ndarray of shape (u,)
         The first rows of the order, U.
     sets : ndarray of shape (T, u + k + 1)
@@ -64,6 +66,7 @@ class OrderedRows:
         How many rows each is predicted from.
     """
 
+    source: TrainingRows
     data: TrainingRows
     shared: np.ndarray
     sets: np.ndarray
@@ -100,12 +103,17 @@ class OrderedRows:
         sets[:, : shared.size] = shared
         sets[:, shared.size : -1] = near.rows
         sets[np.arange(some.size), counts] = some
-        return cls(data, shared, sets, counts)
+        if search.profile is None:
+            return cls(data, data, shared, sets, counts)
+        # Of many rows, few are used. A Gram matrix would be copied, vectors are short.
+        used, numbers = np.unique(np.append(shared, sets), return_inverse=True)
+        renumbered = numbers[shared.size :].reshape(sets.shape)
+        return cls(data, data[used], numbers[: shared.size], renumbered, counts)
 
     @property
     def rows_per_sampled(self) -> float:
         """Return how many rows, without the shared ones, a sampled one stands for."""
-        return (len(self.data) - self.shared.size) / max(1, self.counts.size)
+        return (len(self.source) - self.shared.size) / max(1, self.counts.size)
 
     @cached_property
     def _targets(self) -> np.ndarray:
@@ -131,18 +139,16 @@ class OrderedRows:
         v, e, times = found.variance, self._targets - found.mean, self.rows_per_sampled
         logs = -0.5 * (np.log(2.0 * np.pi * v) + e**2 / v)
         value, size = times * float(logs.sum()), logs.size
-        missing = 1.0 - size / max(1.0, len(self.data) - self.shared.size)
+        missing = 1.0 - size / max(1.0, len(self.source) - self.shared.size)
         spread = float(logs.std(ddof=1)) if size > 1 else 0.0
         error = times * spread * np.sqrt(size * max(0.0, missing))
         slope = metric = None
         if gradient:
-            t = hyperparameters.theta.size
             dv, dmu = found.variance_gradient, found.mean_gradient
             slope = times * (dv.T @ (0.5 * (e**2 / v - 1.0) / v) + dmu.T @ (e / v))
             if information:
                 scaled_v, scaled_mu = dv / v[:, None], dmu / np.sqrt(v)[:, None]
                 metric = times * (0.5 * scaled_v.T @ scaled_v + scaled_mu.T @ scaled_mu)
-            assert slope.shape == (t,)
         if self.shared.size:
             first = ExactSolver(self.shared.size, np.float64, session).evaluate(
                 MemoryRows(self.data[self.shared]),
@@ -154,7 +160,7 @@ class OrderedRows:
             slope = None if slope is None else slope + first.gradient
             metric = None if metric is None else metric + first.information
         return Evidence(
-            value, slope, len(self.data), information=metric, standard_error=float(error)
+            value, slope, len(self.source), information=metric, standard_error=float(error)
         )
 
     def _predicted(
