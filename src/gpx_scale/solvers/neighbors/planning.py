@@ -27,7 +27,8 @@ AUTO_SHARED = 2_048
 # If F_j is not kept, but computed for the neighbours of each query, "auto" takes at most so many
 # shared rows: a query takes k m^2 flops then.
 AUTO_SHARED_RECOMPUTED = 1_024
-# F_j of all rows may take this share of the memory, and so may the choice of shared rows.
+# F_j of all rows may take this share of the memory, counted in float64, which little noise needs.
+# So may the choice of shared rows.
 FACTOR_MEMORY_SHARE = 0.25
 # The time of a fit is predicted from these numbers, which were adjusted to measured times: a search
 # takes as long as so many evaluations of its subset, and so many of Vecchia's likelihood. Those
@@ -88,7 +89,7 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     n, k, m = problem.n, settings.neighbors, settings.shared
     held = problem.held_bytes() + 8 * n * (4 * (problem.p + 2) + problem.d + 8)
     held += 8 * n * n * problem.gram
-    factor = 4 * n * m if settings.keeps_factor else 0
+    factor = 8 * n * m if settings.keeps_factor else 0
     batch = 2 * BLOCK_BYTES + 4 * query_bytes(k, m, problem.d + 2, settings.keeps_factor)
     # Small problems have small batches.
     batch = min(batch, 4 * n * query_bytes(min(n, k), min(n, m), problem.d + 2, True))
@@ -109,10 +110,10 @@ def plan_neighbors(problem: Problem) -> Plan:
     asked_k, asked_m = options.n_neighbors, options.n_shared
     k = min(n, AUTO_NEIGHBORS if asked_k is None else asked_k)
     m = min(n, AUTO_SHARED if asked_m is None else asked_m)
-    keeps = 4 * n * m <= share
+    keeps = 8 * n * m <= share
     if not keeps and asked_m is None:
         m = min(m, AUTO_SHARED_RECOMPUTED)
-        keeps = 4 * n * m <= share
+        keeps = 8 * n * m <= share
     while asked_m is None and m > 0 and 24 * m * m + 16 * min(n, 10 * m) * m > share:
         m //= 2
     if asked_k is None and k + m < 1:
@@ -126,7 +127,7 @@ def plan_neighbors(problem: Problem) -> Plan:
     remedy = "a smaller n_shared or n_neighbors" if asked_k or asked_m else "fewer rows"
     problem.require(needed, f"The neighbours solver (n = {n})", remedy)
     reasons = [_reason(k, asked_k, n, "neighbours"), _reason(m, asked_m, n, "shared rows")]
-    size = format_bytes(4 * n * m)
+    size = format_bytes(8 * n * m)
     if keeps:
         reasons.append(f"The factors of all rows with the shared ones are kept ({size} at most).")
     else:

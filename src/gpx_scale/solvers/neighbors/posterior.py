@@ -28,6 +28,7 @@ from .planning import NeighborsSettings, query_bytes
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
 # Up to this size, F_j of all rows is kept in float64, which needs no correction for its rounding.
+# Beyond, it is in float32 where the noise is large enough for that.
 FLOAT64_FACTOR_BYTES = 2**28
 
 
@@ -161,7 +162,9 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known: SharedRows | None = self.__dict__.get("_shared_rows")
         if known is None:
             given = self.rows, self.hyperparameters, self.shared, session
-            known = SharedRows.of(*given, keep=self.keeps_factor, single=self._is_single)
+            is_small = 8 * len(self) * self.shared.size <= FLOAT64_FACTOR_BYTES
+            single = False if is_small else None
+            known = SharedRows.of(*given, keep=self.keeps_factor, single=single)
             self.__dict__["_shared_rows"] = known
         return known
 
@@ -169,11 +172,6 @@ class NeighborsPosterior(Posterior[QueryRows]):
         """Keep the shared rows, factorised before, and return this posterior."""
         self.__dict__["_shared_rows"] = known
         return self
-
-    @property
-    def _is_single(self) -> bool:
-        """Return whether F is kept in float32, which pays where it is large."""
-        return 8 * len(self) * self.shared.size > FLOAT64_FACTOR_BYTES
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields without what is computed from them."""
