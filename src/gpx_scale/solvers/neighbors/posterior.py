@@ -259,7 +259,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
         """Return <a_i, z_j> with rows near each query, and with shared ones;  (b, k), (b, m)."""
         Z = self.rows.Z
         shared = A.inner_products(Z[self.shared])
-        if isinstance(A, SparseFeatures):
+        if A.is_sparse:
+            assert isinstance(A, SparseFeatures)
             found = np.zeros(near.rows.shape)
             with tile_threads(session.executor.n_jobs) as threads:
                 given = A.pointers, A.indices, A.values, near.rows, near.counts, found

@@ -118,8 +118,9 @@ class NeighborsSolver(Solver):
             if journal.stopped or not _has_moved(on.start, found_at):
                 break
             on = on.starting_at(found_at)
-        used = 0 if self._ordered is None else self._ordered.counts.size
-        return replace(optimum, evidence=None, rows=used)
+        used = self._ordered.counts.size
+        promised = optimum.promised_gain * used / len(rows)
+        return replace(optimum, evidence=None, rows=used, promised_gain=promised)
 
     def _order(
         self, data: TrainingRows, hyperparameters: Hyperparameters, sampled: int
