@@ -45,6 +45,8 @@ CASES = {
     "cg": (GPXRegressor(solver="cg", **SMALL), X2, None),
     "cg, sparse": (GPXRegressor(solver="cg", **SMALL), X2, WORDS),
     "cg, sum": (GPXRegressor(SUM, solver="cg", **SMALL), X2, None),
+    "neighbors": (GPXRegressor(solver="neighbors", n_neighbors=9, **SMALL), DATA.X, None),
+    "neighbors, sparse": (GPXRegressor(solver="neighbors", n_shared=4, **SMALL), X2, WORDS),
     "inducing": (GPXRegressor(solver="inducing", n_inducing=7, **SMALL), DATA.X, None),
     "inducing, sparse": (GPXRegressor(solver="inducing", n_inducing=7, **SMALL), X2, WORDS),
     "inducing, sum": (GPXRegressor(SUM, solver="inducing", n_inducing=7, **SMALL), X2, None),

@@ -54,6 +54,8 @@ def make_plan(
     stream: bool = False,
     n_basis: int | str = "auto",
     low: InputResolution | None = SMOOTH,
+    n_neighbors: int | str = "auto",
+    n_shared: int | str = "auto",
 ) -> Plan:
     """Return the plan of a fit from the sizes of its data, without looking at any data.
 
@@ -68,8 +70,8 @@ def make_plan(
     d : int
         The number of columns of Z. For a sparse Z, it is the average number of entries per row.
     solver : str, default "auto"
-        The solver: "exact", "cg", "inducing", "basis" or "grid". "auto" takes the most exact one
-        that fits into memory and is predicted to take at most ten minutes.
+        The solver: "exact", "cg", "neighbors", "inducing", "basis" or "grid". "auto" takes the
+        most exact one that fits into memory and is predicted to take at most ten minutes.
     dtype : str or type, default "auto"
         The precision, "float64" or "float32".
     memory_limit : int, float or str, optional
@@ -97,6 +99,9 @@ def make_plan(
         `grid` are planned for X of up to three columns. By default, the kernel is an RBF with
         unknown length scales. None means that X or Z is sparse, or that the kernel is not one of
         vectors.
+    n_neighbors, n_shared : int or "auto", default "auto"
+        The numbers of rows that "neighbors" conditions each query on: its nearest ones, and those
+        that all queries share. With "auto", these are upper limits, and held-out rows decide.
 
     Returns
     -------
@@ -151,7 +156,13 @@ def make_plan(
             f"density={density!r} is not a share. Give a number between 0 and 1, or None."
         )
     options = checked_options(
-        solver=solver, dtype=dtype, rank=rank, n_inducing=n_inducing, n_basis=n_basis
+        solver=solver,
+        dtype=dtype,
+        rank=rank,
+        n_inducing=n_inducing,
+        n_basis=n_basis,
+        n_neighbors=n_neighbors,
+        n_shared=n_shared,
     )
     density = density if radial else None
     return plan_for(Problem(n, p, d, limit, jobs, options, stream, gram, density, low))
@@ -167,6 +178,8 @@ def checked_options(
     inducing_points: Any = "rpcholesky",
     optimize_inducing: bool | str = "auto",
     search_rows: int | str | None = "auto",
+    n_neighbors: Any = "auto",
+    n_shared: Any = "auto",
 ) -> SolverOptions:
     """Return the options of solvers that a user gave, with None for "auto".
 
@@ -184,6 +197,8 @@ def checked_options(
         inducing_points,
         optimize_inducing,
         search_rows,
+        None if _is_auto(n_neighbors) else whole(n_neighbors, "n_neighbors", least=1),
+        None if _is_auto(n_shared) else whole(n_shared, "n_shared", least=0),
     )
 
 

@@ -55,7 +55,7 @@ def test_weights_that_leave_float64_are_refused():
 
 
 @pytest.mark.parametrize("large", [{"sigma_w": 1e6}, {"theta1": 1e12}], ids=str)
-@pytest.mark.parametrize("solver", ["exact", "cg", "inducing"])
+@pytest.mark.parametrize("solver", ["exact", "cg", "inducing", "neighbors"])
 @pytest.mark.parametrize("optimizer", [None, "auto", "lbfgs"])
 def test_variances_that_leave_float64_are_refused(large, solver, optimizer):
     """Variances beyond float64 are an error, and no RuntimeWarning.

@@ -59,6 +59,12 @@ CASES = {
         X2,
         X,
     ),
+    "neighbors": (GPXRegressor(solver="neighbors", **SMALL), X2, None),
+    "neighbors, sparse": (
+        GPXRegressor(solver="neighbors", n_neighbors=9, n_shared=4, **SMALL),
+        X2,
+        WORDS,
+    ),
     "basis": (GPXRegressor(solver="basis", **SMALL), X1, None),
     "grid": (GPXRegressor(solver="grid", **SMALL), X1, None),
 }

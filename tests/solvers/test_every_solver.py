@@ -87,14 +87,17 @@ def answers(model, problem, sparse=False):
     """Return all moments of a model at a problem's queries, by name."""
     queries = problem.X_query, sp.csr_array(problem.Z_query) if sparse else problem.Z_query
     found = model.explain(*queries, cov=True, baseline="zero", dense=sparse)
-    mean, joint = model.predict(*queries, return_cov=True)
+    mean, std = model.predict(*queries, return_std=True)
+    joint = {}
+    if registry.can(model.solver_, Capability.JOINT_COVARIANCE):
+        joint = {"joint covariance": model.predict(*queries, return_cov=True)[1]}
     return {
         "weights": found.weights,
         "weights' variance": found.weights_std**2,
         "weights' covariance": found.weights_cov,
         "prediction": mean,
-        "prediction's variance": model.predict(*queries, return_std=True)[1] ** 2,
-        "joint covariance": joint,
+        "prediction's variance": std**2,
+        **joint,
         "evidence": model.log_marginal_likelihood_value_,
     }
 
@@ -193,7 +196,10 @@ def test_samples_have_the_moments_of_the_oracle(name):
     W = model.sample_weights(*QUERIES, **asked)
     y = model.sample_y(*QUERIES, **asked)
     pairs = zip(W, wanted["weights"], wanted["weights' covariance"], strict=True)
-    for draws, mean, cov in [(y, wanted["prediction"], wanted["joint covariance"]), *pairs]:
+    # Without a joint distribution, draws are independent between queries.
+    is_joint = registry.can(name, Capability.JOINT_COVARIANCE)
+    joint = wanted["joint covariance"] if is_joint else np.diag(wanted["prediction's variance"])
+    for draws, mean, cov in [(y, wanted["prediction"], joint), *pairs]:
         variance = cov.diagonal()
         near, missing = allowed(name), case_of(name).path_share * variance.max()
         off = np.abs(draws.mean(axis=1) - mean) - near.y_mean
@@ -380,7 +386,8 @@ def test_a_fit_that_does_not_fit_is_refused_before_it_allocates(name):
 @every_solver
 def test_joint_answers_that_do_not_fit_are_refused_before_they_allocate(name):
     model, many = copy_of(fitted(name), memory_limit=TOO_LITTLE), make_problem(n=MANY, p=1, d=3)
-    assert_refused_in_time(lambda: model.predict(many.X, many.Z, return_cov=True))
+    if registry.can(name, Capability.JOINT_COVARIANCE):
+        assert_refused_in_time(lambda: model.predict(many.X, many.Z, return_cov=True))
     assert_refused_in_time(lambda: model.sample_y(many.X, many.Z, 100))
     assert_refused_in_time(lambda: model.sample_weights(many.X, many.Z, 100))
     wide = np.zeros((20 * MANY, 1)), np.zeros((20 * MANY, 3))
@@ -450,8 +457,9 @@ def test_deviations_are_never_below_those_of_the_oracle(name, how):
     assert case.rough is not None, f"solver={name!r} promises upper bounds: its case needs `rough`"
     model = fitted(name) if how == "usual" else case.rough(SMALL)
     rounding = to_rounding(SMALL).y_covariance
-    _, joint = model.predict(*QUERIES, return_cov=True)
-    assert (joint.diagonal() >= wanted["prediction's variance"] - rounding).all()
+    if registry.can(name, Capability.JOINT_COVARIANCE):
+        _, joint = model.predict(*QUERIES, return_cov=True)
+        assert (joint.diagonal() >= wanted["prediction's variance"] - rounding).all()
     for std in (True, "certified"):
         found = model.explain(*QUERIES, std=std)
         assert (found.weights_std**2 >= wanted["weights' variance"] - rounding).all()
@@ -526,6 +534,7 @@ ASKED = {
     Capability.TRAINING_WEIGHTS: lambda name: fitted(name).training_explanation(),
     Capability.LEAVE_ONE_OUT: lambda name: fitted(name).leave_one_out(),
     Capability.UPPER_BOUND: lambda name: fitted(name).explain(*QUERIES, std="certified"),
+    Capability.JOINT_COVARIANCE: lambda name: fitted(name).predict(*QUERIES, return_cov=True),
     Capability.SAMPLED_VARIANCE: lambda name: fitted(name).explain(*QUERIES, std="samples"),
     Capability.SPARSE_FEATURES: lambda name: fit(SPARSE, name, Z=sp.csr_array(SPARSE.Z)),
     Capability.ANY_KERNEL: fit_gram,

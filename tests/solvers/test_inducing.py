@@ -314,23 +314,26 @@ def test_given_points_are_planned_for_and_know_their_columns():
 
 
 def test_auto_knows_when():
-    assert make_plan(200_000, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "inducing"
+    assert make_plan(200_000, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "neighbors"
+    stream = make_plan(200_000, 5, 5, memory_limit="16GiB", n_jobs=2, stream=True)
+    assert stream.solver == "inducing"
     assert make_plan(60_000, 5, 5, memory_limit="16GiB", n_jobs=2).solver == "cg"
     assert (
         make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.01).settings.form
         == "pairs"
     )
     dense = make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, density=0.9)
-    assert dense.solver == "inducing"
+    assert dense.solver == "neighbors"
     assert "more than 600 s" in str(dense)
     tight = make_plan(90_000, 5, 5, memory_limit="300MiB", n_jobs=2)
-    assert tight.solver == "inducing"
+    assert tight.solver == "neighbors"
     assert "The iterative solver" in str(tight)
+    given = {"solver": "inducing", "memory_limit": "1GiB", "n_inducing": 20_000}
     with pytest.raises(MemoryLimitError, match="smaller n_inducing"):
-        make_plan(1_000_000, 5, 5, memory_limit="1GiB", n_jobs=2, n_inducing=20_000)
+        make_plan(1_000_000, 5, 5, n_jobs=2, **given)
     assert (
         make_plan(150_000, 5, 5, memory_limit="16GiB", n_jobs=2, dtype="float32").solver
-        == "inducing"
+        == "neighbors"
     )
     with pytest.raises(InputError, match="needs all rows in memory"):
         make_plan(1000, 5, 5, solver="cg", stream=True)

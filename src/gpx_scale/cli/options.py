@@ -65,8 +65,8 @@ Ard = Annotated[
 Solver = Annotated[
     str,
     typer.Option(
-        help="The method of computation: auto, exact, cg, inducing, basis or grid. auto chooses "
-        "by the table and the memory limit."
+        help="The method of computation: auto, exact, cg, neighbors, inducing, basis or grid. "
+        "auto chooses by the table and the memory limit."
     ),
 ]
 Intercept = Annotated[

@@ -111,6 +111,8 @@ class FittedModel:
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the covariance of new y between all queries, noise included;  (m, m)."""
+        if len(queries) > 1:
+            self._require(Capability.JOINT_COVARIANCE, "give return_std=True")
         scale = self.preprocessor.scaling.y_scale
         return scale * (scale * self.posterior.joint_covariance(queries, session))
 
@@ -166,7 +168,7 @@ class FittedModel:
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
         """Return joint samples of the weights;  (m, d, count)."""
-        draws = self.posterior.sample_weights(queries.x, count, random, session)
+        draws = self.posterior.sample_weights(queries, count, random, session)
         return np.swapaxes(self.preprocessor.scaling.weights(np.swapaxes(draws, 1, 2)), 1, 2)
 
     def log_marginal_likelihood(

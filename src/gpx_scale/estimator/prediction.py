@@ -383,7 +383,8 @@ class PredictionMixin:
         """Return leave-one-out residuals of the training rows, and their standard deviations.
 
         The residual of row i is y_i minus its prediction from all other rows, at the fitted
-        hyperparameters. Models of the solver "exact" have them.
+        hyperparameters. Models of the solvers "exact" and "neighbors" have them; the latter
+        predict each row from its shared rows and neighbours.
 
         Returns
         -------
@@ -411,8 +412,9 @@ class PredictionMixin:
     ) -> np.ndarray:
         """Draw samples of new y from the joint posterior distribution, noise included.
 
-        With the same integer `random_state`, `sample_weights` draws the weights that these samples
-        of y are made of.
+        Models of the solver "neighbors" have no joint distribution of several rows: their samples
+        are drawn for one row at a time, and are independent between rows. With the same integer
+        `random_state`, `sample_weights` draws the weights that these samples of y are made of.
 
         Parameters
         ----------
@@ -449,6 +451,9 @@ class PredictionMixin:
     ) -> np.ndarray:
         """Draw samples of the weights of new rows from their joint posterior distribution.
 
+        With the solver "neighbors", the weights of one row are drawn jointly, and those of
+        different rows are independent.
+
         Parameters
         ----------
         X : array-like or sparse matrix of shape (m, p), list or XZ
@@ -483,9 +488,9 @@ class PredictionMixin:
         """Write the fitted model to a file, which `gpx_scale.load` reads.
 
         The file has arrays and JSON, no pickle and no code. It is written completely or not at
-        all. It contains what predictions need: the solvers "exact", "cg" and "grid" need the
-        training rows, "inducing" and "basis" do not. `callbacks` and `checkpoint` are not saved. An
-        object of a subclass is loaded as a `GPXRegressor`.
+        all. It contains what predictions need: the solvers "exact", "cg", "neighbors" and "grid"
+        need the training rows, "inducing" and "basis" do not. `callbacks` and `checkpoint` are not
+        saved. An object of a subclass is loaded as a `GPXRegressor`.
 
         Parameters
         ----------

@@ -72,7 +72,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         - A callable gets two lists of objects and returns the matrix of their kernel values.
     ard : bool, default=False
         Whether every column of X has a `theta2` of its own (automatic relevance determination).
-    solver : {"auto", "exact", "cg", "inducing", "nystrom", "basis", "grid"}, default="auto"
+    solver : {"auto", "exact", "cg", "neighbors", "inducing", "basis", "grid"}, default="auto"
         The algorithm. "auto" chooses one from the numbers of rows and columns and from
         `memory_limit`; the method `plan` tells which one, and why.
 
@@ -81,8 +81,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         - "cg" solves by conjugate gradients. Predictions are accurate to a stated tolerance, and
           standard deviations are never below the exact ones. "auto" takes it for more
           rows, and if Z is sparse and few pairs of rows share a feature.
+        - "neighbors" conditions each query on its nearest rows and on rows that all queries share.
+          Standard deviations are never below the exact ones. There is no joint distribution of
+          several queries. "auto" takes it where "cg" needs too much time or memory.
         - "inducing" (or "nystrom") approximates the model by inducing points. "auto" takes it for
-          streams, and where the others need too much time or memory.
+          streams.
         - "basis" approximates the kernel by functions on a box. It needs dense X and Z, and X has 1
           to 3 columns. "auto" prefers it for such an X, also in a stream, if that is much
           faster and the kernel is an RBF, or if "exact" takes too long.
@@ -148,6 +151,12 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     n_basis : int or "auto", default="auto"
         The number of functions of "basis", or of points of "grid", for each column of X. "auto"
         derives it from the length scales.
+    n_neighbors : int or "auto", default="auto"
+        The number of nearest rows that "neighbors" conditions each query on. With "auto", it is the
+        smallest of several whose log-likelihood of held-out rows is within 0.01 nats per row of the
+        best. A number above n means all rows.
+    n_shared : int or "auto", default="auto"
+        The number of rows that "neighbors" conditions all queries on, chosen in the same way.
     preconditioner_rank : int or "auto", default="auto"
         The largest rank of the preconditioner of "cg". A larger rank needs fewer iterations and
         more memory. With a dense Z, the rows of the preconditioner are used for variances too.
@@ -263,6 +272,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         inducing_points: Any = "rpcholesky",
         optimize_inducing: bool | str = "auto",
         n_basis: int | str = "auto",
+        n_neighbors: int | str = "auto",
+        n_shared: int | str = "auto",
         preconditioner_rank: int | str = "auto",
         dtype: Any = "auto",
         memory_limit: int | float | str | None = None,
@@ -293,6 +304,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.inducing_points = inducing_points
         self.optimize_inducing = optimize_inducing
         self.n_basis = n_basis
+        self.n_neighbors = n_neighbors
+        self.n_shared = n_shared
         self.preconditioner_rank = preconditioner_rank
         self.dtype = dtype
         self.memory_limit = memory_limit

@@ -105,4 +105,6 @@ def solver_options(estimator: Any, solver: str | None = None) -> SolverOptions:
         inducing_points=estimator.inducing_points,
         optimize_inducing=estimator.optimize_inducing,
         search_rows=None if estimator.optimizer is None else _search_rows(estimator.search_rows),
+        n_neighbors=estimator.n_neighbors,
+        n_shared=estimator.n_shared,
     )

@@ -38,7 +38,7 @@ class FitReport:
     Attributes
     ----------
     solver : str
-        The solver that ran: "exact", "cg", "inducing", "basis" or "grid".
+        The solver that ran: "exact", "cg", "neighbors", "inducing", "basis" or "grid".
     reasons : list of str
         Why this solver and its settings were chosen.
     n_samples, n_features : int

@@ -52,6 +52,7 @@ class Capability(enum.Enum):
     TRAINING_WEIGHTS = "keep the training rows and know the weights of each of them"
     LEAVE_ONE_OUT = "compute leave-one-out residuals"
     UPPER_BOUND = "give standard deviations that are never below the exact ones"
+    JOINT_COVARIANCE = "know the joint covariance of several queries"
     SAMPLED_VARIANCE = "estimate standard deviations from posterior samples"
     SPARSE_FEATURES = "take a sparse Z"
     ANY_KERNEL = "take Gram matrices and functions of objects"
@@ -74,10 +75,10 @@ def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
 class SolverOptions:
     """A user's checked options that concern solvers.
 
-    `rank` and `n_basis` are None for "auto"; the other options keep the text "auto". `dtype` is
-    "auto", "float64" or "float32". `search_rows` is "auto", "all" or a number
-    of rows, or None if hyperparameters are not estimated at all.
-    `inducing_points` is the name of a method or the user's own points.
+    `rank`, `n_basis`, `n_neighbors` and `n_shared` are None for "auto"; the other options keep the
+    text "auto". `dtype` is "auto", "float64" or "float32". `search_rows` is "auto", "all" or a
+    number of rows, or None if hyperparameters are not estimated at all. `inducing_points` is the
+    name of a method or the user's own points.
     """
 
     solver: str = "auto"
@@ -88,6 +89,8 @@ class SolverOptions:
     inducing_points: Any = "rpcholesky"
     optimize_inducing: bool | str = "auto"
     search_rows: int | str | None = "auto"
+    n_neighbors: int | None = None
+    n_shared: int | None = None
 
     @property
     def searched(self) -> bool:

@@ -1,58 +1,316 @@
-"""Variances from a part of the training rows, which are never below those from all rows.
+"""Conditioning on a part of the training rows: some that all queries share, and some near each one.
 
-Each query conditions on the rows I that all queries share, and on the rows R that are most
-correlated with it:
+With the shared rows U and the rows N that are near a query, none of which is in U:
 
-    C_II = L L^T,   V = S_nI L^-T,   W = L^-1 b_I             from the shared rows
-    T = C_RR - V_R V_R^T,   U = T^-1/2 (b_R - V_R W)          from the nearby rows
-    b.C^-1 b  >=  |W|^2 + |U|^2
+    C_UU = L L^T,   F_j = L^-1 S_Uj,   a = L^-1 y_U,   F_B = L^-1 B_U         B = diag(k*) Z
+    B_N|U = B_N - F_N^T F_B,           C_N|U = (S_NN - F_N^T F_N) + D_N,      D is added last
+    E[w*]   = F_B^T a + B_N|U^T C_N|U^-1 (y_N - F_N^T a)
+    Cov[g*] = k** I - F_B^T F_B - B_N|U^T C_N|U^-1 B_N|U
 
-This takes n |I|^2 flops and n |I| numbers once, and |I|^2 c + |R|^2 |I| flops per query with c
-right-hand sides b. On `synth10` with n = 15,000, 3,000 shared rows and 500 nearby ones, standard
-deviations exceed the exact ones by 8% in the median for y and by 0.1% for weights. With the shared
-or the nearby rows alone, they exceed those of y by 60% or 38%.
+No variance is below the one from all rows, as fewer rows never know more. A query takes
+k^3/3 + k^2 m flops, k m c + m^2 c for c right-hand sides, and m^2 k if F_N is not kept.
+
+On `synth10` with n = 15,000, 3,000 shared rows and 500 nearby ones, standard deviations exceed the
+exact ones by 8% in the median for y and by 0.1% for weights. With the shared or the nearby rows
+alone, they exceed those of y by 60% or 38%.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
+from ..compiled import neighborhood as loops
 from ..data.inputs import Preprocessor, TrainingRows
-from ..linalg.cholesky import factor_of_few_rows
-from ..linalg.covariance import TiledCovariance
-from ..linalg.preconditioner import right_solve
+from ..kernels.kernel import Profile
+from ..linalg.cholesky import FEW_ROWS_JITTER, factor_of_few_rows
+from ..linalg.neighbor_search import Eligible, Neighbors, NeighborSearch, largest_scores
+from ..linalg.preconditioner import right_solve, right_solve_transposed
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import CrossCovariance
-from ..runtime.parallel import largest
+from ..model.weight_prior import CrossCovariance, PreparedRows, kernel_matrix
+from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
+from ..runtime.tile_loops import tile_threads
 from .posterior import MomentRequest, Moments
 
-# All queries share at most this many rows. The value was chosen by hand: n |I| numbers are kept.
+# All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
 # Each query has this many rows nearby for itself. The value was chosen by hand: a query takes
-# |R|^2 |I| flops.
+# |N|^2 |U| flops.
 NEARBY_ROWS = 512
-# V is kept in float32 if all D_i are above this share of C_ii.
+# F is kept in float32 if all D_i are above this share of C_ii.
 FLOAT32_LEAST_NOISE_SHARE = 5e-4
-# V V^T in float32 is off by 1e-7 of C's diagonal per entry, and by 5e-6 as a matrix of NEARBY_ROWS
-# rows. This share of C's diagonal, added to T, makes up for it and raises a variance by at most
-# FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. The tiles of T stay in float64, as
-# their errors in float32 would be larger.
+# F_N^T F_N in float32 is off by 1e-7 of C's diagonal per entry, and by 5e-6 as a matrix of
+# NEARBY_ROWS rows. This share of C's diagonal, added to C_N|U, makes up for it and raises a
+# variance by at most FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. S_NN stays in
+# float64, as its errors in float32 would be larger.
 FLOAT32_ROUNDING_SHARE = 1e-5
+# The matrices S_NN that are formed at once take at most this many bytes.
+BLOCK_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class Conditioned:
+    """The result of conditioning b queries, each on shared rows and on up to k rows near it.
+
+    Attributes
+    ----------
+    found : ndarray of shape (b, c) or (b, c, c)
+        F_B^T F_B + B_N|U^T C_N|U^-1 B_N|U of c right-hand sides: its diagonal, or all of it.
+    near_weights, shared_weights : ndarray of shape (b, k), (b, m), or None
+        The alpha of the rows that a query is conditioned on: E[w*] is the sum of k*_j alpha_j z_j.
+    dropped : int
+        The number of queries that were conditioned on U or N alone, as rounding left no Cholesky
+        factor of both.
+    """
+
+    found: np.ndarray
+    near_weights: np.ndarray | None
+    shared_weights: np.ndarray | None
+    dropped: int
+
+    def reduction(self, d: int, request: MomentRequest) -> Moments:
+        """Return the reductions that were asked for, if d weights come before vectors `along`."""
+        is_full = self.found.ndim == 3
+        each = np.einsum("ijj->ij", self.found) if is_full else self.found
+        return Moments(
+            None,
+            each[:, :d] if request.variance else None,
+            self.found[:, :d, :d] if request.covariance else None,
+            [each[:, d + j] for j in range(len(request.along))],
+        )
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """The quantities diag(C) (n,), L (|I|, |I|) and V (n, |I|) of the formulas above."""
+    """The rows U that all queries are conditioned on, and the training rows around them.
 
+    Attributes
+    ----------
+    search : NeighborSearch
+        All training rows, at the hyperparameters.
+    y : ndarray of shape (n,)
+        The targets.
+    shared : ndarray of shape (m,)
+        The numbers of the rows U.
+    diagonal, noise : ndarray of shape (n,)
+        C_jj and D_j.
+    L, a : ndarray of shape (m, m), (m,)
+        The Cholesky factor of C_UU, and L^-1 y_U.
+    F : ndarray of shape (n, m), or None
+        F_j of all rows, in float64 or float32. None if F_N is computed where it is used.
+    """
+
+    search: NeighborSearch
+    y: np.ndarray
+    shared: np.ndarray
     diagonal: np.ndarray
+    noise: np.ndarray
     L: np.ndarray
-    V: np.ndarray
+    a: np.ndarray
+    F: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls,
+        rows: TrainingRows,
+        hyperparameters: Hyperparameters,
+        shared: np.ndarray,
+        session: Session,
+        *,
+        keep: bool = True,
+        single: bool | None = None,
+    ) -> SharedRows:
+        """Return the shared rows, factorised;  m^3/3 flops, and n m^2 if F of all rows is kept.
+
+        F is in float32 if it is `single`, and by default where that is accurate enough.
+        """
+        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows.Z)
+        diagonal = search.variances
+        C = _covariances(search, shared, shared, session)
+        np.fill_diagonal(C, (diagonal - noise)[shared])
+        L = factor_of_few_rows(C, noise[shared])
+        a = right_solve(L, rows.y[None, shared], session)[0]
+        made = cls(search, rows.y, shared, diagonal, noise, L, a, None)
+        if not keep:
+            return made
+        if single is None:
+            single = bool((noise / diagonal).min() > FLOAT32_LEAST_NOISE_SHARE)
+        F = np.empty((len(rows), shared.size), np.float32 if single else np.float64)
+        for some in slices(len(rows), max(1, BLOCK_BYTES // (8 * max(1, shared.size)))):
+            F[some] = made.factors_of(np.arange(some.start, some.stop), session)
+        return replace(made, F=F)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def first(self, count: int) -> SharedRows:
+        """Return the first `count` of these rows, whose factors are parts of those of all."""
+        return replace(
+            self,
+            shared=self.shared[:count],
+            L=np.ascontiguousarray(self.L[:count, :count]),
+            a=self.a[:count],
+            F=None if self.F is None else np.ascontiguousarray(self.F[:, :count]),
+        )
+
+    @property
+    def rounding(self) -> float:
+        """Return the share of C's diagonal that makes up for the rounding of F."""
+        is_single = self.F is not None and self.F.dtype == np.float32
+        return FLOAT32_ROUNDING_SHARE if is_single else 0.0
+
+    def factors_of(self, index: np.ndarray, session: Session) -> np.ndarray:
+        """Return F_j^T of some rows in float64;  (r,) -> (r, m);  r m^2 flops."""
+        return right_solve(self.L, _covariances(self.search, index, self.shared, session), session)
+
+    def kernel_of_shared(self, x: Any, session: Session) -> np.ndarray:
+        """Return k(x*, x_j) of all shared rows;  (b, m)."""
+        search = self.search
+        kernel, points = search.hyperparameters.kernel, search.prepared[self.shared]
+        return kernel_matrix(kernel, kernel.prepare(x), points, session)
+
+    def kernel_of_near(self, x: Any, near: Neighbors, session: Session) -> np.ndarray:
+        """Return k(x*, x_j) of the rows near each query, and 0 in places not in use;  (b, k)."""
+        search, K = self.search, np.zeros(near.rows.shape)
+        kernel, profile = search.hyperparameters.kernel, search.profile
+        seen = kernel.prepare(x)
+        if profile is not None:
+            queries = kernel.profile(seen)
+            assert queries is not None
+            with tile_threads(session.executor.n_jobs) as threads:
+                points = queries.points, profile.points
+                threads.run(loops.fill_kernel, _kernel(profile), *points, near.rows, near.counts, K)
+            return K
+
+        def one(i: int) -> None:
+            rows = near.rows[i, : near.counts[i]]
+            K[i, : rows.size] = kernel.tile(seen[i : i + 1], search.prepared[rows])
+
+        session.executor.map(one, range(len(near)))
+        return K
+
+    def condition(
+        self,
+        near: Neighbors,
+        sides: RightHandSides,
+        session: Session,
+        *,
+        mean: bool = False,
+        full: bool = False,
+    ) -> Conditioned:
+        """Return each query conditioned on the shared rows and on the rows near it.
+
+        If `mean`, the weights of these rows in the mean come with it. If `full`, all products of
+        the c right-hand sides are computed. The right-hand sides are overwritten.
+        k^3/3 + k^2 (m + c) + (k + m) m c flops per query, and k m^2 more if F is not kept.
+        """
+        b, k = near.rows.shape
+        m, c = self.shared.size, sides.near.shape[2]
+        half_shared = right_solve(self.L, sides.shared.reshape(b * c, m), session)
+        half_shared = half_shared.reshape(b, c, m)
+        half_near = np.ascontiguousarray(sides.near)
+        found = np.empty((b, c, c if full else 1))
+        near_weights, rest = np.zeros((b, k if mean else 0)), np.zeros((b, m if mean else 0))
+        how = np.empty(b, np.int64)
+        jitters = np.array(FEW_ROWS_JITTER.jitters(np.float64))
+        with tile_threads(session.executor.n_jobs) as threads:
+            for q in slices(b, max(1, BLOCK_BYTES // (8 * max(1, k * k)))):
+                some = near[q]
+                F, at = self._factors(some, session)
+                noise, raised = self.noise[some.rows], self.rounding * self.diagonal[some.rows]
+                targets = self.a, self.y[some.rows], mean
+                T = self._blocks(some, session)
+                given = some.counts, T, F, at, noise, raised, jitters, *targets
+                made = half_shared[q], half_near[q], full, near_weights[q], rest[q], found[q]
+                threads.run(loops.condition, *given, *made, how[q])
+        weights = right_solve_transposed(self.L, rest, session) if mean else None
+        return Conditioned(
+            found if full else found[:, :, 0],
+            near_weights if mean else None,
+            weights,
+            int((how != loops.ON_BOTH).sum()),
+        )
+
+    def _factors(self, near: Neighbors, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows F_j^T (r, m), and the place of each near row among them (b, k)."""
+        if self.F is not None:
+            return self.F, near.rows
+        index, at = np.unique(near.rows, return_inverse=True)
+        return self.factors_of(index, session), at.reshape(near.rows.shape)
+
+    def _blocks(self, near: Neighbors, session: Session) -> np.ndarray:
+        """Return S between the rows near each query, with its exact diagonal;  (b, k, k)."""
+        b, k = near.rows.shape
+        search, T = self.search, np.empty((b, k, k))
+        own = self.diagonal - self.noise
+        if (profile := search.profile) is not None:
+            with tile_threads(session.executor.n_jobs) as threads:
+                rows = search.compiled_features, own, near.rows, near.counts
+                threads.run(loops.fill_blocks, _kernel(profile), profile.points, *rows, T)
+            return T
+        prior, prepared = search.hyperparameters.weight_prior, search.prepared
+
+        def one(i: int) -> None:
+            rows = near.rows[i, : near.counts[i]]
+            some = PreparedRows(prepared[rows], search.rows.Z[rows])
+            block = prior.tile(some, some)
+            np.fill_diagonal(block, own[rows])
+            T[i, : rows.size, : rows.size] = block
+
+        session.executor.map(one, range(b))
+        return T
+
+
+@dataclass(frozen=True)
+class RightHandSides:
+    """The covariances of c quantities of each query with the rows that it is conditioned on.
+
+    near (b, k, c) has those with the rows near it, and shared (b, c, m) those with shared rows.
+    """
+
+    near: np.ndarray
+    shared: np.ndarray
+
+    @classmethod
+    def of_weights(
+        cls, K_near: np.ndarray, K_shared: np.ndarray, Z_near: np.ndarray, Z_shared: np.ndarray
+    ) -> RightHandSides:
+        """Return those of all d weights, B = diag(k*) Z.
+
+        (b, k), (b, m), (b, k, d), (m, d) -> c = d.
+        """
+        return cls(K_near[:, :, None] * Z_near, K_shared[:, None, :] * Z_shared.T)
+
+    @classmethod
+    def of_one(cls, near: np.ndarray, shared: np.ndarray) -> RightHandSides:
+        """Return those of a single quantity, c = 1;  (b, k), (b, m)."""
+        return cls(near[:, :, None], shared[:, None, :])
+
+    @classmethod
+    def joined(cls, parts: list[RightHandSides], near: Neighbors, m: int) -> RightHandSides:
+        """Return those of several parts, one after the other, which may be none."""
+        b, k = near.rows.shape
+        return cls(
+            np.concatenate([np.empty((b, k, 0)), *(part.near for part in parts)], axis=2),
+            np.concatenate([np.empty((b, 0, m)), *(part.shared for part in parts)], axis=1),
+        )
+
+
+def _kernel(profile: Profile) -> tuple[Any, ...]:
+    """Return a kernel as compiled loops take it."""
+    return profile.family, profile.shape, profile.scale, profile.near
+
+
+def _covariances(
+    search: NeighborSearch, a: np.ndarray, b: np.ndarray, session: Session
+) -> np.ndarray:
+    """Return S between rows a and rows b;  (r,), (s,) -> (r, s);  r s kernel values."""
+    kernel, points, Z = search.hyperparameters.kernel, search.prepared, search.rows.Z
+    return kernel_matrix(kernel, points[a], points[b], session, (Z[a], Z[b]))
 
 
 @stored
@@ -60,7 +318,7 @@ class SharedRows:
 class LocalVariance:
     """Variances from the rows that all queries share and from the rows nearby.
 
-    `shared` has the indices of the shared rows (|I|,), and `nearby` is the number of rows that are
+    `shared` has the indices of the shared rows (m,), and `nearby` is the number of rows that are
     most correlated with a query.
     """
 
@@ -78,7 +336,7 @@ class LocalVariance:
         session: Session,
         nearby: int = NEARBY_ROWS,
     ) -> LocalVariance:
-        """Return local variances with the shared rows factorised;  n |I|^2 flops."""
+        """Return local variances with the shared rows factorised;  n m^2 flops."""
         made = cls(rows, hyperparameters, shared, nearby)
         made.shared_rows(session)
         return made
@@ -87,21 +345,16 @@ class LocalVariance:
         """Return the quantities of the shared rows.
 
         They are kept, but neither copied nor saved: a copy or a loaded model computes them when it
-        first needs them;  n |I|^2 flops.
+        first needs them;  n m^2 flops.
         """
         known: SharedRows | None = self.__dict__.get("_shared_rows")
         if known is None:
-            covariance = TiledCovariance(self.rows, self.hyperparameters, session)
-            V = covariance.columns(self.shared)
-            L = factor_of_few_rows(V[self.shared], covariance.noise[self.shared])
-            V = right_solve(L, V, session)
-            single = (covariance.noise / covariance.diagonal).min() > FLOAT32_LEAST_NOISE_SHARE
-            known = SharedRows(covariance.diagonal, L, V.astype(np.float32) if single else V)
+            known = SharedRows.of(self.rows, self.hyperparameters, self.shared, session)
             self.__dict__["_shared_rows"] = known
         return known
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the n |I| numbers of the shared rows."""
+        """Return the fields without the n m numbers of the shared rows."""
         return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}
 
     def must_fit(
@@ -125,49 +378,27 @@ class LocalVariance:
         b is diag(k*) z_l for weight l, and diag(k*) Z a along a vector a.
         """
         K, Z, known = cross.K, cross.Z, self.shared_rows(session)
-        var, cov = request.variance, request.covariance
-        m, d = len(K), Z.shape[1] if var or cov else 0
-        seen = [A.inner_products(Z) for A in request.along]
+        b, n = K.shape
+        inner = [A.inner_products(Z) for A in request.along]
         interest = K * np.sqrt(Z.squared_norms())
-        if seen:
+        if inner:
             # Rows are nearby if they are correlated with y*, or with the weights if z* = 0.
-            asked = seen[0].any(axis=1)
-            interest[asked] = (K * seen[0])[asked]
-        prior = self.hyperparameters.weight_prior
-        prepared = prior.prepare(self.rows)
-
-        def right_hand_sides(i: slice, rows: np.ndarray) -> np.ndarray:
-            """Return b of some queries at some rows;  (queries, d + len(along), rows)."""
-            near = K[i, rows]
-            weights = Z[rows].columns_times(near) if d else np.empty((len(near), 0, rows.size))
-            return np.concatenate([weights, *((near * A[i, rows])[:, None] for A in seen)], axis=1)
-
-        B = right_hand_sides(slice(0, m), self.shared)
-        W = right_solve(known.L, B.reshape(m * B.shape[1], self.shared.size), session).reshape(
-            B.shape
+            asked = inner[0].any(axis=1)
+            interest[asked] = (K * inner[0])[asked]
+        scores = interest**2 / known.diagonal
+        among = Eligible.without(n, self.shared, b)
+        near = largest_scores(
+            scores, known.search.norms, min(self.nearby, n - self.shared.size), among, session
         )
-        others = np.setdiff1d(np.arange(len(Z)), self.shared)
-        found = np.empty((m, B.shape[1], B.shape[1])) if cov else np.empty((m, B.shape[1]))
-
-        def one(i: int) -> None:
-            """Write the reductions of query i."""
-            R = others[largest(interest[i, others] ** 2 / known.diagonal[others], self.nearby)]
-            V = known.V[R]
-            rows = right_hand_sides(slice(i, i + 1), R)[0] - W[i] @ V.T
-            near = prepared[R]
-            T = prior.tile(near, near)
-            np.fill_diagonal(T, known.diagonal[R])
-            T -= V @ V.T
-            rounding = FLOAT32_ROUNDING_SHARE * known.diagonal[R] if V.dtype == np.float32 else 0.0
-            root = factor_of_few_rows(T, rounding)
-            U = solve_triangular(root, rows.T, lower=True, check_finite=False).T
-            found[i] = (
-                W[i] @ W[i].T + U @ U.T
-                if cov
-                else np.square(W[i]).sum(axis=1) + np.square(U).sum(axis=1)
-            )
-
-        session.executor.map(one, range(m))
-        each = np.einsum("ijj->ij", found) if cov else found
-        along = [each[:, d + k] for k in range(len(seen))]
-        return Moments(None, each[:, :d] if var else None, found[:, :d, :d] if cov else None, along)
+        K_near, K_shared = np.take_along_axis(K, near.rows, axis=1), K[:, self.shared]
+        parts, d = [], 0
+        if request.variance or request.covariance:
+            d = Z.shape[1]
+            Z_near = Z[near.rows.ravel()].to_dense().reshape(*near.rows.shape, d)
+            Z_shared = Z[self.shared].to_dense()
+            parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
+        for A in inner:
+            along_near = K_near * np.take_along_axis(A, near.rows, axis=1)
+            parts.append(RightHandSides.of_one(along_near, K_shared * A[:, self.shared]))
+        sides = RightHandSides.joined(parts, near, self.shared.size)
+        return known.condition(near, sides, session, full=request.covariance).reduction(d, request)

@@ -379,10 +379,25 @@ class Posterior(abc.ABC, Generic[Cross]):
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = [A for A in request.along if A.squared_norms().any()]
         reduced = self.reduction(cross, replace(request, along=moving), session)
+        return self.moments_of(mean, reduced, request, prior, floor)
+
+    def moments_of(
+        self,
+        mean: np.ndarray,
+        reduced: Moments,
+        request: MomentRequest,
+        prior: np.ndarray,
+        floor: float,
+    ) -> Moments:
+        """Return moments from the mean, the reductions, and what `_prior` returns.
+
+        The reductions along vectors leave out vector fields that are 0 everywhere.
+        """
         variance = covariance = None
         if request.covariance:
             assert reduced.covariance is not None
-            covariance = prior[:, None, None] * np.eye(mean.shape[1]) - reduced.covariance
+            d = reduced.covariance.shape[1]
+            covariance = prior[:, None, None] * np.eye(d) - reduced.covariance
             diagonal = np.einsum("ijj->ij", covariance)
             diagonal[...] = np.maximum(diagonal, 0.0) + floor
         if request.variance:
@@ -436,11 +451,12 @@ class Posterior(abc.ABC, Generic[Cross]):
         return joint
 
     def sample_weights(
-        self, x: Any, count: int, random: np.random.RandomState, session: Session
+        self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
         """Return joint draws of w at all queries;  (m, d, count)."""
-        session.require(self.draw_bytes(len(x), count), f"sampling {len(x)} queries jointly")
-        return self.draw(x, count, random, session)
+        m = len(queries)
+        session.require(self.draw_bytes(m, count), f"sampling {m} queries jointly")
+        return self.draw(queries.x, count, random, session)
 
     def sample_y(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
@@ -449,7 +465,7 @@ class Posterior(abc.ABC, Generic[Cross]):
 
         They are the draws of `sample_weights` with the same random state, times Z, plus noise.
         """
-        W = self.sample_weights(queries.x, count, random, session)
+        W = self.sample_weights(queries, count, random, session)
         f = np.empty((len(queries), count))
         for s in range(count):
             f[:, s] = queries.Z.row_dots(W[:, :, s])

@@ -11,10 +11,18 @@ from .contract import Capability, Plan, Solver, SolverSetup
 from .exact.solver import ExactSolver
 from .grid.solver import GridSolver
 from .inducing.solver import InducingSolver
+from .neighbors.solver import NeighborsSolver
 from .posterior import Posterior
 
 # "auto" considers them in this order, the most exact one first (`plan.plan_for`).
-SOLVERS: tuple[type[Solver], ...] = (ExactSolver, BasisSolver, GridSolver, CGSolver, InducingSolver)
+SOLVERS: tuple[type[Solver], ...] = (
+    ExactSolver,
+    BasisSolver,
+    GridSolver,
+    CGSolver,
+    NeighborsSolver,
+    InducingSolver,
+)
 NAMES = tuple(name for solver in SOLVERS for name in (solver.name, *solver.aliases))
 
 

@@ -126,6 +126,7 @@ class CGPosterior(KernelPosterior):
         {
             Capability.TRAINING_WEIGHTS,
             Capability.UPPER_BOUND,
+            Capability.JOINT_COVARIANCE,
             Capability.SAMPLED_VARIANCE,
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,

@@ -57,6 +57,7 @@ class ExactPosterior(KernelPosterior):
             Capability.TRAINING_WEIGHTS,
             Capability.LEAVE_ONE_OUT,
             Capability.UPPER_BOUND,
+            Capability.JOINT_COVARIANCE,
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
             Capability.FLOAT32,

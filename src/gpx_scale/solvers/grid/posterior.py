@@ -32,7 +32,13 @@ class GridPosterior(CGPosterior):
 
     # The variances are those of k and the means those of its interpolation, so variances are not
     # upper bounds.
-    capabilities = frozenset({Capability.TRAINING_WEIGHTS, Capability.SAMPLED_VARIANCE})
+    capabilities = frozenset(
+        {
+            Capability.TRAINING_WEIGHTS,
+            Capability.JOINT_COVARIANCE,
+            Capability.SAMPLED_VARIANCE,
+        }
+    )
     forms = ("grid",)
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:

@@ -52,7 +52,13 @@ class InducingPosterior(KernelPosterior):
     jitter: float
 
     capabilities = frozenset(
-        {Capability.STREAM, Capability.ADD_ROWS, Capability.SPARSE_FEATURES, Capability.ANY_KERNEL}
+        {
+            Capability.STREAM,
+            Capability.ADD_ROWS,
+            Capability.JOINT_COVARIANCE,
+            Capability.SPARSE_FEATURES,
+            Capability.ANY_KERNEL,
+        }
     )
 
     @classmethod

@@ -1,0 +1,250 @@
+"""The exact search for the rows nearest to queries, in the metric of the kernel.
+
+    kernel, Z                        the best rows of a query have
+    stationary, dense X and Z        the smallest distances, scaled by the kernel's length scales
+    any other, dense Z               the largest k(x*, x_j), as for sums and Gram matrices
+    any, sparse Z                    the largest Cov[f(x*), f_j]^2 / C_jj, f = z.g(x): rows that
+                                     share features with the query come first
+
+Among equals, rows with a larger |z| come first, and then those with a smaller number. Every result
+is that of a full sort in this order, whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..compiled import neighbor_search as loops
+from ..data.features import SparseFeatures
+from ..data.inputs import InputRows
+from ..kernels.kernel import Prepared, Profile
+from ..model.hyperparameters import Hyperparameters
+from ..model.weight_prior import kernel_matrix, variances
+from ..runtime.parallel import slices
+from ..runtime.session import Session
+from ..runtime.tile_loops import Threads, tile_threads
+
+# Pairs of a query and a row that one worker compares in one call: less than a second of a slow
+# core, so that Ctrl-C is noticed in time.
+CALL_PAIRS = 1e8
+# Keys that are computed at once where the search has no compiled form: 64 MB in float64.
+KEYS_AT_ONCE = 2**23
+# A matrix product rounds |x|^2 + |x'|^2 - 2 x.x' by less than (p + 4) eps (|x| + |x'|)^2, and the
+# differences that are compared afterwards are rounded by less than that. This factor covers both.
+SLACK_FACTOR = 4.0
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The rows that were found for b queries, up to k for each, the best one first.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (b, k)
+        The numbers of the rows. Places that are not in use hold 0.
+    counts : ndarray of shape (b,)
+        How many rows were found for each query: k, or all that it may take if they are fewer.
+    keys : ndarray of shape (b, k)
+        The numbers by which rows were compared, of which the smallest are best.
+    """
+
+    rows: np.ndarray
+    counts: np.ndarray
+    keys: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, queries: slice) -> Neighbors:
+        return Neighbors(self.rows[queries], self.counts[queries], self.keys[queries])
+
+    @property
+    def in_use(self) -> np.ndarray:
+        """Return which places are in use;  (b, k)."""
+        used: np.ndarray = np.arange(self.rows.shape[1]) < self.counts[:, None]
+        return used
+
+
+@dataclass(frozen=True)
+class Eligible:
+    """The rows that each query may take.
+
+    Query i may take rows with a rank below `limits[i]`, and not the row `own[i]`;  ranks (n,),
+    limits (b,), own (b,), all int64.
+    """
+
+    ranks: np.ndarray
+    limits: np.ndarray
+    own: np.ndarray
+
+    @classmethod
+    def without(
+        cls, n: int, excluded: np.ndarray, queries: int, own: np.ndarray | None = None
+    ) -> Eligible:
+        """Return all of n rows but those `excluded` and, for each query, its `own` row."""
+        ranks = np.zeros(n, np.int64)
+        ranks[excluded] = 1
+        none = np.full(queries, -1)
+        return cls(ranks, np.ones(queries, np.int64), none if own is None else own)
+
+    @classmethod
+    def before(cls, positions: np.ndarray, queries: np.ndarray) -> Eligible:
+        """Return, for queries that are rows, the rows before each of them in an order.
+
+        `positions` (n,) is the place of each row in the order, and n for rows that no query takes.
+        """
+        return cls(positions, positions[queries], queries)
+
+
+class _Heaps:
+    """The best rows so far of each query, as `compiled.neighbor_search` keeps them."""
+
+    def __init__(self, queries: int, count: int, among: Eligible) -> None:
+        self.keys = np.full((queries, count), np.inf)
+        self.norms = np.zeros((queries, count))
+        self.rows = np.zeros((queries, count), np.int64)
+        self.counts = np.zeros(queries, np.int64)
+        self._among = among
+
+    def ranks(self, rows: slice) -> np.ndarray:
+        """Return the ranks of some rows."""
+        return self._among.ranks[rows]
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the last arguments of the loops that merge rows."""
+        limits, own = self._among.limits, self._among.own
+        return limits, own, self.keys, self.norms, self.rows, self.counts
+
+    def sorted(self, threads: Threads) -> Neighbors:
+        """Return the rows of all heaps, the best one first."""
+        threads.run(loops.sort_heaps, self.keys, self.norms, self.rows, self.counts)
+        return Neighbors(self.rows, self.counts, self.keys)
+
+
+@dataclass(frozen=True)
+class NeighborSearch:
+    """A search among given rows, in the metric of given hyperparameters.
+
+    The rows are prepared once, at the first search;  O(n p) flops and n (p + 3) numbers.
+    """
+
+    rows: InputRows
+    hyperparameters: Hyperparameters
+
+    def nearest(
+        self, queries: InputRows, count: int, among: Eligible, session: Session
+    ) -> Neighbors:
+        """Return the `count` rows that are best for each query, or all that it may take.
+
+        b n kernel values, or 2 p flops per pair of a query and a row for a stationary kernel.
+        """
+        count = max(0, min(count, len(self.rows)))
+        heaps = _Heaps(len(queries), count, among)
+        with tile_threads(session.executor.n_jobs) as threads:
+            if count and len(queries):
+                if self.profile is None or queries.Z.is_sparse:
+                    self._merge_keys(queries, heaps, session, threads)
+                else:
+                    self._merge_distances(queries, heaps, session, threads)
+            return heaps.sorted(threads)
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """Return the rows as the kernel prepares them."""
+        return self.hyperparameters.kernel.prepare(self.rows.x)
+
+    @cached_property
+    def profile(self) -> Profile | None:
+        """Return the rows as compiled loops take them, None if the kernel has no such form."""
+        return self.hyperparameters.kernel.profile(self.prepared)
+
+    @cached_property
+    def norms(self) -> np.ndarray:
+        """Return |z_j|^2;  (n,)."""
+        return self.rows.Z.squared_norms()
+
+    @cached_property
+    def variances(self) -> np.ndarray:
+        """Return C_jj, analytically and not from products of rows;  (n,)."""
+        own = self.hyperparameters.kernel.diagonal(self.prepared)
+        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows.Z)
+        return total
+
+    @cached_property
+    def compiled_features(self) -> Any:
+        """Return Z as compiled loops take it: a matrix, or the arrays of sparse rows and d."""
+        Z = self.rows.Z
+        if isinstance(Z, SparseFeatures):
+            return Z.pointers, Z.indices, Z.values, Z.d
+        return np.ascontiguousarray(Z.to_dense())
+
+    @cached_property
+    def _squared(self) -> np.ndarray:
+        """Return |x_j|^2 of the scaled rows;  (n,)."""
+        assert self.profile is not None
+        return _squared_rows(self.profile.points)
+
+    def _merge_distances(
+        self, queries: InputRows, heaps: _Heaps, session: Session, threads: Threads
+    ) -> None:
+        """Merge all rows by squared distances, which matrix products give."""
+        kernel = self.hyperparameters.kernel
+        seen, known = kernel.profile(kernel.prepare(queries.x)), self.profile
+        assert seen is not None
+        assert known is not None
+        squared = _squared_rows(seen.points)
+        p, size = seen.points.shape[1], float(np.sqrt(squared.max()) + np.sqrt(self._squared.max()))
+        slack = SLACK_FACTOR * (p + 4) * np.finfo(float).eps * size**2
+        for rows in self._calls(len(queries), session):
+            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(rows)
+            merged = seen.points, squared, *arrays, rows.start, slack, *heaps.arrays
+            threads.run(loops.merge_distances, *merged)
+
+    def _calls(self, queries: int, session: Session) -> Iterator[slice]:
+        """Yield the rows of each call, which has about CALL_PAIRS pairs per worker."""
+        at_once = int(CALL_PAIRS * session.executor.n_jobs / (queries * loops.TILE))
+        yield from slices(len(self.rows), loops.TILE * max(1, at_once))
+
+    def _merge_keys(
+        self, queries: InputRows, heaps: _Heaps, session: Session, threads: Threads
+    ) -> None:
+        """Merge all rows by keys that are computed from kernel values, some columns at a time."""
+        kernel, Z = self.hyperparameters.kernel, queries.Z
+        seen = kernel.prepare(queries.x)
+        for rows in slices(len(self.rows), max(1, KEYS_AT_ONCE // len(queries))):
+            K = kernel_matrix(kernel, seen, self.prepared[rows], session)
+            if Z.is_sparse:
+                interest = Z.inner_products(self.rows.Z[rows])
+                empty = Z.squared_norms() == 0.0
+                interest[empty] = np.sqrt(self.norms[rows])
+                K *= interest
+                np.square(K, out=K)
+                K /= self.variances[rows]
+            np.negative(K, out=K)
+            arrays = K, self.norms[rows], heaps.ranks(rows), rows.start
+            threads.run(loops.merge_keys, *arrays, *heaps.arrays)
+
+
+def largest_scores(
+    scores: np.ndarray, norms: np.ndarray, count: int, among: Eligible, session: Session
+) -> Neighbors:
+    """Return the rows with the largest scores of each query, found as `NeighborSearch` does.
+
+    (b, n), (n,) |z|^2;  one comparison per score.
+    """
+    heaps = _Heaps(len(scores), min(count, scores.shape[1]), among)
+    with tile_threads(session.executor.n_jobs) as threads:
+        if heaps.keys.size:
+            threads.run(loops.merge_keys, -scores, norms, among.ranks, 0, *heaps.arrays)
+        return heaps.sorted(threads)
+
+
+def _squared_rows(points: np.ndarray) -> np.ndarray:
+    """Return |x|^2 for each row;  (n, p) -> (n,)."""
+    return np.asarray(np.einsum("ij,ij->i", points, points))

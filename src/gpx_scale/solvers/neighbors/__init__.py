@@ -1,0 +1,1 @@
+"""The solver that conditions each query on shared rows and on its neighbours."""

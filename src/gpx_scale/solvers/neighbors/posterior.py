@@ -1,0 +1,483 @@
+"""The posterior of the neighbours solver: each query is conditioned on rows of its own.
+
+A query x* is conditioned on the shared rows U and on the k rows N nearest to it, as described in
+`solvers.neighborhood`. No standard deviation is below the exact one. As each query has rows of its
+own, there is no joint distribution of several queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...compiled import neighborhood as loops
+from ...data.features import Features, SparseFeatures, full_pattern
+from ...data.inputs import InputRows, Preprocessor, Queries, TrainingRows
+from ...linalg.neighbor_search import Eligible, Neighbors
+from ...runtime.parallel import slices
+from ...runtime.session import Session
+from ...runtime.state import must, must_be_indices, stored
+from ...runtime.tile_loops import tile_threads
+from ..contract import Capability, Plan, capability_error
+from ..neighborhood import Conditioned, RightHandSides, SharedRows
+from ..posterior import Diagnostics, MomentRequest, Moments, Posterior
+from .planning import NeighborsSettings, query_bytes
+
+# The seeds of a RandomState are below this number.
+SEEDS_END = 2**32
+# Up to this size, F_j of all rows is kept in float64, which needs no correction for its rounding.
+# Beyond, it is in float32 where the noise is large enough for that.
+FLOAT64_FACTOR_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """The rows that each of b queries is conditioned on, besides the shared ones.
+
+    Attributes
+    ----------
+    near : Neighbors
+        The rows near each query.
+    K_near, K_shared : ndarray of shape (b, k), (b, m)
+        k(x*, x_j) of these rows and of the shared ones. For the own weights of a training row, that
+        of the row itself has sigma_w^2 added.
+    """
+
+    near: Neighbors
+    K_near: np.ndarray
+    K_shared: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+
+@stored
+@dataclass(frozen=True)
+class NeighborsPosterior(Posterior[QueryRows]):
+    """The posterior of each query given shared rows and its nearest rows.
+
+    Attributes
+    ----------
+    rows : TrainingRows
+        All training rows.
+    shared : ndarray of shape (m,)
+        The numbers of the shared rows.
+    neighbors : int
+        The number k of rows near each query.
+    keeps_factor : bool
+        Whether F_j of all rows is kept in memory, or computed for the rows of each query.
+    seed : int
+        The seed of the order of the rows in Vecchia's log p(y).
+    sampled : int
+        The number of rows from which that is estimated.
+    log_evidence, standard_error : float
+        Vecchia's log p(y) in nats, and its standard error.
+    held_out : list of (int, int, float)
+        The pairs (k, m) that were compared, and the mean log density of held-out rows with each.
+    """
+
+    rows: TrainingRows
+    shared: np.ndarray
+    neighbors: int
+    keeps_factor: bool
+    seed: int
+    sampled: int
+    log_evidence: float
+    standard_error: float
+    held_out: list[tuple[int, int, float]]
+
+    capabilities = frozenset(
+        {
+            Capability.TRAINING_WEIGHTS,
+            Capability.LEAVE_ONE_OUT,
+            Capability.UPPER_BOUND,
+            Capability.SPARSE_FEATURES,
+            Capability.ANY_KERNEL,
+        }
+    )
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def d(self) -> int:
+        count: int = self.rows.Z.shape[1]
+        return count
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.rows)
+
+    @property
+    def training_rows(self) -> TrainingRows:
+        return self.rows
+
+    @property
+    def nearby(self) -> int:
+        """Return how many rows near a query there are: k, or all that are not shared."""
+        return min(self.neighbors, len(self) - self.shared.size)
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        sets = f"{self.shared.size} rows for all queries and on the {self.nearby} rows nearest to"
+        chosen = ""
+        if len(self.held_out) > 1:
+            best = max(score for _, _, score in self.held_out)
+            (mine,) = (
+                score
+                for k, m, score in self.held_out
+                if (k, m) == (self.neighbors, self.shared.size)
+            )
+            chosen = (
+                f"; {len(self.held_out)} pairs of these numbers were compared on held-out rows, "
+                f"where this one loses {best - mine:.4f} nats per row"
+            )
+        return Diagnostics(
+            self.log_evidence,
+            self.standard_error,
+            solution=f"each query is conditioned on {sets} it{chosen}",
+            variances=f"conditioned on {sets} each query; never below exact",
+        )
+
+    @property
+    def bytes_per_query(self) -> int:
+        return query_bytes(self.nearby, self.shared.size, 1, self.keeps_factor)
+
+    def joint_bytes(self, m: int) -> int:
+        return m * self.bytes_per_query + 24 * m * m
+
+    def draw_bytes(self, m: int, count: int) -> int:
+        return 8 * m * self.d * (2 * count + 4 * self.d)
+
+    # The rows of each query.
+
+    def shared_rows(self, session: Session) -> SharedRows:
+        """Return the shared rows, factorised.
+
+        They are kept, but neither copied nor saved: a copy or a loaded model computes them when it
+        first needs them;  m^3/3 flops, and n m^2 if F_j of all rows is kept.
+        """
+        known: SharedRows | None = self.__dict__.get("_shared_rows")
+        if known is None:
+            given = self.rows, self.hyperparameters, self.shared, session
+            is_small = 8 * len(self) * self.shared.size <= FLOAT64_FACTOR_BYTES
+            single = False if is_small else None
+            known = SharedRows.of(*given, keep=self.keeps_factor, single=single)
+            self.__dict__["_shared_rows"] = known
+        return known
+
+    def with_known(self, known: SharedRows) -> NeighborsPosterior:
+        """Keep the shared rows, factorised before, and return this posterior."""
+        self.__dict__["_shared_rows"] = known
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields without what is computed from them."""
+        return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}
+
+    def query_rows(
+        self, queries: InputRows, session: Session, own: np.ndarray | None = None
+    ) -> QueryRows:
+        """Return the rows that queries are conditioned on.
+
+        If they are training rows that ask for their own weights, `own` has their numbers (b,), and
+        each has itself beside its k neighbours.
+        """
+        known, b = self.shared_rows(session), len(queries)
+        among = Eligible.without(len(self), self.shared, b, own)
+        near = known.search.nearest(queries, self.nearby, among, session)
+        K_shared = known.kernel_of_shared(queries.x, session)
+        own_variance = self.hyperparameters.sigma_w**2
+        if own is not None:
+            near = _with_own(near, own, ~np.isin(own, self.shared))
+        K_near = known.kernel_of_near(queries.x, near, session)
+        if own is not None:
+            K_near[near.in_use & (near.rows == own[:, None])] += own_variance
+            K_shared[self.shared == own[:, None]] += own_variance
+        return QueryRows(near, K_near, K_shared)
+
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> QueryRows:
+        """Return the rows of each query; without its z, these are the nearest ones alone."""
+        Z = self.rows.Z.repeat_row(np.zeros(self.d), len(x))
+        rows = None if own is None else np.arange(own.start, own.stop)
+        return self.query_rows(InputRows(x, Z), session, rows)
+
+    # Moments.
+
+    def _condition(
+        self,
+        query: QueryRows,
+        pattern: SparseFeatures | None,
+        request: MomentRequest,
+        session: Session,
+    ) -> Conditioned:
+        """Return the queries conditioned on their rows, for all weights that are asked for.
+
+        For sparse features, these are the weights at the entries of a pattern, up to as many as the
+        longest row of it has.
+        """
+        known, parts = self.shared_rows(session), []
+        near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.rows.Z
+        if request.variance or request.covariance:
+            if pattern is None:
+                Z_near = _dense_rows(Z, near)
+                Z_shared = Z[self.shared].to_dense()
+                parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
+            else:
+                parts.append(self._sparse_sides(query, pattern, session))
+        for A in request.along:
+            inner_near, inner_shared = self._inner(A, near, session)
+            parts.append(RightHandSides.of_one(K_near * inner_near, K_shared * inner_shared))
+        sides = RightHandSides.joined(parts, near, self.shared.size)
+        return known.condition(near, sides, session, mean=request.mean, full=request.covariance)
+
+    def _sparse_sides(
+        self, query: QueryRows, pattern: SparseFeatures, session: Session
+    ) -> RightHandSides:
+        """Return k*_j z_jl of the rows of each query, at the features l of its pattern."""
+        b, m, width = len(query), self.shared.size, int(pattern.counts.max(initial=0))
+        near = np.empty((*query.near.rows.shape, width))
+        shared = np.empty((b, m, width))
+        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
+        Z = self.shared_rows(session).search.compiled_features
+        with tile_threads(session.executor.n_jobs) as threads:
+            given = pointers, features, query.K_near, query.near.rows, query.near.counts
+            threads.run(loops.sparse_columns, Z, *given, near)
+            given = pointers, features, query.K_shared, *self._shared_of_each(b)
+            threads.run(loops.sparse_columns, Z, *given, shared)
+        return RightHandSides(near, np.ascontiguousarray(shared.swapaxes(1, 2)))
+
+    def _shared_of_each(self, b: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the shared rows of each of b queries, and their number;  (b, m), (b,)."""
+        return np.tile(self.shared, (b, 1)), np.full(b, self.shared.size)
+
+    def _inner(
+        self, A: Features, near: Neighbors, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return <a_i, z_j> with rows near each query, and with shared ones;  (b, k), (b, m)."""
+        Z = self.rows.Z
+        shared = A.inner_products(Z[self.shared])
+        if A.is_sparse:
+            assert isinstance(A, SparseFeatures)
+            found = np.zeros(near.rows.shape)
+            with tile_threads(session.executor.n_jobs) as threads:
+                given = A.pointers, A.indices, A.values, near.rows, near.counts, found
+                Z_rows = self.shared_rows(session).search.compiled_features
+                threads.run(loops.sparse_inner_products, Z_rows, *given)
+            return found, shared
+        return np.matmul(_dense_rows(Z, near), A.to_dense()[:, :, None])[:, :, 0], shared
+
+    def _mean(
+        self,
+        query: QueryRows,
+        found: Conditioned,
+        pattern: SparseFeatures | None,
+        session: Session,
+    ) -> np.ndarray:
+        """Return E[w*], the sum of k*_j alpha_j z_j;  (b, d), or (entries,) of a pattern."""
+        assert found.near_weights is not None
+        assert found.shared_weights is not None
+        near, shared = query.K_near * found.near_weights, query.K_shared * found.shared_weights
+        if pattern is None:
+            Z = self.rows.Z
+            local = np.matmul(near[:, None, :], _dense_rows(Z, query.near))[:, 0]
+            mean: np.ndarray = local + Z[self.shared].left_multiply(shared, session)
+            return mean
+        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
+        mean = np.zeros(features.size)
+        Z_rows = self.shared_rows(session).search.compiled_features
+        with tile_threads(session.executor.n_jobs) as threads:
+            given = pointers, features, shared, *self._shared_of_each(len(query)), mean
+            threads.run(loops.add_sparse_mean, Z_rows, *given)
+            given = pointers, features, near, query.near.rows, query.near.counts, mean
+            threads.run(loops.add_sparse_mean, Z_rows, *given)
+        return mean
+
+    def mean(
+        self, x: Any, cross: QueryRows | None, session: Session, own: slice | None = None
+    ) -> np.ndarray:
+        query = self.cross(x, session, own) if cross is None else cross
+        found = self._condition(query, None, MomentRequest(), session)
+        return self._mean(query, found, None, session)
+
+    def reduction(self, cross: QueryRows, request: MomentRequest, session: Session) -> Moments:
+        found = self._condition(cross, None, replace(request, mean=False), session)
+        return found.reduction(self._columns(request, None), request)
+
+    def _columns(self, request: MomentRequest, pattern: SparseFeatures | None) -> int:
+        """Return how many right-hand sides of a query are those of weights."""
+        if not (request.variance or request.covariance):
+            return 0
+        return self.d if pattern is None else int(pattern.counts.max(initial=0))
+
+    def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
+        """Return the moments of the weights of each query, with the noise sigma_w.
+
+        Upper bounds are the ordinary variances, which are never below the exact ones.
+        """
+        if request.method == "samples":
+            raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
+        pattern: SparseFeatures | None = None
+        if queries.Z.is_sparse and not request.covariance:
+            entries = full_pattern(queries.Z.shape) if request.all_features else queries.Z
+            assert isinstance(entries, SparseFeatures)
+            pattern = entries
+        columns = len(request.along) + self._columns(request, pattern)
+        each = query_bytes(self.nearby, self.shared.size, columns, self.keeps_factor)
+        session.require(each, "one query with its neighbours", "a smaller n_shared")
+        pieces = []
+        for i in slices(len(queries), max(1, session.chunk_bytes // each)):
+            rows = np.arange(i.start, i.stop) if queries.own else None
+            some = queries[i]
+            at = None if pattern is None else pattern[i]
+            pieces.append(self._moments(some, rows, at, request[i], session))
+            session.journal.passed(i.stop, len(queries))
+        found = Moments.joined(pieces)
+        is_full = pattern is not None and request.all_features
+        return found.reshaped(queries.Z.shape) if is_full else found
+
+    def _moments(
+        self,
+        queries: InputRows,
+        own: np.ndarray | None,
+        pattern: SparseFeatures | None,
+        request: MomentRequest,
+        session: Session,
+    ) -> Moments:
+        """Return the moments of one chunk of queries; `own` is as in `query_rows`."""
+        query = self.query_rows(queries, session, own)
+        # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
+        moving = replace(request, along=[A for A in request.along if A.squared_norms().any()])
+        found = self._condition(query, pattern, moving, session)
+        mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
+        if not (request.variance or request.covariance or request.along):
+            return Moments(mean)
+        prior, floor = self._prior(queries.x, own is not None)
+        reduced = found.reduction(self._columns(request, pattern), moving)
+        if pattern is None or not request.variance:
+            return self.moments_of(mean, reduced, request, prior, floor)
+        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior, floor)
+        assert reduced.variance is not None
+        in_use = np.arange(reduced.variance.shape[1]) < pattern.counts[:, None]
+        variance = np.maximum(prior[:, None] - reduced.variance, 0.0)[in_use] + floor
+        return replace(sums, variance=variance)
+
+    # Other answers.
+
+    def joint_reduction(self, cross: QueryRows, A: Features, session: Session) -> np.ndarray:
+        """Return the reduction of a single query, (1, 1): several have no joint distribution."""
+        if len(cross) != 1:
+            raise capability_error(type(self), Capability.JOINT_COVARIANCE)
+        found = self.reduction(cross, MomentRequest(along=[A]), session)
+        return found.along[0][:, None]
+
+    def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return y_i minus its prediction from other rows, and its deviations;  (n,), (n,).
+
+        A row that is not shared is left out of its own neighbours. A shared row i is left out of
+        the set s of the rows that it is conditioned on: alpha_i / (C_ss^-1)_ii is its residual, and
+        (C_ss^-1)_ii is b.C_ss^-1 b for b = 1 at this row and 0 at all others.
+        """
+        n = len(self)
+        residuals, deviations = np.empty(n), np.empty(n)
+        others = np.setdiff1d(np.arange(n), self.shared)
+        each = query_bytes(self.nearby, self.shared.size, 1, self.keeps_factor)
+        known, size = self.shared_rows(session), max(1, session.chunk_bytes // each)
+        for i in slices(others.size, size):
+            some = others[i]
+            mean, variance = self.predict_held_out(some, session)
+            residuals[some], deviations[some] = self.rows.y[some] - mean, np.sqrt(variance)
+        places = np.arange(self.shared.size)
+        for i in slices(self.shared.size, size):
+            some = self.shared[i]
+            query = self.query_rows(self.rows[some], session)
+            unit = (places == places[i][:, None]).astype(float)
+            sides = RightHandSides.of_one(np.zeros_like(query.K_near), unit)
+            found = known.condition(query.near, sides, session, mean=True)
+            assert found.shared_weights is not None
+            alpha = found.shared_weights[np.arange(some.size), places[i]]
+            residuals[some] = alpha / found.found[:, 0]
+            deviations[some] = found.found[:, 0] ** -0.5
+        return residuals, deviations
+
+    def predict_held_out(self, some: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of y of rows that are not shared, each without itself.
+
+        (b,) -> (b,), (b,).
+        """
+        known, rows = self.shared_rows(session), self.rows[some]
+        among = Eligible.without(len(self), self.shared, some.size, some)
+        near = known.search.nearest(rows, self.nearby, among, session)
+        K_near = known.kernel_of_near(rows.x, near, session)
+        K_shared = known.kernel_of_shared(rows.x, session)
+        inner_near, inner_shared = self._inner(rows.Z, near, session)
+        b_near, b_shared = K_near * inner_near, K_shared * inner_shared
+        sides = RightHandSides.of_one(b_near.copy(), b_shared.copy())
+        found = known.condition(near, sides, session, mean=True)
+        assert found.near_weights is not None
+        assert found.shared_weights is not None
+        mean = (b_near * found.near_weights).sum(axis=1)
+        mean += (b_shared * found.shared_weights).sum(axis=1)
+        noise = known.noise[some]
+        variance = np.maximum(known.diagonal[some] - found.found[:, 0], noise)
+        return mean, variance
+
+    def sample_weights(
+        self, queries: Queries, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
+        """Return draws of w, which are independent between queries;  (m, d, count)."""
+        m = len(queries)
+        session.require(self.draw_bytes(m, count), f"sampling {m} queries")
+        found = self.moments(queries, MomentRequest(covariance=True), session)
+        return _draws(found, count, random)
+
+    def draw(
+        self, x: Any, count: int, random: np.random.RandomState, session: Session
+    ) -> np.ndarray:
+        """Return draws as `sample_weights` does, from the rows nearest in x;  (m, d, count)."""
+        Z = self.rows.Z.repeat_row(np.zeros(self.d), len(x))
+        return self.sample_weights(Queries(x, Z), count, random, session)
+
+    def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
+        n, settings = plan.n, plan.settings_of(NeighborsSettings)
+        must(isinstance(self.rows, TrainingRows), "its rows have no y")
+        self.rows.must_fit(self.hyperparameters.kernel, preprocessor, n)
+        must_be_indices(self.shared, n, "shared rows")
+        must(self.shared.size <= settings.shared, "it has more shared rows than planned")
+        must(0 <= self.neighbors <= settings.neighbors, "it has more neighbours than planned")
+        must(self.neighbors + self.shared.size >= 1, "it has neither neighbours nor shared rows")
+        must(0 <= self.seed < SEEDS_END and self.sampled >= 1, "a count is out of range")
+        compared = [(k, m) for k, m, _ in self.held_out]
+        chosen = len(compared) < 2 or compared.count((self.neighbors, self.shared.size)) == 1
+        must(chosen, "its numbers of rows are not among those that were compared")
+
+
+def _with_own(near: Neighbors, own: np.ndarray, is_added: np.ndarray) -> Neighbors:
+    """Return near rows with the own row of each query added where `is_added`;  (b,), (b,)."""
+    rows = np.hstack([near.rows, np.zeros((len(near), 1), np.int64)])
+    keys = np.hstack([near.keys, np.full((len(near), 1), np.inf)])
+    at = np.flatnonzero(is_added)
+    rows[at, near.counts[at]] = own[at]
+    return Neighbors(rows, near.counts + is_added, keys)
+
+
+def _dense_rows(Z: Features, near: Neighbors) -> np.ndarray:
+    """Return z of the rows near each query as a dense array;  (b, k, d)."""
+    found = Z[near.rows.ravel()].to_dense()
+    return found.reshape(*near.rows.shape, Z.shape[1])
+
+
+def _draws(found: Moments, count: int, random: np.random.RandomState) -> np.ndarray:
+    """Return draws from the normal distribution of each query;  (m, d, count).
+
+    d^3 flops per query. Eigenvalues that rounding has made negative count as 0.
+    """
+    assert found.mean is not None
+    assert found.covariance is not None
+    m, d = found.mean.shape
+    values, vectors = np.linalg.eigh(found.covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    draws: np.ndarray = found.mean[:, :, None] + root @ random.standard_normal((m, d, count))
+    return draws
