@@ -46,20 +46,87 @@ def _products_of_rows(Z, rows, out):
         return dense
 
     def sparse(Z, rows, out):
-        """Spread out one row after the other, and add up its products with those before it."""
+        """Add a product for every feature that two rows share, without a look at every pair.
+
+        Each feature has a list of the entries of the rows so far, the last one first.
+        """
         ptr, ind, val, d = Z
-        spread = np.zeros(d)
+        entries = 0
+        for row in rows:
+            entries += ptr[row + 1] - ptr[row]
+        last, before = np.full(d, -1), np.empty(entries, np.int64)
+        row_of, value = np.empty(entries, np.int64), np.empty(entries)
+        out[:] = 0.0
+        at = 0
         for i in range(rows.size):
             for e in range(ptr[rows[i]], ptr[rows[i] + 1]):
-                spread[ind[e]] = val[e]
-            for j in range(i + 1):
-                total = 0.0
-                for e in range(ptr[rows[j]], ptr[rows[j] + 1]):
-                    total += val[e] * spread[ind[e]]
-                out[i, j] = total
-                out[j, i] = total
-            for e in range(ptr[rows[i]], ptr[rows[i] + 1]):
-                spread[ind[e]] = 0.0
+                before[at], row_of[at], value[at] = last[ind[e]], i, val[e]
+                last[ind[e]] = at
+                other = at
+                while other >= 0:
+                    out[i, row_of[other]] += val[e] * value[other]
+                    other = before[other]
+                at += 1
+            for j in range(i):
+                out[j, i] = out[i, j]
+
+    return sparse
+
+
+def covariances_of_rows(kernel, points, Z, rows, G):
+    """G <- k(x_i, x_j) <z_i, z_j> between the given rows, but for its diagonal;  (r,) -> (r, r)."""
+
+
+@overload(covariances_of_rows, jit_options={"fastmath": FASTMATH})
+def _covariances_of_rows(kernel, points, Z, rows, G):
+    """Return the implementation for a dense Z, with k of all pairs, or for a sparse one."""
+    if isinstance(Z, types.Array):
+
+        def dense(kernel, points, Z, rows, G):
+            family, shape, scale, near = kernel
+            r, p = rows.size, points.shape[1]
+            some, norms = np.empty((r, p)), np.zeros(r)
+            for j in range(r):
+                for column in range(p):
+                    some[j, column] = points[rows[j], column]
+                    norms[j] += some[j, column] ** 2
+            E, flat = np.empty((r, r)), some.ravel()
+            gemm(False, True, r, r, p, 2.0, flat, p, flat, p, 0.0, E.ravel(), r)
+            for j in range(r):
+                for c in range(r):
+                    E[j, c] -= norms[j] + norms[c]
+            if near > 0.0:
+                refine_close_pairs(some, some, near, E)
+            products_of_rows(Z, rows, G)
+            times_profile(family, shape, scale, E, G)
+
+        return dense
+
+    def sparse(kernel, points, Z, rows, G):
+        """Compute k where rows share a feature, which few do."""
+        family, shape, scale, _ = kernel
+        products_of_rows(Z, rows, G)
+        pairs = 0
+        for i in range(rows.size):
+            for j in range(i):
+                pairs += G[i, j] != 0.0
+        minus_s, S = np.empty((1, pairs)), np.empty((1, pairs))
+        at = 0
+        for i in range(rows.size):
+            for j in range(i):
+                if G[i, j] != 0.0:
+                    s = 0.0
+                    for column in range(points.shape[1]):
+                        s += (points[rows[i], column] - points[rows[j], column]) ** 2
+                    minus_s[0, at], S[0, at] = -s, G[i, j]
+                    at += 1
+        times_profile(family, shape, scale, minus_s, S)
+        at = 0
+        for i in range(rows.size):
+            for j in range(i):
+                if G[i, j] != 0.0:
+                    G[i, j] = G[j, i] = S[0, at]
+                    at += 1
 
     return sparse
 
@@ -89,30 +156,15 @@ def fill_kernel(kernel, queries, points, rows, counts, K):
 def fill_blocks(kernel, points, Z, variances, rows, counts, T):
     """T <- S between the rows of each query, with `variances` (n,) on its diagonal;  (b, k, k).
 
-    2 (p + d) flops and a kernel value per entry.
+    2 (p + d) flops and a kernel value per entry; for a sparse Z, only where two rows share a
+    feature.
     """
-    family, shape, scale, near = kernel
-    p = points.shape[1]
     for i in prange(len(counts)):
         r = counts[i]
         if r == 0:
             continue
-        some, norms = np.empty((r, p)), np.empty(r)
-        for j in range(r):
-            norms[j] = 0.0
-            for column in range(p):
-                some[j, column] = points[rows[i, j], column]
-                norms[j] += some[j, column] ** 2
-        E, G = np.empty((r, r)), np.empty((r, r))
-        flat = some.ravel()
-        gemm(False, True, r, r, p, 2.0, flat, p, flat, p, 0.0, E.ravel(), r)
-        for j in range(r):
-            for c in range(r):
-                E[j, c] -= norms[j] + norms[c]
-        if near > 0.0:
-            refine_close_pairs(some, some, near, E)
-        products_of_rows(Z, rows[i, :r], G)
-        times_profile(family, shape, scale, E, G)
+        G = np.empty((r, r))
+        covariances_of_rows(kernel, points, Z, rows[i, :r], G)
         for j in range(r):
             T[i, j, :r] = G[j]
             T[i, j, j] = variances[rows[i, j]]
