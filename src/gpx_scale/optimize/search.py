@@ -252,7 +252,7 @@ class Search:
         They are nested: a quarter of the rows, or of 5,000 of them, and then these 5,000. If
         gradients can be estimated from `probes`, they are, but for the first stage; there may then
         be a stage in the middle between 5,000 and all rows, and one on all rows before one with
-        exact gradients. A subset on which y is constant is left out, as its optimum has no noise.
+        exact gradients. The next stage begins where the last step of such a stage leads. A subset on which y is constant is left out, as its optimum has no noise.
         """
         n = len(self.rows)
         if n < QUARTER_FROM_ROWS:
@@ -272,7 +272,7 @@ class Search:
                 name = "a quarter of the rows" if count == n // 4 else f"{count} rows"
                 name = f"{self.phase}, estimated gradients" if count == n else name
                 worth = (tol if count == most else WORTH_A_STEP_NATS_PER_ROW) if estimated else 0.0
-                yield Stage(name, some, tol, worth, estimated)
+                yield Stage(name, some, tol, worth, estimated, unseen_step=estimated > 0)
 
     def gradient_newton(self, evaluate: Evaluate, *, tol: float = 0.0) -> Optimum:
         """Return the optimum by Newton's method from gradients alone, starting near it.
