@@ -85,7 +85,8 @@ def test_one_two_and_sixteen_threads_and_short_calls_give_the_same_bits(monkeypa
     def everything(n_jobs):
         block, out = rows.block(KERNELS["ard"], n_jobs), np.empty((1100, 600))
         block.fill(out)
-        return out, *block.contract(rows.W), *block.contract_product(U, V)
+        products = (*block.contract_product(U, V), *block.contract_product(U.astype("f4"), V))
+        return out, *block.contract(rows.W), *products
 
     alone = everything(1)
     for n_jobs in (2, 16):

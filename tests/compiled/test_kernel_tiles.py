@@ -14,6 +14,7 @@ from gpx_scale.data.features import DenseFeatures, SparseFeatures
 from gpx_scale.linalg import kernel_tiles, lower_tiles
 from gpx_scale.linalg.kernel_tiles import KernelTiles, product_order, stored_product
 from gpx_scale.linalg.lower_tiles import LowerTiles
+from gpx_scale.runtime.tile_loops import Threads
 
 KERNELS = {
     "rbf": lambda: kernels.RBF(1.3, 2.0),
@@ -125,6 +126,24 @@ def test_products_of_vectors_are_contracted_with_the_derivatives(kernel, n, form
     wanted = (case.derivatives() * Q).sum(axis=(1, 2)) + case.along_diagonal(Q.diagonal())
     scale = np.abs(Q).sum()
     assert_allclose(kernel.gradient_of_sums(sums), wanted, rtol=1e-6, atol=1e-7 * scale)
+
+
+def test_loops_get_vectors_by_rows_whatever_their_order(monkeypatch):
+    """From vectors by columns, as conjugate gradients have them, a strip would copy all rows."""
+    case, run, seen = Case(kernels.RBF(1.3, 2.0), 61), Threads.run, []
+
+    def watched(threads, loop, *arguments):
+        seen.extend(one for one in arguments if isinstance(one, np.ndarray) and one.ndim == 2)
+        run(threads, loop, *arguments)
+
+    monkeypatch.setattr(Threads, "run", watched)
+    U, V = np.random.RandomState(1).standard_normal((2, 61, 5))
+    by_columns = [np.asfortranarray(one) for one in (U, V)]
+    assert_array_equal(case.tiles.contract(*by_columns), case.tiles.contract(U, V))
+    by_rows = case.tiles.matmul(V, case.diagonal)
+    assert_array_equal(case.tiles.matmul(by_columns[1], case.diagonal), by_rows)
+    assert seen
+    assert all(one.flags.c_contiguous for one in seen)
 
 
 @FORMS

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from gpx_scale.compiled import tiles as loops
 from gpx_scale.linalg.lower_tiles import (
     MAX_TILE_ROWS,
     LowerTiles,
@@ -20,6 +21,7 @@ from gpx_scale.linalg.lower_tiles import (
     packed_length,
     tile_size,
 )
+from gpx_scale.runtime.tile_loops import Threads
 
 SIZE = 8
 # One row, less than a tile, a tile, a tile and a row, several tiles with and without a rest.
@@ -96,6 +98,37 @@ def test_factor_solves_and_inverse_are_those_of_numpy(n, dtype, packed, n_jobs):
     assert_allclose(matrix_of(inverse), np.linalg.inv(L), rtol=0, atol=error)
     tiles.invert()
     assert_allclose(matrix_of(tiles), np.tril(np.linalg.inv(exact)), rtol=0, atol=error)
+
+
+@pytest.mark.parametrize("count", range(2, 14))
+def test_an_inversion_with_any_number_of_tiles_has_no_idle_iterations(count, monkeypatch):
+    """Threads have contiguous shares of the iterations, so idle ones would leave threads idle."""
+    C, run, rows = positive_matrix(count * SIZE - 3, float), Threads.run, []
+
+    def watched(threads, loop, *arguments):
+        if loop is loops.multiply_block_rows:
+            *_, width, first, last, _ = arguments
+            # Tiles of SIZE rows have one strip.
+            lower = [n // width * 2 * width + width + n % width for n in range(first, last)]
+            rows.append((width, lower))
+        run(threads, loop, *arguments)
+
+    monkeypatch.setattr(Threads, "run", watched)
+    tiles = tiles_of(np.linalg.cholesky(C), True, 1)
+    tiles.invert_factor()
+    wanted = np.linalg.inv(np.linalg.cholesky(C))
+    assert_allclose(matrix_of(tiles), wanted, rtol=0, atol=rounding(float, len(C)))
+    for width, lower in rows:
+        assert lower == [i for i in range(count) if i // width % 2 == 1]
+
+
+def test_contiguous_shares_of_an_order_from_both_ends_are_even():
+    order = [loops.from_both_ends(16, k) for k in range(16)]
+    assert sorted(order) == list(range(16))
+    for threads in (2, 4, 8):
+        shares = np.array_split(np.array(order), threads)
+        assert {int(share.sum()) for share in shares} == {120 // threads}
+    assert [loops.from_both_ends(5, k) for k in range(5)] == [0, 4, 1, 3, 2]
 
 
 @LAYOUTS

@@ -195,17 +195,22 @@ def contract_product(
 ):
     """Contract as `contract_block` does, with weights W = U V^T;  (a, c), (b, c) -> (a, 3 + p).
 
-    U has the rows from `first` to `last` - 1 alone. It takes 2 c flops more per entry, and W is
-    never stored.
+    U may have another precision than all others. It takes 2 c flops more per entry, and W is never
+    stored.
     """
-    b = len(V)
+    b, c = V.shape
     for t in prange((last - first + CHUNK_ROWS - 1) // CHUNK_ROWS):
         start = first + t * CHUNK_ROWS
         rows = min(CHUNK_ROWS, last - start)
+        own = np.empty((rows, c), V.dtype)
+        for r in range(rows):
+            source, target = U[start + r], own[r]
+            for k in range(c):
+                target[k] = source[k]
         for col in range(0, b, STRIP_COLUMNS):
             w = min(STRIP_COLUMNS, b - col)
             W = np.empty((rows, w), V.dtype)
-            times_transposed(U, start - first, V, col, W)
+            times_transposed(own, 0, V, col, W)
             for offset in range(0, rows, STRIP_ROWS):
                 m = min(STRIP_ROWS, rows - offset)
                 E, G = np.empty((m, w), left.dtype), np.empty((m, w), left.dtype)

@@ -22,6 +22,7 @@ from .tiles import (
     STRIP,
     add_tile_of_square,
     even_stride,
+    from_both_ends,
     tile_at,
     tile_count,
     tile_pair,
@@ -311,7 +312,8 @@ def tangent_rows(n, size, first, last, kernel, by_column, points, squares, Z, v,
 
 # Products. Strips of tiles are divided among groups: column g of `order` lists the rows of tiles of
 # group g, or -1, and each group adds to its own partial sums. There are as many groups on any
-# machine, so the order of sums does not depend on the number of threads.
+# machine, so the order of sums does not depend on the number of threads. A step of `order` has its
+# strips from the longest to the shortest or back, so groups are visited from both ends.
 
 
 @jit
@@ -342,7 +344,8 @@ def multiply_stored(n, size, first, last, order, A, V, partial):
 
     V (n, c), partial (groups, n, c). A diagonal tile holds both triangles.
     """
-    for g in prange(order.shape[1]):
+    for t in prange(order.shape[1]):
+        g = from_both_ends(order.shape[1], t)
         product = np.empty((size, V.shape[1]), V.dtype)
         for step in range(first, last):
             i = order[step, g]
@@ -357,7 +360,8 @@ def multiply_formed(n, size, first, last, order, kernel, points, Z, V, partial):
 
     V (n, c), partial (groups, n, c). Each tile is formed once, for all columns and both triangles.
     """
-    for g in prange(order.shape[1]):
+    for t in prange(order.shape[1]):
+        g = from_both_ends(order.shape[1], t)
         product = np.empty((size, V.shape[1]), V.dtype)
         tile = np.empty(size * size, V.dtype)
         for step in range(first, last):
@@ -376,7 +380,8 @@ def quadratic_formed(n, size, first, last, order, kernel, points, Z, X, partial)
     """
     c = X.shape[0]
     flat = X.ravel()
-    for g in prange(order.shape[1]):
+    for t in prange(order.shape[1]):
+        g = from_both_ends(order.shape[1], t)
         product = np.empty((c, size), X.dtype)
         tile = np.empty(size * size, X.dtype)
         for step in range(first, last):

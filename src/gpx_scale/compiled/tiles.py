@@ -72,6 +72,16 @@ def even_stride(count):
 
 
 @jit
+def from_both_ends(count, k):
+    """Return the k-th of 0 .. count - 1 in the order 0, count - 1, 1, count - 2, and so on.
+
+    If the work of an iteration grows or falls by equal steps with its index, any two neighbours of
+    this order have the same work, and contiguous shares of 2, 4 or 8 threads are even.
+    """
+    return k // 2 if k % 2 == 0 else count - 1 - k // 2
+
+
+@jit
 def _greatest_common_divisor(a, b):
     while b:
         a, b = b, a % b
@@ -177,23 +187,22 @@ def invert_diagonal_tiles(n, size, packed, A):
 @TileLoop
 def multiply_block_rows(n, size, packed, width, first, last, A):
     """Replace rows L_ij of lower left blocks by those of L21 X11, for strips first to last - 1."""
-    ld, count = tile_width(n, size, packed), tile_count(n, size)
+    ld = tile_width(n, size, packed)
     strips = (size + STRIP - 1) // STRIP
     for t in prange(last - first):
         number, strip = divmod(first + t, strips)
         left = number // width * 2 * width
         i = left + width + number % width
-        if i < count:
-            top = strip * STRIP
-            m = min(STRIP, tile_rows(n, size, i) - top)
-            for j in range(left, left + width if m > 0 else left):
-                target = tile_at(n, size, packed, A, i, j)[top * ld :]
-                X, w = tile_at(n, size, packed, A, j, j), tile_rows(n, size, j)
-                trmm_lower(False, False, m, w, 1.0, X, ld, target, ld)
-                for k in range(j + 1, left + width):
-                    L = tile_at(n, size, packed, A, i, k)[top * ld :]
-                    X, depth = tile_at(n, size, packed, A, k, j), tile_rows(n, size, k)
-                    gemm(False, False, m, w, depth, 1.0, L, ld, X, ld, 1.0, target, ld)
+        top = strip * STRIP
+        m = min(STRIP, tile_rows(n, size, i) - top)
+        for j in range(left, left + width if m > 0 else left):
+            target = tile_at(n, size, packed, A, i, j)[top * ld :]
+            X, w = tile_at(n, size, packed, A, j, j), tile_rows(n, size, j)
+            trmm_lower(False, False, m, w, 1.0, X, ld, target, ld)
+            for k in range(j + 1, left + width):
+                L = tile_at(n, size, packed, A, i, k)[top * ld :]
+                X, depth = tile_at(n, size, packed, A, k, j), tile_rows(n, size, k)
+                gemm(False, False, m, w, depth, 1.0, L, ld, X, ld, 1.0, target, ld)
 
 
 @TileLoop

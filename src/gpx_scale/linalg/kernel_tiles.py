@@ -151,8 +151,8 @@ class KernelTiles:
         This takes n^2/2 kernel values and 4 c flops per entry.
         """
         dtype = self.profile.left.dtype
-        left = np.hstack([U, V]).astype(dtype)
-        right = np.hstack([V, U]).astype(dtype)
+        # Of a matrix by columns, loops would copy all rows for every strip of a tile.
+        left, right = (np.ascontiguousarray(np.hstack(b), dtype) for b in ([U, V], [V, U]))
         sums = self._sums()
         kernel = self._kernel, self.profile.by_column, self._points, self._features
         with self._threads() as threads:

@@ -255,10 +255,15 @@ class LowerTiles(TileCuts):
             width = 1
             while width < self.count:
                 pairs = -(-(self.count - width) // (2 * width))
-                strips = pairs * width * strips_per_tile
+                # The lower block of the last pair may have fewer rows than `width` tiles.
+                rows = min(pairs * width, self.count - pairs * width)
                 flops = float(loops.STRIP) * (width * self.size) ** 2
                 step = max(1, int(CALL_FLOPS / flops)) * self.loop_jobs
-                for loop in (loops.multiply_block_rows, loops.multiply_block_columns):
+                for loop, tiles in (
+                    (loops.multiply_block_rows, rows),
+                    (loops.multiply_block_columns, pairs * width),
+                ):
+                    strips = tiles * strips_per_tile
                     for first in range(0, strips, step):
                         last = min(strips, first + step)
                         threads.run(loop, *self.layout, width, first, last, self.buffer)

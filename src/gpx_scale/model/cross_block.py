@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,33 +78,27 @@ class CrossBlock:
 
         (a, b) -> (a, t), (a,);  one kernel value per entry.
         """
-        W = self._contiguous(W)
-        return self._contract(loops.contract_block, CALL_ENTRIES, lambda rows: (W,))
+        return self._contract(loops.contract_block, CALL_ENTRIES, self._contiguous(W))
 
     def contract_product(self, U: np.ndarray, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what `contract` does for W = U V^T, which is not stored;  (a, c), (b, c).
 
-        U may have another precision: the rows of one call at a time are converted.
+        U may have another precision: workers convert the rows that they use.
         """
         entries = min(CALL_ENTRIES, CALL_FLOPS / (2.0 * max(1, V.shape[1])))
-        V = self._contiguous(V)
-        return self._contract(
-            loops.contract_product, entries, lambda rows: (self._contiguous(U[rows]), V)
-        )
+        weights = np.ascontiguousarray(U), self._contiguous(V)
+        return self._contract(loops.contract_product, entries, *weights)
 
     def _contract(
-        self,
-        loop: TileLoop,
-        entries: float,
-        weights: Callable[[slice], tuple[np.ndarray, ...]],
+        self, loop: TileLoop, entries: float, *weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the result of `contract` by a loop; `weights` returns W of some rows, as it is."""
+        """Return the result of `contract` by a loop that takes these weights."""
         assert self.Z is not None
         sums = np.zeros((self.shape[0], 3 + self.a.points.shape[1]))
         kernel = self.a.family, self.a.shape, self._near, self.a.by_column
         with tile_threads(self.n_jobs) as threads:
             for rows in self._calls(entries):
-                arrays = *self._points, *self.Z, rows.start, rows.stop, *weights(rows), sums
+                arrays = *self._points, *self.Z, rows.start, rows.stop, *weights, sums
                 threads.run(loop, *kernel, *arrays)
         return self.kernel.gradient_of_sums(sums.T).T, float(self.a.scale) * sums[:, 0]
 
