@@ -252,7 +252,8 @@ class Search:
         They are nested: a quarter of the rows, or of 5,000 of them, and then these 5,000. If
         gradients can be estimated from `probes`, they are, but for the first stage; there may then
         be a stage in the middle between 5,000 and all rows, and one on all rows before one with
-        exact gradients. The next stage begins where the last step of such a stage leads. A subset on which y is constant is left out, as its optimum has no noise.
+        exact gradients. The next stage begins where the last step of such a stage leads. A subset
+        on which y is constant is left out, as its optimum has no noise.
         """
         n = len(self.rows)
         if n < QUARTER_FROM_ROWS:
