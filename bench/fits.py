@@ -24,9 +24,9 @@ MEMORY = {2: "24GB", 16: "64GB"}
 COLOURS = {
     "exact": "#000000",
     "cg": "#0072B2",
+    "neighbors": "#E69F00",
     "inducing": "#D55E00",
     "basis": "#009E73",
-    "grid": "#CC79A7",
 }
 TABLE_ROWS = (1_000, 5_000, 10_000, 20_000, 30_000, 50_000, 100_000, 1_000_000)
 
@@ -40,9 +40,19 @@ def keep(name, found):
 
 
 def measured():
-    """Return the measured fits by name."""
+    """Return the measured fits that a line of the picture predicts.
+
+    Those are fits of dense features with the usual settings.
+    """
     path = RESULTS / "fits.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+    fits = json.loads(path.read_text()) if path.is_file() else {}
+    usual = ("synth", "kin40k")
+    asked = ("search_rows", "points")
+    return [
+        fit
+        for name, fit in fits.items()
+        if name.startswith(usual) and not any(word in name for word in asked)
+    ]
 
 
 def predicted(n, columns, cores, **asked):
@@ -75,9 +85,7 @@ def draw(path=PICTURE):
             if known:
                 label = f"{solver}, {cores} cores" + ("" if cores == 2 else " (projected)")
                 axes.plot(*zip(*known, strict=True), line, color=colour, label=label)
-        points = [
-            (fit["rows"], fit["fitted"]) for fit in measured().values() if fit["solver"] == solver
-        ]
+        points = [(fit["rows"], fit["fitted"]) for fit in measured() if fit["solver"] == solver]
         if points:
             axes.plot(
                 *zip(*points, strict=True), "o", color=colour, markeredgecolor="white", zorder=3
@@ -93,7 +101,7 @@ def draw(path=PICTURE):
         title="Lines are predicted, points are measured with two cores",
     )
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 
@@ -105,7 +113,6 @@ def markdown():
         "16 cores: solver | memory | seconds, projected |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    fits = [fit for name, fit in measured().items() if name.startswith("synth10")]
     for n in TABLE_ROWS:
         cells = [f"{n:,}"]
         for cores in (2, 16):
@@ -114,7 +121,9 @@ def markdown():
             name = f"`{plan.solver}`" + (f", {precision}" if plan.solver == "exact" else "")
             cells += [name, format_bytes(plan.bytes_needed), in_words(plan.seconds)]
             if cores == 2:
-                same = (fit for fit in fits if (fit["rows"], fit["solver"]) == (n, plan.solver))
+                same = (
+                    fit for fit in measured() if (fit["rows"], fit["solver"]) == (n, plan.solver)
+                )
                 seconds = min((fit["fitted"] for fit in same), default=None)
                 cells.append("" if seconds is None else in_words(seconds))
         lines.append(f"| {' | '.join(cells)} |")
