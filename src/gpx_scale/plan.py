@@ -122,16 +122,16 @@ def make_plan(
     The exact solver is used as long as it is predicted to take at most ten minutes:
 
     >>> from gpx_scale import make_plan
-    >>> plan = make_plan(2000, 10, 10, memory_limit="1GiB", n_jobs=2)
+    >>> plan = make_plan(5000, 10, 10, memory_limit="1GiB", n_jobs=2)
     >>> plan.solver, plan.bytes_needed < plan.memory_limit, plan.seconds < 600
     ('exact', True, True)
     >>> print(plan)
-    n = 2000, p = 10, d = 10: solver 'exact', float64, 2 threads, 56.7 MiB of 1.0 GiB, about ...
+    n = 5000, p = 10, d = 10: solver 'exact', float64, 2 threads, 0.1 GiB of 1.0 GiB, about ...
       It is the most exact solver that takes at most 10 min.
       The Cholesky factor of C is computed, so all results are exact.
       Considered were:
-        exact (float64): about ..., 56.7 MiB, taken
-        exact (float32): about ..., 47.3 MiB, not taken: exact is at least as exact
+        exact (float64): about ..., 0.1 GiB, taken
+        exact (float32): about ..., 93.3 MiB, not taken: exact is at least as exact
         basis (float64): not taken: X has more than 3 columns
         ...
 

@@ -20,7 +20,7 @@ def test_exact_inference_goes_as_far_as_a_person_waits():
     for n in (10, 2_000, 10_000, 20_000, 30_000):
         assert planned(n).solver == "exact"
         assert planned(n).seconds <= planner.AUTO_PATIENCE_SECONDS
-    assert planned(200_000).solver == "inducing"
+    assert planned(200_000).solver == "neighbors"
     assert planned(50_000, n_jobs=16).solver == "exact"
 
 
@@ -47,7 +47,7 @@ def test_predicted_times_grow_with_rows_and_fall_with_threads(solver, n_jobs):
 def test_a_plan_says_what_was_considered_and_is_the_same_every_time():
     plan = planned(50_000)
     names = [candidate.solver for candidate in plan.candidates]
-    assert names == ["exact", "exact", "basis", "grid", "cg", "inducing"]
+    assert names == ["exact", "exact", "basis", "grid", "cg", "neighbors", "inducing"]
     taken = [candidate for candidate in plan.candidates if candidate.verdict == "taken"]
     assert [(one.solver, one.seconds) for one in taken] == [(plan.solver, plan.seconds)]
     for candidate in plan.candidates:
