@@ -112,13 +112,13 @@ class NeighborsSolver(Solver):
         if search.search_rows != "auto":
             sampled = max(sampled, search.most_rows(len(rows)))
         for _ in range(MOST_ROUNDS):
-            self._ordered = self._order(rows.load(), on.start, sampled)
+            ordered = self._ordered = self._order(rows.load(), on.start, sampled)
             optimum = on.maximise(self.evaluate, warm=True, tol=SAMPLE_TOLERANCE_NATS_PER_ROW)
             found_at = optimum.hyperparameters
             if journal.stopped or not _has_moved(on.start, found_at):
                 break
             on = on.starting_at(found_at)
-        used = self._ordered.counts.size
+        used = ordered.counts.size
         promised = optimum.promised_gain * used / len(rows)
         return replace(optimum, evidence=None, rows=used, promised_gain=promised)
 
