@@ -22,8 +22,21 @@ from .dense import profile_of_row, refine_close_pairs, times_profile
 
 # A worker takes this many queries, one after the other, in the same working memory.
 QUERIES = 4
+# Columns of a matrix whose rows are a power of two apart are slow to write, but in small blocks.
+MIRROR_ROWS = 32
 # How a query was conditioned: on U and N, or on one of them if rounding left no Cholesky factor.
 ON_BOTH, ON_NEAR_ROWS, ON_SHARED_ROWS = range(3)
+
+
+@jit
+def _mirror(A):
+    """Copy the lower triangle of A (r, r) to the upper one, in blocks that stay in the cache."""
+    r = len(A)
+    for top in range(0, r, MIRROR_ROWS):
+        for left in range(0, top + 1, MIRROR_ROWS):
+            for j in range(left, min(r, left + MIRROR_ROWS)):
+                for i in range(max(top, j + 1), min(r, top + MIRROR_ROWS)):
+                    A[j, i] = A[i, j]
 
 
 def products_of_rows(Z, rows, out):
@@ -67,66 +80,7 @@ def _products_of_rows(Z, rows, out):
                     out[i, row_of[other]] += val[e] * value[other]
                     other = before[other]
                 at += 1
-            for j in range(i):
-                out[j, i] = out[i, j]
-
-    return sparse
-
-
-def covariances_of_rows(kernel, points, Z, rows, G):
-    """G <- k(x_i, x_j) <z_i, z_j> between the given rows, but for its diagonal;  (r,) -> (r, r)."""
-
-
-@overload(covariances_of_rows, jit_options={"fastmath": FASTMATH})
-def _covariances_of_rows(kernel, points, Z, rows, G):
-    """Return the implementation for a dense Z, with k of all pairs, or for a sparse one."""
-    if isinstance(Z, types.Array):
-
-        def dense(kernel, points, Z, rows, G):
-            family, shape, scale, near = kernel
-            r, p = rows.size, points.shape[1]
-            some, norms = np.empty((r, p)), np.zeros(r)
-            for j in range(r):
-                for column in range(p):
-                    some[j, column] = points[rows[j], column]
-                    norms[j] += some[j, column] ** 2
-            E, flat = np.empty((r, r)), some.ravel()
-            gemm(False, True, r, r, p, 2.0, flat, p, flat, p, 0.0, E.ravel(), r)
-            for j in range(r):
-                for c in range(r):
-                    E[j, c] -= norms[j] + norms[c]
-            if near > 0.0:
-                refine_close_pairs(some, some, near, E)
-            products_of_rows(Z, rows, G)
-            times_profile(family, shape, scale, E, G)
-
-        return dense
-
-    def sparse(kernel, points, Z, rows, G):
-        """Compute k where rows share a feature, which few do."""
-        family, shape, scale, _ = kernel
-        products_of_rows(Z, rows, G)
-        pairs = 0
-        for i in range(rows.size):
-            for j in range(i):
-                pairs += G[i, j] != 0.0
-        minus_s, S = np.empty((1, pairs)), np.empty((1, pairs))
-        at = 0
-        for i in range(rows.size):
-            for j in range(i):
-                if G[i, j] != 0.0:
-                    s = 0.0
-                    for column in range(points.shape[1]):
-                        s += (points[rows[i], column] - points[rows[j], column]) ** 2
-                    minus_s[0, at], S[0, at] = -s, G[i, j]
-                    at += 1
-        times_profile(family, shape, scale, minus_s, S)
-        at = 0
-        for i in range(rows.size):
-            for j in range(i):
-                if G[i, j] != 0.0:
-                    G[i, j] = G[j, i] = S[0, at]
-                    at += 1
+        _mirror(out)
 
     return sparse
 
@@ -156,15 +110,30 @@ def fill_kernel(kernel, queries, points, rows, counts, K):
 def fill_blocks(kernel, points, Z, variances, rows, counts, T):
     """T <- S between the rows of each query, with `variances` (n,) on its diagonal;  (b, k, k).
 
-    2 (p + d) flops and a kernel value per entry; for a sparse Z, only where two rows share a
-    feature.
+    p + 2 d flops and a kernel value per entry.
     """
+    family, shape, scale, near = kernel
+    p = points.shape[1]
     for i in prange(len(counts)):
         r = counts[i]
         if r == 0:
             continue
-        G = np.empty((r, r))
-        covariances_of_rows(kernel, points, Z, rows[i, :r], G)
+        some, norms = np.empty((r, p)), np.empty(r)
+        for j in range(r):
+            norms[j] = 0.0
+            for column in range(p):
+                some[j, column] = points[rows[i, j], column]
+                norms[j] += some[j, column] ** 2
+        E, G = np.empty((r, r)), np.empty((r, r))
+        syrk_lower(False, r, p, 2.0, some.ravel(), p, 0.0, E.ravel(), r)
+        for j in range(r):
+            for c in range(j + 1):
+                E[j, c] -= norms[j] + norms[c]
+        _mirror(E)
+        if near > 0.0:
+            refine_close_pairs(some, some, near, E)
+        products_of_rows(Z, rows[i, :r], G)
+        times_profile(family, shape, scale, E, G)
         for j in range(r):
             T[i, j, :r] = G[j]
             T[i, j, j] = variances[rows[i, j]]
