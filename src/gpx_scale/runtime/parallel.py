@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numba
+import numba.np.ufunc.parallel as numba_layer
 import numpy as np
 from joblib import cpu_count
 from joblib.parallel import get_active_backend
@@ -192,12 +193,15 @@ class _ThreadCounts:
         with self._lock:
             try:
                 start_numba_threads()
-                before = numba.get_num_threads()
-                if n is not None:
-                    most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-                    numba.set_num_threads(min(n, most))
             except ValueError:
                 return None
+            # numba's public functions take a lock in every call, by a `with` that is written in
+            # Python. Ctrl-C in it leaves the lock closed, and another thread would wait for ever.
+            before: int = getattr(numba_layer, "_get_num_threads", numba.get_num_threads)()
+            if n is not None:
+                most = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+                setter = getattr(numba_layer, "_set_num_threads", numba.set_num_threads)
+                setter(min(n, most))
             return before
 
     def before_fork(self) -> None:
