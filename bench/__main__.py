@@ -64,6 +64,11 @@ CASES = {
         "test",
         (_script("scaling"),),
     ),
+    "cores": Case(
+        "what 4, 8 and 16 cores would gain, replayed from one core: 6 minutes",
+        "test",
+        (_script("cores"),),
+    ),
     "search": Case(
         "complete fits beside those before the tile engine, and SGPR: 45 minutes",
         "peers",

@@ -17,6 +17,7 @@ import os
 import platform
 import statistics
 import threading
+import time
 from collections import Counter
 from contextlib import contextmanager
 
@@ -124,6 +125,21 @@ def ideal_seconds(work, n_jobs, known):
     rates = known.get(str(n_jobs)) or known[max(known)]
     computing = sum(flops / rates[name] for name, flops in work.items() if name != "bytes") / 1e9
     return max(computing, work.get("bytes", 0.0) / rates["copy"] / 1e9) or None
+
+
+def used_by_others():
+    """Return the seconds for which all other processes have kept cores busy so far.
+
+    It is 0 where the system does not tell.
+    """
+    try:
+        with open("/proc/stat") as lines:
+            user, nice, system, _, _, *more = map(int, next(lines).split()[1:])
+    except OSError:
+        return 0.0
+    # What follows are interrupts, and the time that a host gave to other machines.
+    busy = (user + nice + system + sum(more[:3])) / os.sysconf("SC_CLK_TCK")
+    return busy - time.process_time()
 
 
 def description():
