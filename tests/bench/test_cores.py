@@ -14,7 +14,7 @@ from gpx_scale.linalg.lower_tiles import LowerTiles
 from gpx_scale.runtime.parallel import Executor
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-COUNTED = Path(__file__).with_name("counted_flops.py")
+COUNTED = BENCH / "counted_flops.py"
 
 
 @pytest.fixture
