@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
-from ..errors import SlowFitWarning
+from ..errors import SlowFitWarning, SolverUnavailable
 from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
@@ -30,6 +31,7 @@ from ..solvers.contract import (
 )
 from ..solvers.low_dimensional import InputExtent, InputResolution
 from ..solvers.posterior import Diagnostics
+from .model_decision import Decision, decided
 from .options import FitOptions
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 
@@ -51,7 +53,16 @@ def fit_model(
     optimum of an earlier fit, to start from. `remember` is called with the optimum before the
     posterior is computed.
     """
-    session, kernel = setup.session, setup.kernel
+    session = setup.session
+    decision = decision_about(preprocessor, rows, options, session, known)
+    if decision is not None:
+        session.journal.say(" ".join(decision.choice.reasons))
+        if decision.choice.fit_intercept and not preprocessor.scaling.intercept:
+            preprocessor, rows = preprocessor.with_intercept(), rows.with_intercept()
+        options = options.with_model(decision.choice)
+        setup = replace(setup, kernel=options.kernel, preprocessor=preprocessor)
+    choice = None if decision is None else decision.choice
+    kernel = setup.kernel
     problem = problem_of(
         rows, preprocessor, options.kernel, options.solver, session, options.search.ard
     )
@@ -63,6 +74,7 @@ def fit_model(
         solver=registry.find(plan.solver).fingerprint(plan, setup),
         most_points=min(plan.n, options.solver.n_inducing),
         session=session,
+        subset=None if decision is None else decision.start,
     )
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
@@ -77,11 +89,56 @@ def fit_model(
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)
     if options.search.wanted:
-        remember(KnownOptimum(optimum.hyperparameters, solver.carried))
+        remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
+    if choice is not None:
+        report.kernel_table, report.reasons = choice.table, [*choice.reasons, *report.reasons]
     return FittedModel(preprocessor, plan, posterior, report), rows
+
+
+def decision_about(
+    preprocessor: Preprocessor,
+    rows: RowSource,
+    options: FitOptions,
+    session: Session,
+    known: KnownOptimum | None,
+) -> Decision | None:
+    """Return the model of a fit that leaves kernel, ARD or intercept open, None if none is.
+
+    The choice of an earlier fit is kept. A fit that cannot be planned is refused before models are
+    compared.
+    """
+    open_model = options.open_model
+    if open_model.is_decided:
+        return None
+    if known is not None and known.choice is not None and open_model.has(known.choice):
+        return Decision(known.choice)
+
+    def problem_with(kernel: Kernel, ard: bool) -> Problem:
+        return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
+
+    def is_possible(kernel: Kernel, ard: bool) -> bool:
+        problem = problem_with(kernel, ard)
+        try:
+            if problem.asked:
+                registry.find(problem.options.solver).refuse(problem)
+        except SolverUnavailable:
+            return False
+        return True
+
+    usual = problem_with(options.kernel, options.search.ard)
+    plan_for(usual)
+    return decided(
+        open_model,
+        rows,
+        preprocessor,
+        options.search,
+        session,
+        partial(usual.exact_bytes, gram=usual.gram),
+        is_possible,
+    )
 
 
 def problem_of(
