@@ -62,7 +62,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     Parameters
     ----------
-    kernel : str, kernel or callable, default="rbf"
+    kernel : str, kernel or callable, default="auto"
         The covariance function of the weights, k(x, x').
 
         - "auto" compares the `candidates`, each with one length scale and with one for each column,
@@ -140,7 +140,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
         takes it as it is.
-    fit_intercept : bool or "auto", default=False
+    fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
@@ -265,7 +265,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
         ard: bool | str | None = None,
         candidates: Any = None,
@@ -281,7 +281,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
-        fit_intercept: bool | str = False,
+        fit_intercept: bool | str = "auto",
         standardize: bool = True,
         n_inducing: int = 1000,
         inducing_points: Any = "rpcholesky",

@@ -64,11 +64,7 @@ class OpenModel:
                 f'kernel={kernel!r} is given. Give kernel="auto", or leave candidates out.'
             )
         start = estimator.theta1, estimator.theta2
-        kernels = (
-            tuple(as_kernel(one, *start) for one in _candidates(candidates))
-            if is_auto
-            else (as_kernel(kernel, *start),)
-        )
+        kernels = _candidates(candidates, *start) if is_auto else (as_kernel(kernel, *start),)
         ard: tuple[bool, ...]
         if estimator.ard is None or _is_text_auto(estimator.ard):
             is_named = isinstance(kernel, str) and kernel in NAMES
@@ -158,24 +154,23 @@ def name_of_kernel(kernel: Kernel) -> str:
     )
 
 
-def _candidates(candidates: Any) -> tuple[Any, ...]:
-    """Return the checked kernels to compare, those of AUTO_KERNELS if none are given."""
+def _candidates(candidates: Any, theta1: Any, theta2: Any) -> tuple[Kernel, ...]:
+    """Return the kernels to compare, those of AUTO_KERNELS if none are given."""
     if candidates is None:
-        return AUTO_KERNELS
-    usable = isinstance(candidates, list | tuple) and len(candidates) > 0
-    if not usable or not all(
-        isinstance(one, Kernel) or (isinstance(one, str) and one in NAMES) for one in candidates
-    ):
+        candidates = AUTO_KERNELS
+    if not isinstance(candidates, list | tuple) or not candidates:
         names = ", ".join(map(repr, NAMES))
         raise InputError(
             f"candidates={candidates!r} is not valid. Give a list with at least one of {names}, or "
             "objects of gpx_scale.kernels."
         )
-    if len({getattr(one, "input_kind", "vectors") for one in candidates} - {"vectors"}):
+    kernels = tuple(as_kernel(one, theta1, theta2) for one in candidates)
+    if any(kernel.input_kind != "vectors" for kernel in kernels):
         raise InputError(
-            "candidates= has a kernel that does not take vectors. Give it as kernel= instead."
+            f"candidates={candidates!r} has a kernel that does not take vectors. Give it as "
+            "kernel= instead."
         )
-    return tuple(candidates)
+    return kernels
 
 
 def _is_text_auto(value: Any) -> bool:

@@ -16,6 +16,7 @@ from ..errors import GPXError, NotPositiveDefinite
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..runtime.session import Session
+from ..solvers.low_dimensional import MAX_X_COLUMNS
 from .model_choice import MAX_ARD_COLUMNS, ModelChoice, OpenModel
 from .model_comparison import CLOSE_NATS, Contender, compared
 from .options import SearchLimits
@@ -32,6 +33,9 @@ LEAST_ROWS = 50
 # A length scale of more than so many times the range of its column leaves the kernel: it changes
 # the exponent by at most (1 / 10)^2 / 2 between any two rows.
 LONGEST_LENGTH_IN_RANGES = 10.0
+
+# The reason for leaving columns out names so many of them.
+MAX_PRINTED_COLUMNS = 8
 
 # A function that tells whether the solver that the user asked for takes a kernel, with ARD or not.
 IsPossible = Callable[[Kernel, bool], bool]
@@ -91,6 +95,9 @@ def decided(
     if best.point is None or best.point.evidence is None:
         raise _all_failed(ranked)
     n_rows = best.point.evidence.n_rows
+    unused = _unused_columns(best, rows.load() if rows.in_memory else some)
+    if unused:
+        reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
     choice = ModelChoice(
         best.kernel,
@@ -98,8 +105,12 @@ def decided(
         best.fit_intercept,
         tuple(model.record(y_scale, model is best) for model in ranked),
         (*_reasons_for(ranked, n_rows), *reasons),
+        unused,
     )
-    return Decision(choice, SubsetOptimum(best.found, n_rows))
+    found = best.found
+    kernel = found.kernel.without_columns(unused)
+    start = Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
+    return Decision(choice, SubsetOptimum(start, n_rows, best.point.evidence.information))
 
 
 def _undecided(usual: ModelChoice, why: str) -> Decision:
@@ -188,6 +199,32 @@ def _contenders(
         given = Hyperparameters.of(resolved, limits.sigma_w, limits.sigma_y)
         found.append(Contender(kernel, ard, open_model.fit_intercept[0], given, given))
     return found
+
+
+def _unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
+    """Return the columns of X whose length scale is so long that the kernel does not need them.
+
+    With few columns nothing is gained, and functions on a box or a grid need all of them.
+    """
+    p = rows.x.shape[1] if isinstance(rows.x, np.ndarray) else 0
+    if not best.ard or p <= MAX_X_COLUMNS or best.found.kernel.parameter_kinds.count("theta1") > 1:
+        return ()
+    shortest, _ = best.found.kernel.length_scale_range(p)
+    in_ranges = shortest / np.maximum(np.ptp(rows.x, axis=0), np.finfo(float).tiny)
+    long = in_ranges > LONGEST_LENGTH_IN_RANGES
+    if long.all():
+        long[np.argmin(in_ranges)] = False
+    return tuple(np.flatnonzero(long).tolist())
+
+
+def _unused_reason(unused: tuple[int, ...], p: int) -> str:
+    """Return the sentence about columns that the kernel does not read."""
+    names = ", ".join(map(str, unused[:MAX_PRINTED_COLUMNS]))
+    more = " and others" if len(unused) > MAX_PRINTED_COLUMNS else ""
+    return (
+        f"The kernel does not read {len(unused)} of {p} columns of X (numbers {names}{more}): "
+        f"their length scales are more than {LONGEST_LENGTH_IN_RANGES:.0f} times their ranges."
+    )
 
 
 def _all_failed(models: list[Contender]) -> GPXError:

@@ -23,7 +23,8 @@ LEAST_SEARCH_ROWS = 10
 class SearchLimits:
     """The start values of a search for hyperparameters, and its limits.
 
-    `wanted` is false with `optimizer=None`: there is no search then.
+    `wanted` is false with `optimizer=None`: there is no search then. The kernel does not read the
+    `unused_columns` of X.
     """
 
     wanted: bool
@@ -35,6 +36,7 @@ class SearchLimits:
     ard: bool
     sigma_w: float
     sigma_y: float
+    unused_columns: tuple[int, ...] = ()
     checkpoint: Any = None
 
 
@@ -92,7 +94,7 @@ class FitOptions:
             self,
             kernel=choice.kernel,
             inputs=replace(self.inputs, fit_intercept=choice.fit_intercept),
-            search=replace(self.search, ard=choice.ard),
+            search=replace(self.search, ard=choice.ard, unused_columns=choice.unused_columns),
         )
 
 

@@ -31,6 +31,7 @@ from ..solvers.contract import (
 )
 from ..solvers.low_dimensional import InputExtent, InputResolution
 from ..solvers.posterior import Diagnostics
+from .checkpoint import choice_in
 from .model_decision import Decision, decided
 from .options import FitOptions
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
@@ -75,6 +76,7 @@ def fit_model(
         most_points=min(plan.n, options.solver.n_inducing),
         session=session,
         subset=None if decision is None else decision.start,
+        choice=choice,
     )
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
@@ -95,6 +97,8 @@ def fit_model(
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
     if choice is not None:
         report.kernel_table, report.reasons = choice.table, [*choice.reasons, *report.reasons]
+    information = information_of(optimum, decision)
+    report.notes = notes_on(optimum.hyperparameters, start.given, information)
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 
@@ -107,12 +111,16 @@ def decision_about(
 ) -> Decision | None:
     """Return the model of a fit that leaves kernel, ARD or intercept open, None if none is.
 
-    The choice of an earlier fit is kept. A fit that cannot be planned is refused before models are
-    compared.
+    The choice of a checkpoint or of an earlier fit is kept. A fit that cannot be planned is refused
+    before models are compared.
     """
     open_model = options.open_model
     if open_model.is_decided:
         return None
+    if options.search.checkpoint is not None:
+        earlier = choice_in(options.search.checkpoint, open_model)
+        if earlier is not None:
+            return Decision(earlier)
     if known is not None and known.choice is not None and open_model.has(known.choice):
         return Decision(known.choice)
 
@@ -178,6 +186,7 @@ def prepared_rows(
     prepared = rows.prepared(options.kernel, keep, session)
     x = rows.load().x if keep else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
+    kernel = kernel.without_columns(options.search.unused_columns)
     return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
 
 
@@ -220,6 +229,36 @@ def warn_of_long_fit(plan: Plan) -> None:
             SlowFitWarning,
             stacklevel=2,
         )
+
+
+def information_of(optimum: Optimum, decision: Decision | None) -> np.ndarray | None:
+    """Return the average information at the optimum, or that of the rows of the comparison.
+
+    It is None if neither is known.
+    """
+    if optimum.evidence is not None and optimum.evidence.information is not None:
+        return optimum.evidence.information
+    start = None if decision is None else decision.start
+    return None if start is None else start.information
+
+
+def notes_on(
+    found: Hyperparameters, given: Hyperparameters, information: np.ndarray | None
+) -> list[str]:
+    """Return what a user should know about the hyperparameters, as sentences.
+
+    A parameter is determined by its prior if the rows say less about it than the prior.
+    """
+    at = found.names.index("sigma_w")
+    if information is None or found.sigma_w == 0.0:
+        return []
+    if information[at, at] >= HyperparameterPrior.around(given).sd[at] ** -2:
+        return []
+    return [
+        f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "
+        f"{given.sigma_w:.2g}. Standard deviations of weights include it: give sigma_w=0 for those "
+        "of the smooth surface alone."
+    ]
 
 
 def report_of(

@@ -45,10 +45,14 @@ class KnownOptimum:
 
 @dataclass(frozen=True)
 class SubsetOptimum:
-    """The hyperparameters at which the search on a subset of so many rows has ended."""
+    """The hyperparameters at which the search on a subset of so many rows has ended.
+
+    `information` is the average information of these rows there, (t, t), if it is known.
+    """
 
     hyperparameters: Hyperparameters
     rows: int
+    information: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,13 @@ def starting_point(
     most_points: int,
     session: Session,
     subset: SubsetOptimum | None = None,
+    choice: ModelChoice | None = None,
 ) -> StartingPoint:
     """Return the start: a checkpoint if there is one, else an earlier fit, else the given values.
 
     `solver` is the fingerprint of the solver, and `most_points` the largest number of inducing
     points that it takes. The optimum of a `subset`, at which the model was chosen, comes before the
-    given values.
+    given values. The `choice` is written to the checkpoint.
     """
     found = StartingPoint(given, given)
     if not limits.wanted:
@@ -130,7 +135,7 @@ def starting_point(
         found = StartingPoint(given, start, warm=True, points=known.points)
     if limits.checkpoint is None:
         return found
-    file = Checkpoint.at(limits.checkpoint, rows, given, solver, most_points)
+    file = Checkpoint.at(limits.checkpoint, rows, given, solver, most_points, choice)
     found = replace(found, file=file)
     if (state := file.read()) is not None:
         session.journal.say(f"The fit resumes from the checkpoint {str(file.path)!r}.")

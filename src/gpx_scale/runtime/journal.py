@@ -91,6 +91,8 @@ class FitReport:
     kernel_table : tuple of ComparedModel
         The models that were compared, the chosen one first, if kernel, ARD or intercept were left
         open. `GPXRegressor.kernel_table_` has them as a data frame.
+    notes : list of str
+        What a user should know about the hyperparameters: that the data hardly determine sigma_w.
 
     Examples
     --------
@@ -130,6 +132,7 @@ class FitReport:
     evidence_deviation: float = 0.0
     solution: str = ""
     kernel_table: tuple[ComparedModel, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     @property
     def promised_gain_per_row(self) -> float:
@@ -164,6 +167,7 @@ class FitReport:
         )
         entries = [
             *(("why", reason) for reason in self.reasons),
+            *(("note", note) for note in self.notes),
             *(("compared", line) for line in as_lines(self.kernel_table)),
             (
                 "hyperparameters",
