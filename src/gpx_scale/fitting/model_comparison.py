@@ -301,7 +301,8 @@ def compared(
     """Return all models that were compared on some rows, the best one first.
 
     `first` are fewer rows, on which the searches begin. `flips` says that the intercept is open. A
-    search takes at most `max_iter` steps. Ctrl-C ends the comparison with the models that were searched before.
+    search takes at most `max_iter` steps. Ctrl-C ends the comparison with the models that were
+    searched before.
     """
     races: list[Race] = []
     fallen: list[Contender] = []
