@@ -165,6 +165,21 @@ def test_a_row_left_out_is_predicted_from_the_others(m):
         assert_allclose(deviations[i] ** 2, joint[0, 0], rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize(("k", "m"), [(60, 0), (1, 60), (60, 25)])
+def test_with_all_rows_training_rows_have_the_oracle_s_answers(k, m):
+    problem = make_problem(n=60, p=2, d=3)
+    model = problem.fitted(solver="neighbors", n_neighbors=k, n_shared=m, random_state=0)
+    residuals, deviations = model.leave_one_out()
+    wanted = oracle.leave_one_out(problem.k, *problem.data, *problem.noise)
+    assert_allclose(residuals, wanted[0], rtol=0, atol=1e-8)
+    assert_allclose(deviations, wanted[1], rtol=0, atol=1e-8)
+    found = model.training_explanation(cov=True, baseline="zero")
+    for i in range(60):
+        mean, cov = oracle.own_weights(problem.k, *problem.data, i, *problem.noise)
+        assert_allclose(found.weights[i], mean, rtol=0, atol=1e-8)
+        assert_allclose(found.weights_cov[i], cov, rtol=0, atol=1e-8)
+
+
 def test_training_rows_among_duplicates_know_themselves():
     """More rows than k are equal, and each still has its own y in its own weights."""
     problem = make_problem(n=60, p=1, d=2)

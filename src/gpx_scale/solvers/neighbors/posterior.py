@@ -22,7 +22,7 @@ from ...runtime.state import must, must_be_indices, stored
 from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
-from ..posterior import Diagnostics, MomentRequest, Moments, Posterior
+from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, PriorVariance
 from .planning import NeighborsSettings, query_bytes
 
 # The seeds of a RandomState are below this number.
@@ -313,7 +313,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         return self.d if pattern is None else int(pattern.counts.max(initial=0))
 
     def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
-        """Return the moments of the weights of each query, with the noise sigma_w.
+        """Return the moments of the weights of each query, as `Posterior.moments` does.
 
         Upper bounds are the ordinary variances, which are never below the exact ones.
         """
@@ -354,15 +354,15 @@ class NeighborsPosterior(Posterior[QueryRows]):
         mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
-        prior, floor = self._prior(queries.x, own is not None)
+        given = self.hyperparameters, queries.x, own is not None
+        prior = PriorVariance.of(*given, request.surface)
         reduced = found.reduction(self._columns(request, pattern), moving)
         if pattern is None or not request.variance:
-            return self.moments_of(mean, reduced, request, prior, floor)
-        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior, floor)
+            return self.moments_of(mean, reduced, request, prior)
+        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior)
         assert reduced.variance is not None
         in_use = np.arange(reduced.variance.shape[1]) < pattern.counts[:, None]
-        variance = np.maximum(prior[:, None] - reduced.variance, 0.0)[in_use] + floor
-        return replace(sums, variance=variance)
+        return replace(sums, variance=prior.minus(reduced.variance)[in_use])
 
     # Other answers.
 
@@ -389,6 +389,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             some = others[i]
             mean, variance = self.predict_held_out(some, session)
             residuals[some], deviations[some] = self.rows.y[some] - mean, np.sqrt(variance)
+            session.journal.passed(i.stop, n)
         places = np.arange(self.shared.size)
         for i in slices(self.shared.size, size):
             some = self.shared[i]
@@ -400,6 +401,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             alpha = found.shared_weights[np.arange(some.size), places[i]]
             residuals[some] = alpha / found.found[:, 0]
             deviations[some] = found.found[:, 0] ** -0.5
+            session.journal.passed(others.size + i.stop, n)
         return residuals, deviations
 
     def predict_held_out(self, some: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
