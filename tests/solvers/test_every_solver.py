@@ -6,6 +6,7 @@ beyond the moments of its posterior is read from its capabilities.
 
 import pickle
 import re
+import tempfile
 import tracemalloc
 from dataclasses import replace
 from functools import cache
@@ -611,6 +612,14 @@ def fit_single(name):
     assert_allclose(found, expected()["prediction"], rtol=0, atol=near)
 
 
+def fit_folder(name):
+    """Fit rows that are in a file and not in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        X, y, _ = SMALL.data
+        np.savez(f"{folder}/rows.npz", X=X, y=y)
+        SMALL.model(solver=name).fit(folder)
+
+
 # How a user asks for each capability. This must not raise if the solver has it.
 ASKED = {
     Capability.TRAINING_WEIGHTS: lambda name: fitted(name).training_explanation(),
@@ -622,6 +631,7 @@ ASKED = {
     Capability.ANY_KERNEL: fit_gram,
     Capability.FLOAT32: fit_single,
     Capability.STREAM: lambda name: SMALL.model(solver=name).fit(lambda: [SMALL.data]),
+    Capability.FILES: fit_folder,
     Capability.ADD_ROWS: lambda name: copy_of(fitted(name)).partial_fit(*SMALL.data),
 }
 

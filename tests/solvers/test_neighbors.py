@@ -364,7 +364,7 @@ def test_float32_and_streams_are_refused():
     problem = make_problem(n=20)
     with pytest.raises(InputError, match="float64"):
         problem.model(solver="neighbors", dtype="float32").fit(*problem.data)
-    with pytest.raises(InputError, match="in memory"):
+    with pytest.raises(InputError, match="only in their order"):
         problem.model(solver="neighbors").fit(lambda: [problem.data])
 
 

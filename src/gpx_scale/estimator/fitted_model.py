@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data.inputs import Preprocessor, Queries
-from ..data.row_source import MemoryRows, RowSource
+from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
 from ..kernels.kernel import Kernel
@@ -89,11 +89,15 @@ class FittedModel:
         found = self.preprocessor.transform(X, Z)
         return replace(found, x=self.kernel.query_input(found.x, self.plan.n))
 
-    def training_queries(self) -> Queries:
+    def training_queries(self, session: Session) -> Queries:
         """Return the training rows as queries for their own weights w_i."""
         self._require(Capability.TRAINING_WEIGHTS, "call explain(X), which treats every row as new")
-        rows = self.posterior.training_rows
-        assert rows is not None
+        source = self.posterior.row_source
+        assert source is not None
+        if not source.in_memory:
+            count, each = len(source), 8 * (self.plan.p + 4 * self.posterior.d)
+            session.require(count * each, f"Explaining {count} training rows", "explain(X)")
+        rows = source.load()
         return Queries(rows.x, rows.Z, raw_Z=self.preprocessor.scaling.raw_z(rows.Z), own=True)
 
     def predict(
@@ -236,9 +240,7 @@ class FittedModel:
         session: Session,
     ) -> Evidence:
         """Return the log marginal likelihood of standardised y at given hyperparameters."""
-        kept = self.posterior.training_rows
-        if kept is not None:
-            rows = MemoryRows(kept)
+        rows = self.posterior.row_source or rows
         if rows is None and not self.posterior.can_evaluate(hyperparameters):
             raise SolverUnavailable(
                 "The log marginal likelihood at these hyperparameters needs the training rows, "

@@ -295,9 +295,9 @@ class PredictionMixin:
         >>> model.training_explanation()
         Explanation(100 samples, 10 features, with uncertainty)
         """
-        return self._explain(
-            self._model.training_queries(), std, cov, baseline, feature_names, dense
-        )
+        with self._session() as session:
+            queries = self._model.training_queries(session)
+        return self._explain(queries, std, cov, baseline, feature_names, dense)
 
     def _explain(
         self,

@@ -106,6 +106,7 @@ def problem_of(
         gram=kernel.input_kind != "vectors",
         pair_density=some.Z.pair_density if pairs and registry.uses_pairs(options.solver) else None,
         resolution=InputResolution.of(kernel, some),
+        indexed=rows.is_indexed,
     )
 
 
@@ -119,7 +120,8 @@ def prepared_rows(
     """
     keep = registry.find(plan.solver).keeps_rows and not plan.needs_length_scales
     prepared = rows.prepared(options.kernel, keep, session)
-    x = rows.load().x if keep else prepared.subset(plan.subset).x
+    in_memory = keep and rows.in_memory
+    x = rows.load().x if in_memory else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
     return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
 

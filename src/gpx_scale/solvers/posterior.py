@@ -18,6 +18,7 @@ import numpy as np
 
 from ..data.features import Features, SparseFeatures, full_pattern
 from ..data.inputs import InputRows, Preprocessor, Queries, TrainingRows
+from ..data.row_source import MemoryRows, RowSource
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
@@ -296,12 +297,18 @@ class Posterior(abc.ABC, Generic[Cross]):
         """Return the training rows, or None where inducing points or functions replace them."""
         return None
 
+    @property
+    def row_source(self) -> RowSource | None:
+        """Return the training rows, wherever they are, or None if they are not kept."""
+        rows = self.training_rows
+        return None if rows is None else MemoryRows(rows)
+
     def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
         """Return whether log p(y) at other hyperparameters follows from this posterior alone.
 
         Otherwise the training rows are needed again.
         """
-        return self.training_rows is not None
+        return self.row_source is not None
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from all other rows, and its deviations;  (n,), (n,)."""

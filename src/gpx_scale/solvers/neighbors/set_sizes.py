@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...runtime.parallel import all_but
 from ...runtime.session import Session
+from .gathering import around
 from .planning import NeighborsSettings
 from .posterior import NeighborsPosterior
 
@@ -47,17 +49,18 @@ def choose_sizes(
     The posterior given has all shared rows, of which the first ones are taken, and as many
     neighbours as planned.
     """
-    rest = np.setdiff1d(np.arange(len(posterior)), posterior.shared)
+    rest = all_but(len(posterior), posterior.shared)
     most = posterior.shared.size
     if not rest.size:
         return posterior
     held = np.sort(np.random.RandomState(posterior.seed).permutation(rest)[:HELD_OUT_ROWS])
-    known, tried = posterior.shared_rows(session), []
+    local, held = _around(posterior, held, session)
+    known, tried = local.shared_rows(session), []
     for m in _sizes(SHARED, most, settings.choose_shared):
         some = known.first(m)
         for k in _sizes(NEIGHBORS, settings.neighbors, settings.choose_neighbors):
             if k + m:
-                one = replace(posterior, shared=some.shared, neighbors=k).with_known(some)
+                one = replace(local, shared=some.shared, neighbors=k).with_known(some)
                 tried.append(SetSizes(k, m, _score(one, held, session)))
                 session.journal.say(f"{k} neighbours, {m} shared rows: {tried[-1].score:.4f} nats")
     best = max(one.score for one in tried)
@@ -71,7 +74,21 @@ def choose_sizes(
     )
     # Factors of fewer rows are computed anew, as a loaded model computes them: parts of larger ones
     # may differ in their last digits.
-    return chosen.with_known(known) if taken.shared == most else chosen
+    is_whole = taken.shared == most and local is posterior
+    return chosen.with_known(known) if is_whole else chosen
+
+
+def _around(
+    posterior: NeighborsPosterior, held: np.ndarray, session: Session
+) -> tuple[NeighborsPosterior, np.ndarray]:
+    """Return a posterior in memory that predicts held-out rows alike, and their numbers there.
+
+    It has all shared rows and the most neighbours, so it has those of every pair that is compared.
+    """
+    if posterior.rows.in_memory:
+        return posterior, held
+    local, index = around(posterior, posterior.rows[held], session, held)
+    return local, np.searchsorted(index, held)
 
 
 def _sizes(usual: tuple[int, ...], most: int, is_chosen: bool) -> list[int]:
@@ -82,5 +99,5 @@ def _sizes(usual: tuple[int, ...], most: int, is_chosen: bool) -> list[int]:
 def _score(posterior: NeighborsPosterior, held: np.ndarray, session: Session) -> float:
     """Return the mean log density of held-out rows."""
     mean, variance = posterior.predict_held_out(held, session)
-    e = posterior.rows.y[held] - mean
+    e = posterior.memory.y[held] - mean
     return float(np.mean(-0.5 * (np.log(2.0 * np.pi * variance) + e**2 / variance)))
