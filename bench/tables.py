@@ -27,6 +27,7 @@ LISTED = {
     "search": "search",
     "large": "large",
     "inducing": "inducing",
+    "neighbors": "neighbors",
     "varying": "varying",
     "spatial": "spatial",
     "text": "text",

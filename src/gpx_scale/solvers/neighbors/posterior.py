@@ -78,7 +78,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
     log_evidence, standard_error : float
         Vecchia's log p(y) in nats, and its standard error.
     held_out : list of (int, int, float)
-        The pairs (k, m) that were compared, and the mean log density of held-out rows with each.
+        The pairs (k, m) that were compared, and the mean log density of held-out rows with each:
+        that of the best pair, less what was lost to it on the rows that both predicted.
     """
 
     rows: TrainingRows | IndexedRows
