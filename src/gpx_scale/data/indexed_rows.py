@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
@@ -121,6 +121,9 @@ class FileRows(IndexedRows):
     @property
     def n_weights(self) -> int:
         return self.preprocessor.n_weights
+
+    def with_intercept(self) -> FileRows:
+        return replace(self, preprocessor=self.preprocessor.with_intercept())
 
     @property
     def bytes_per_row(self) -> int:
