@@ -13,7 +13,7 @@ from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, load,
 from gpx_scale.data import row_files
 from gpx_scale.data.row_files import MappedFile
 from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
-from gpx_scale.solvers.neighbors import posterior
+from gpx_scale.solvers.neighbors import gathering, posterior
 from problems import make_problem, session_of
 
 PROBLEM = make_problem(n=330, p=2, d=3, m=9, seed=2)
@@ -216,7 +216,7 @@ def saved(model, folder):
 
 @pytest.mark.parametrize("limit", [0, 2**30])
 def test_a_model_file_has_the_rows_or_their_places(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(posterior, "SAVED_ROWS_BYTES", limit)
+    monkeypatch.setattr(gathering, "SAVED_ROWS_BYTES", limit)
     files = fitted(tmp_path)
     loaded = saved(files, tmp_path)
     assert loaded.posterior_.rows.in_memory == bool(limit)
@@ -232,7 +232,7 @@ def test_a_model_file_has_the_rows_or_their_places(tmp_path, monkeypatch, limit)
 
 
 def test_a_model_file_of_others_opens_no_file_but_those_of_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(posterior, "SAVED_ROWS_BYTES", 0)
+    monkeypatch.setattr(gathering, "SAVED_ROWS_BYTES", 0)
     fitted(tmp_path).save(tmp_path / "model.gpx")
     for old, new in ((b'"<f8"', b'"|O8"'), (b'"offset": 128', b'"offset": 999')):
         copy_with(tmp_path / "model.gpx", tmp_path / "other.gpx", old, new)

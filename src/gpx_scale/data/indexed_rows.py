@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
@@ -126,6 +126,9 @@ class FileRows(IndexedRows):
     @property
     def n_weights(self) -> int:
         return self.preprocessor.n_weights
+
+    def with_intercept(self) -> FileRows:
+        return replace(self, preprocessor=self.preprocessor.with_intercept())
 
     @property
     def bytes_per_row(self) -> int:
@@ -262,6 +265,9 @@ class AddedRows(IndexedRows):
 
     def with_rows(self, more: TrainingRows) -> AddedRows:
         return AddedRows(self.first, joined([self.more, more]))
+
+    def with_intercept(self) -> AddedRows:
+        return AddedRows(self.first.with_intercept(), self.more.with_intercept())
 
     def fingerprint(self, kernel: Kernel) -> bytes:
         return self.first.fingerprint(kernel) + MemoryRows(self.more).fingerprint(kernel)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -197,6 +197,10 @@ class TrainingRows(InputRows):
         both = stacked(x) if isinstance(self.x, Features) else np.concatenate(x)
         return TrainingRows(both, stacked([self.Z, more.Z]), np.concatenate([self.y, more.y]))
 
+    def with_intercept(self) -> TrainingRows:
+        """Return these rows with the column of an intercept in Z;  O(n d)."""
+        return TrainingRows(self.x, self.Z.with_ones(), self.y)
+
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
         super().must_fit(kernel, preprocessor, n_train)
         must_be_numbers(self.y, (len(self.Z),), "y")
@@ -302,6 +306,10 @@ class Preprocessor:
     def n_weights(self) -> int:
         """Return the number of weights: the columns of Z, and the intercept if there is one."""
         return self.n_z + self.scaling.intercept
+
+    def with_intercept(self) -> Preprocessor:
+        """Return the preprocessor that also adds the column of an intercept to Z."""
+        return replace(self, scaling=replace(self.scaling, intercept=True))
 
     def transform(self, X: Any, Z: Any) -> Queries:
         """Return checked queries in standardised units."""

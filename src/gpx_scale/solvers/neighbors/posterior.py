@@ -22,39 +22,31 @@ from ...errors import SolverUnavailable
 from ...linalg.neighbor_search import Eligible, Neighbors
 from ...runtime.parallel import slices
 from ...runtime.session import Session
-from ...runtime.state import fields_of, must, must_be_indices, stored
+from ...runtime.state import must, must_be_indices, stored
 from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
-from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, RowStatistics
+from ..posterior import (
+    Diagnostics,
+    MomentRequest,
+    Moments,
+    Posterior,
+    PriorVariance,
+    RowStatistics,
+)
 from .adding_rows import NewRows, with_rows
-from .gathering import around, batches
+from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
 from .query_rows import QueryRows, dense_rows, with_own
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
-# Rows of files are written into a model file up to this size.
-SAVED_ROWS_BYTES = 2**30
 # Up to this size, F_j of all rows is kept in float64, which needs no correction for its rounding.
 # Beyond, it is in float32 where the noise is large enough for that.
 FLOAT64_FACTOR_BYTES = 2**28
 
 
-def _kept_in_a_file(posterior: NeighborsPosterior) -> dict[str, Any]:
-    """Return the fields of a posterior for a model file, with its rows if these are not too many.
-
-    Otherwise, the file has the places and checksums of the rows.
-    """
-    known, rows = fields_of(posterior), posterior.row_source
-    if not rows.in_memory:
-        assert isinstance(rows, IndexedRows)
-        if len(rows) * rows.bytes_per_row <= SAVED_ROWS_BYTES:
-            known["rows"] = rows.load()
-    return known
-
-
-@stored(take=_kept_in_a_file)
+@stored(take=fields_for_a_file)
 @dataclass(frozen=True)
 class NeighborsPosterior(Posterior[QueryRows]):
     """The posterior of each query given shared rows and its nearest rows.
@@ -76,7 +68,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
     log_evidence, standard_error : float
         Vecchia's log p(y) in nats, and its standard error.
     held_out : list of (int, int, float)
-        The pairs (k, m) that were compared, and the mean log density of held-out rows with each.
+        The pairs (k, m) that were compared, and the mean log density of held-out rows with each:
+        that of the best pair, less what was lost to it on the rows that both predicted.
     """
 
     rows: TrainingRows | IndexedRows
@@ -328,7 +321,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         return self.d if pattern is None else int(pattern.counts.max(initial=0))
 
     def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
-        """Return the moments of the weights of each query, with the noise sigma_w.
+        """Return the moments of the weights of each query, as `Posterior.moments` does.
 
         Upper bounds are the ordinary variances, which are never below the exact ones.
         """
@@ -388,15 +381,15 @@ class NeighborsPosterior(Posterior[QueryRows]):
         mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
-        prior, floor = self._prior(queries.x, own is not None)
+        given = self.hyperparameters, queries.x, own is not None
+        prior = PriorVariance.of(*given, request.surface)
         reduced = found.reduction(self._columns(request, pattern), moving)
         if pattern is None or not request.variance:
-            return self.moments_of(mean, reduced, request, prior, floor)
-        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior, floor)
+            return self.moments_of(mean, reduced, request, prior)
+        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior)
         assert reduced.variance is not None
         in_use = np.arange(reduced.variance.shape[1]) < pattern.counts[:, None]
-        variance = np.maximum(prior[:, None] - reduced.variance, 0.0)[in_use] + floor
-        return replace(sums, variance=variance)
+        return replace(sums, variance=prior.minus(reduced.variance)[in_use])
 
     # Other answers.
 
@@ -444,6 +437,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             at = others[i]
             mean, variance = self.predict_held_out(rows[at], session)
             residuals[at], deviations[at] = y[rows[at]] - mean, np.sqrt(variance)
+            session.journal.passed(i.stop, rows.size)
         for i in slices(mine.size, size):
             at = mine[i]
             query = self.query_rows(self.memory[rows[at]], session)
@@ -454,6 +448,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             alpha = found.shared_weights[np.arange(at.size), place[at]]
             residuals[at] = alpha / found.found[:, 0]
             deviations[at] = found.found[:, 0] ** -0.5
+            session.journal.passed(others.size + i.stop, rows.size)
         return residuals, deviations
 
     def predict_held_out(self, some: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
