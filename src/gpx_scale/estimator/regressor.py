@@ -447,13 +447,14 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
-        """Add rows to a fitted model of inducing points or of basis functions.
+        """Add rows to a fitted model of neighbours, inducing points or basis functions.
 
-        Hyperparameters, scaling, and inducing points or the box of the basis stay as they are. The
+        Hyperparameters, scaling, and shared rows, inducing points or the box of the basis stay as
+        they are. With "neighbors", new rows are kept in memory, and are neighbours at once. The
         first call fits the model, with inducing points if `solver="auto"`. If "auto" has already
-        fitted a model with a solver that keeps its rows, that model is first replaced by one of
-        inducing points, from the rows that it keeps. The method exists for the solvers "auto",
-        "inducing" and "basis".
+        fitted a model with another solver that keeps its rows, that model is first replaced by one
+        of inducing points, from the rows that it keeps. The method exists for the solvers "auto",
+        "neighbors", "inducing" and "basis".
 
         Parameters
         ----------
@@ -512,7 +513,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         If the model keeps its training rows, it is replaced by one of inducing points.
         """
         kept = model.posterior.training_rows
-        if kept is None:
+        if kept is None or Capability.ADD_ROWS in model.posterior.capabilities:
             return model.plan, model.posterior
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
