@@ -437,7 +437,22 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @property
     def kernel_table_(self) -> Any:
-        """The models that were compared, as a pandas data frame, the chosen one first."""
+        """The models that were compared, as a pandas data frame, the best one first.
+
+        Raises
+        ------
+        AttributeError
+            If the fit compared no models, as with a named kernel.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(candidates=["rbf", "matern32"], ard=False).fit(X[:80], y[:80])
+        >>> int(model.kernel_table_["chosen"].sum())
+        1
+        """
         report = self.__dict__.get("fit_report_")
         if report is None or not report.kernel_table:
             raise AttributeError(
