@@ -33,11 +33,18 @@ from ..runtime.tile_loops import Threads, tile_threads
 # Pairs of a query and a row that one worker compares in one call: less than a second of a slow
 # core, so that Ctrl-C is noticed in time.
 CALL_PAIRS = 1e8
+# A worker compares at most so many queries with a part of the rows.
+WORKER_QUERIES = 64
 # Keys that are computed at once where the search has no compiled form: 64 MB in float64.
 KEYS_AT_ONCE = 2**23
-# A matrix product rounds |x|^2 + |x'|^2 - 2 x.x' by less than (p + 4) eps (|x| + |x'|)^2, and the
-# differences that are compared afterwards are rounded by less than that. This factor covers both.
+# Sums in float32 round |x|^2 + |x'|^2 - 2 x.x' by less than 2 (p + 4) eps (|x|^2 + |x'|^2), with
+# the rounding of their numbers, and a comparison in float64 is rounded by far less. This factor
+# covers them twice.
 SLACK_FACTOR = 4.0
+# Larger squared distances than four times this number, and differences smaller than the other one,
+# are not represented in float32.
+LARGEST_SINGLE_SQUARE = 1e37
+SMALLEST_SINGLE = 1e-36
 
 
 @dataclass(frozen=True)
@@ -213,19 +220,29 @@ class NeighborSearch:
     def _merge_distances(
         self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
-        """Merge all rows by squared distances, which matrix products give."""
+        """Merge all rows by squared distances."""
         kernel = self.hyperparameters.kernel
         seen, known = kernel.profile(kernel.prepare(queries.x)), self.profile
         assert seen is not None
         assert known is not None
+        b, p = seen.points.shape
         squared = _squared_rows(seen.points)
-        p, size = seen.points.shape[1], float(np.sqrt(squared.max()) + np.sqrt(self._squared.max()))
-        slack = SLACK_FACTOR * (p + 4) * np.finfo(float).eps * size**2
-        for rows in self._calls(len(queries), session):
-            at = _moved(rows, start)
-            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(at)
-            merged = seen.points, squared, *arrays, at.start, slack, *heaps.arrays
-            threads.run(loops.merge_distances, *merged)
+        share = 1.0 - SLACK_FACTOR * (p + 4) * np.finfo(np.float32).eps
+        # Without a bound in float32, all pairs are compared by their differences.
+        is_small = max(squared.max(), self._squared.max()) < LARGEST_SINGLE_SQUARE
+        scale = 1.0 if is_small else 0.0
+        query_low = scale * share * squared - SMALLEST_SINGLE
+        group = max(1, min(WORKER_QUERIES, -(-b // session.executor.n_jobs)))
+        for rows in self._calls(b, session):
+            at, points = _moved(rows, start), known.points[rows]
+            coordinates = np.empty((p, len(points)), np.float32)
+            low = np.empty(len(points), np.float32)
+            given = points, self._squared[rows], scale, share
+            threads.run(loops.transpose_single, *given, coordinates, low)
+            arrays = points, coordinates, low, self.norms[rows], heaps.ranks(at), at.start
+            threads.run(
+                loops.merge_distances, seen.points, query_low, group, *arrays, *heaps.arrays
+            )
 
     def _calls(self, queries: int, session: Session) -> Iterator[slice]:
         """Yield the rows of each call, which has about CALL_PAIRS pairs per worker."""
