@@ -84,7 +84,8 @@ class Eligible:
 
     Query i may take rows with a rank below `limits[i]`, and not the row `own[i]`;  limits (b,),
     own (b,), both int64. Ranks are the `positions` (n,) of the rows in an order. If these are None,
-    the ranks of rows `excluded` are 1 and those of all others 0.
+    the ranks of rows `excluded` are 1 and those of all others 0. `positions` may be those of some
+    rows alone, of which the `first` has that number.
     """
 
     n: int
@@ -92,6 +93,7 @@ class Eligible:
     own: np.ndarray
     excluded: np.ndarray
     positions: np.ndarray | None = None
+    first: int = 0
 
     @classmethod
     def without(
@@ -112,14 +114,17 @@ class Eligible:
     def ranks(self, rows: slice) -> np.ndarray:
         """Return the ranks of consecutive rows;  (r,) int64."""
         if self.positions is not None:
-            return self.positions[rows]
+            return self.positions[rows.start - self.first : rows.stop - self.first]
         ranks = np.zeros(rows.stop - rows.start, np.int64)
         first, last = np.searchsorted(self.excluded, (rows.start, rows.stop))
         ranks[self.excluded[first:last] - rows.start] = 1
         return ranks
 
-    def __getitem__(self, queries: slice) -> Eligible:
-        return replace(self, limits=self.limits[queries], own=self.own[queries])
+    def of_part(self, start: int, stop: int) -> Eligible:
+        """Return what queries may take of some rows, without the places of all others."""
+        if self.positions is None:
+            return self
+        return replace(self, positions=self.positions[start:stop].copy(), first=start)
 
 
 class _Heaps:
@@ -288,9 +293,9 @@ class BestRows:
         with tile_threads(session.executor.n_jobs) as threads:
             search.merge(self.queries, start, self.heaps, session, threads)
 
-    def fresh(self) -> BestRows:
-        """Return the same search without any rows."""
-        return replace(self)
+    def of_part(self, start: int, stop: int) -> BestRows:
+        """Return the same search without any rows, for those with numbers from `start` on."""
+        return replace(self, among=self.among.of_part(start, stop))
 
     def merge(self, other: BestRows) -> None:
         """Take in the best of other rows."""
