@@ -133,10 +133,10 @@ def test_a_search_in_one_pass_is_that_of_memory(tmp_path):
         # Parts may be searched apart, and merged in any order.
         parts = []
         for piece in (slice(200, 330), slice(0, 30), slice(30, 200)):
-            part = BestRows(queries, hyperparameters, among, 20)
+            whole = BestRows(queries, hyperparameters, among, 20)
+            part = whole.of_part(piece.start, piece.stop)
             part.add(memory[piece], piece.start, session_of())
             parts.append(part)
-        whole = parts[0].fresh()
         for part in parts:
             whole.merge(part)
         taken = np.sort(np.where(wanted.in_use, wanted.rows, -1), axis=1)

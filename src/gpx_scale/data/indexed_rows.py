@@ -48,8 +48,8 @@ class PassOverRows(Protocol):
     def add(self, rows: TrainingRows, start: int, session: Session) -> None:
         """Take in consecutive rows, of which the first has the number `start`."""
 
-    def fresh(self) -> Self:
-        """Return the same task without any rows."""
+    def of_part(self, start: int, stop: int) -> Self:
+        """Return the same task without any rows, for those with numbers from `start` on."""
 
     def merge(self, other: Self) -> None:
         """Take in the result of a task that has seen other rows."""
@@ -85,6 +85,14 @@ class IndexedRows(RowSource):
     @abc.abstractmethod
     def run(self, task: P, session: Session) -> P:
         """Return the task after it has seen all rows, in one pass."""
+
+    def local(self) -> TrainingRows | IndexedRows:
+        """Return rows that need no cluster: these, or the same ones in memory."""
+        return self
+
+    @abc.abstractmethod
+    def with_intercept(self) -> IndexedRows:
+        """Return the same rows with the column of an intercept in Z."""
 
     @abc.abstractmethod
     def with_rows(self, more: TrainingRows) -> IndexedRows:
@@ -225,9 +233,9 @@ class FileRows(IndexedRows):
 @stored
 @dataclass(frozen=True)
 class AddedRows(IndexedRows):
-    """Training rows in files, and rows in memory that were added to the model after the fit."""
+    """Training rows that are elsewhere, and rows in memory that were added after the fit."""
 
-    first: FileRows
+    first: IndexedRows
     more: TrainingRows
 
     def __len__(self) -> int:
@@ -262,6 +270,9 @@ class AddedRows(IndexedRows):
 
     def load(self) -> TrainingRows:
         return joined([self.first.load(), self.more])
+
+    def local(self) -> TrainingRows | IndexedRows:
+        return self.first.local().with_rows(self.more)
 
     def with_rows(self, more: TrainingRows) -> AddedRows:
         return AddedRows(self.first, joined([self.more, more]))

@@ -116,6 +116,12 @@ class NeighborsPosterior(Posterior[QueryRows]):
         assert isinstance(self.rows, IndexedRows)
         return self.rows
 
+    def local(self) -> NeighborsPosterior:
+        if self.rows.in_memory:
+            return self
+        assert isinstance(self.rows, IndexedRows)
+        return replace(self, rows=self.rows.local())
+
     @property
     def memory(self) -> TrainingRows:
         """Return the training rows, which are known to be in memory."""
