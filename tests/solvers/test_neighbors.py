@@ -392,6 +392,30 @@ def test_pairs_that_are_clearly_worse_predict_few_rows(monkeypatch):
     assert scores[512] - scores[256] == pytest.approx(0.002, abs=0.01)
 
 
+def test_there_are_enough_neighbours_for_the_weights_of_a_rough_function():
+    """The density of y hardly depends on how many there are, but the means of the weights do."""
+    random = np.random.RandomState(0)
+    n, length = 3000, 2.0
+    X, Z = np.sort(random.uniform(0.0, 10.0, (n, 1)), axis=0), random.standard_normal((n, 2))
+    w = random.standard_normal((n, 2))
+    for i in range(1, n):
+        a = np.exp(-(X[i, 0] - X[i - 1, 0]) / length)
+        w[i] = a * w[i - 1] + np.sqrt(1.0 - a * a) * w[i]
+    y = (w * Z).sum(axis=1) + 0.6 * random.standard_normal(n)
+    given = {"theta1": 1.0, "theta2": 2.0 * length**2, "sigma_w": 0.05, "sigma_y": 0.6}
+    given |= {"kernel": "matern12", "optimizer": None, "standardize": False, "random_state": 0}
+    near = GPXRegressor(solver="neighbors", n_shared=0, **given).fit(X, y, Z)
+    scores = {k: score for k, _, score in near.posterior_.held_out}
+    assert np.ptp(list(scores.values())) < set_sizes.GOOD_ENOUGH_NATS_PER_ROW
+    assert near.posterior_.neighbors == min(set_sizes.NEIGHBORS)
+    query = random.uniform(0.0, 10.0, (100, 1)), random.standard_normal((100, 2))
+    exact = GPXRegressor(solver="exact", **given).fit(X, y, Z).explain(*query)
+    found = near.explain(*query)
+    assert (np.abs(found.weights - exact.weights) <= 0.05 * exact.weights_std).all()
+    assert (found.weights_std**2 <= 1.02 * exact.weights_std**2).all()
+    assert (found.weights_std >= (1.0 - 1e-9) * exact.weights_std).all()
+
+
 def test_the_scores_are_those_of_leaving_out():
     problem = make_problem(n=150, p=2, d=3)
     model = problem.fitted(solver="neighbors", random_state=0, n_shared=20)
