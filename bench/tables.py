@@ -73,6 +73,8 @@ def main():
     between(MEASURED, "accuracy", table(accuracy()))
     between(SCALING, "scaling", scaling.markdown(read("scaling")))
     between(SCALING, "fits", fits.markdown())
+    if (RESULTS / "cores.json").exists():
+        between(SCALING, "cores", dated(read("cores"), table(read("cores"))))
 
 
 def accuracy():

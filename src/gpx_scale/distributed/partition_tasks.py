@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ..data.chunks import Chunk, is_empty, named, through
+from ..data.chunks import ChunkChecksum, is_empty, named, through
 from ..data.inputs import InputTransforms, Preprocessor, TrainingRows, take
+from ..data.row_files import Chunk
 from ..data.row_source import MemoryRows, joined, keys, least
-from ..data.stream import ChunkChecksum, Survey
+from ..data.stream import Survey
 from ..errors import InputError
 from ..runtime.memory import available_memory
 from ..runtime.parallel import threads
@@ -101,6 +102,11 @@ def survey_partition(
 def rows_of_survey(survey: Survey | None) -> int:
     """Return the number of rows that were surveyed."""
     return 0 if survey is None else survey.rows
+
+
+def with_intercept(data: TrainingRows | None) -> TrainingRows | None:
+    """Return the rows of a partition with the column of an intercept; None if there are none."""
+    return None if data is None else data.with_intercept()
 
 
 def scale_partition(

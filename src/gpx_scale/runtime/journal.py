@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from .memory import counted, format_bytes, peak_memory
+from .model_table import ComparedModel, as_lines
 from .state import stored
 
 logger = logging.getLogger("gpx_scale")
@@ -87,6 +88,12 @@ class FitReport:
         Standard error of `evidence`, or 0 if it is computed without random numbers.
     solution : str
         How the linear systems were solved. It is empty for a Cholesky factorisation.
+    kernel_table : tuple of ComparedModel
+        The models that were compared, the chosen one first, if kernel, ARD or intercept were left
+        open. `GPXRegressor.kernel_table_` has them as a data frame.
+    notes : list of str
+        Why this model was chosen, if kernel, ARD or intercept were left open, and whether the data
+        hardly determine sigma_w.
 
     Examples
     --------
@@ -125,6 +132,8 @@ class FitReport:
     variances: str = "exact"
     evidence_deviation: float = 0.0
     solution: str = ""
+    kernel_table: tuple[ComparedModel, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     @property
     def promised_gain_per_row(self) -> float:
@@ -159,6 +168,8 @@ class FitReport:
         )
         entries = [
             *(("why", reason) for reason in self.reasons),
+            *(("model", note) for note in self.notes),
+            *(("compared", line) for line in as_lines(self.kernel_table)),
             (
                 "hyperparameters",
                 ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),
@@ -261,6 +272,21 @@ class Journal:
             self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
             self.say(f"{name}: {elapsed:.2f} s")
 
+    @contextmanager
+    def bar(self, name: str) -> Iterator[None]:
+        """Show the progress of work that is no phase of a fit, such as explaining rows.
+
+        The bar is removed at the end. Nothing is timed and nothing is said, because such work is
+        often short.
+        """
+        outer, self._phase = self._phase, name
+        try:
+            yield
+        finally:
+            self._phase = outer
+            if self._bar is not None:
+                self._bar.clear()
+
     def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> None:
         """Count an evaluation of the log marginal likelihood, and call the callbacks with it.
 
@@ -358,6 +384,11 @@ class ProgressBar:
     def line(self, message: str) -> None:
         """Print a message on a line of its own, in the place of the bar."""
         print(f"{self._clear()}[gpx_scale] {message}", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the bar from a terminal, if one is there."""
+        if text := self._clear():
+            print(text, end="", file=sys.stderr, flush=True)
 
     def show(self, phase: str, iteration: int, left: float, goal: float) -> None:
         """Show an iteration of conjugate gradients; see `Journal.iterated`."""

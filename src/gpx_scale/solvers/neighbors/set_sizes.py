@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...runtime.parallel import all_but
 from ...runtime.session import Session
+from .gathering import around
 from .planning import NeighborsSettings
 from .posterior import NeighborsPosterior
 
@@ -77,11 +79,12 @@ def choose_sizes(
     The posterior given has all shared rows, of which the first ones are taken, and as many
     neighbours as planned.
     """
-    rest = np.setdiff1d(np.arange(len(posterior)), posterior.shared)
+    rest = all_but(len(posterior), posterior.shared)
     most = posterior.shared.size
     if not rest.size:
         return posterior
     held = np.random.RandomState(posterior.seed).permutation(rest)[:MOST_HELD_OUT_ROWS]
+    local, held = _around(posterior, held, session)
     pairs = [
         SetSizes(k, m)
         for m in _sizes(SHARED, most, settings.choose_shared)
@@ -93,7 +96,7 @@ def choose_sizes(
     while True:
         some = np.sort(held[count : max(FIRST_HELD_OUT_ROWS, 2 * count)])
         count += some.size
-        _predict(left, posterior, some, session)
+        _predict(left, local, some, session)
         best = max(left, key=lambda one: float(one.densities.mean()))
         for one in left:
             one.loss, error = one.lost_to(best)
@@ -114,7 +117,21 @@ def choose_sizes(
     )
     # Factors of fewer rows are computed anew, as a loaded model computes them: parts of larger ones
     # may differ in their last digits.
-    return chosen.with_known(posterior.shared_rows(session)) if taken.shared == most else chosen
+    is_whole = taken.shared == most and local is posterior
+    return chosen.with_known(local.shared_rows(session)) if is_whole else chosen
+
+
+def _around(
+    posterior: NeighborsPosterior, held: np.ndarray, session: Session
+) -> tuple[NeighborsPosterior, np.ndarray]:
+    """Return a posterior in memory that predicts held-out rows alike, and their numbers there.
+
+    It has all shared rows and the most neighbours, so it has those of every pair that is compared.
+    """
+    if posterior.rows.in_memory:
+        return posterior, held
+    local, index = around(posterior, posterior.rows[held], session, held)
+    return local, np.searchsorted(index, held)
 
 
 def _sizes(usual: tuple[int, ...], most: int, is_chosen: bool) -> list[int]:
@@ -132,6 +149,6 @@ def _predict(
         for pair in (one for one in pairs if one.shared == m):
             model = replace(posterior, shared=first.shared, neighbors=pair.neighbors)
             mean, variance = model.with_known(first).predict_held_out(some, session)
-            e = posterior.rows.y[some] - mean
+            e = posterior.memory.y[some] - mean
             logs = -0.5 * (np.log(2.0 * np.pi * variance) + e**2 / variance)
             pair.densities = np.append(pair.densities, logs)
