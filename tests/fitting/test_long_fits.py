@@ -182,7 +182,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     ):
         with pytest.raises(InputError, match="other data"):
             GPXRegressor(
-                checkpoint=path, **{"kernel": "rbf", "fit_intercept": False} | arguments
+                checkpoint=path, **{"kernel": "rbf", "fit_intercept": False, **arguments}
             ).fit(X, y)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="cannot be read"):
