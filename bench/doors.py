@@ -75,7 +75,10 @@ def coverage(load):
 
     data = load()
     found = cross_validate(
-        GPXRegressor(random_state=0), pd.DataFrame(data.X), pd.Series(data.y), explain=True
+        GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False),
+        pd.DataFrame(data.X),
+        pd.Series(data.y),
+        explain=True,
     )
     return {
         "within": found.explanation.coverage(data.y),
@@ -113,11 +116,16 @@ def expected():
         ("basis", 20_000, {}),
     ):
         data = synth2(n) if name == "basis" else synth10(n)
-        model = GPXRegressor(random_state=0, **given)
+        model = GPXRegressor(random_state=0, **given, kernel="rbf", fit_intercept=False)
         arrays = (data.X, data.y, data.Z) if name == "basis" else (data.X, data.y)
         few = [A[:1000] for A in arrays]
         # This fit compiles, so that the next does not.
-        GPXRegressor(solver=name if name != "exact" else "auto", n_inducing=50).fit(*few)
+        GPXRegressor(
+            solver=name if name != "exact" else "auto",
+            n_inducing=50,
+            kernel="rbf",
+            fit_intercept=False,
+        ).fit(*few)
         plan = model.plan(*arrays)
         start = time.perf_counter()
         model.fit(*arrays)

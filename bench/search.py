@@ -141,7 +141,9 @@ def compile_all(X, y, Z, Xq, Zq, arguments):
     ways = [{}, {"solver": "exact", "dtype": "float32"}, {"solver": "cg", "dtype": "float32"}]
     for way in (*ways, arguments):
         for rows in (600, 2100):
-            model = GPXRegressor(kernel="rbf", max_iter=1, random_state=0, **way)
+            model = GPXRegressor(
+                kernel="rbf", max_iter=1, random_state=0, **way, fit_intercept=False
+            )
             model.fit(X[:rows], y[:rows], some(Z, rows))
             model.predict(Xq[:5], some(Zq, 5), return_std=True)
             model.explain(Xq[:5], some(Zq, 5))
@@ -155,7 +157,7 @@ def one(name, is_new):
     (X, y, Z), (Xq, yq, Zq) = case.load(case.n)
     compile_all(X, y, Z, Xq, Zq, case.arguments)
     arguments = case.arguments | (case.more if is_new else {})
-    model = GPXRegressor(kernel="rbf", random_state=0, **arguments)
+    model = GPXRegressor(kernel="rbf", random_state=0, **arguments, fit_intercept=False)
     fitted = seconds(lambda: model.fit(X, y, Z))
     answers = []
     predicted = seconds(lambda: answers.append(model.predict(Xq, Zq, return_std=True)))

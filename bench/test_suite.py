@@ -322,6 +322,8 @@ def _model(case, **more):
         "n_jobs": case.threads,
         "random_state": 0,
         "standardize": False,
+        "kernel": "rbf",
+        "fit_intercept": False,
     }
     arguments |= {"dtype": case.dtype} if solver == "exact" else {}
     return GPXRegressor(solver=solver, **arguments, **given, **more)

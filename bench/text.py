@@ -53,9 +53,9 @@ def compiled():
     random = np.random.RandomState(0)
     Z = sp.csr_array((random.rand(300, 30) < 0.1).astype(float))
     for solver in ("exact", "cg"):
-        GPXRegressor(solver=solver, random_state=0, max_iter=2).fit(
-            random.randn(300, 3), random.randn(300), Z
-        ).explain(random.randn(300, 3), Z)
+        GPXRegressor(
+            solver=solver, random_state=0, max_iter=2, kernel="rbf", fit_intercept=False
+        ).fit(random.randn(300, 3), random.randn(300), Z).explain(random.randn(300, 3), Z)
 
 
 def timed(function):
@@ -92,7 +92,13 @@ def explained(X, y, Z, Xq, yq, Zq, memory_limit):
 
     compiled()
     model, fitted = timed(
-        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, memory_limit=memory_limit).fit(X, y, Z)
+        lambda: GPXRegressor(
+            random_state=0,
+            n_jobs=THREADS,
+            memory_limit=memory_limit,
+            kernel="rbf",
+            fit_intercept=False,
+        ).fit(X, y, Z)
     )
     explanation, explaining = timed(lambda: model.explain(Xq, Zq))
     covered = np.abs(explanation.prediction - yq) < 2.0 * explanation.prediction_std
@@ -122,9 +128,14 @@ def vader():
     found["ridge"] = ridge_error(Z, y, Zq, yq)
     ones = np.ones((len(y), 1)), np.ones((len(yq), 1))
     gpr, seconds = timed(
-        lambda: GPXRegressor(random_state=0, sigma_w=0.0, n_jobs=THREADS, memory_limit="4GB").fit(
-            X, y, ones[0]
-        )
+        lambda: GPXRegressor(
+            random_state=0,
+            sigma_w=0.0,
+            n_jobs=THREADS,
+            memory_limit="4GB",
+            kernel="rbf",
+            fit_intercept=False,
+        ).fit(X, y, ones[0])
     )
     found["gpr"], found["gpr_seconds"] = (
         float(np.mean((gpr.predict(Xq, ones[1]) - yq) ** 2)),
@@ -178,13 +189,15 @@ def n4000():
     compiled()
     found = {"n": len(y), "d": Z.shape[1], "queries": len(yq)}
     sparse, found["fit"] = timed(
-        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(X, y, Z)
+        lambda: GPXRegressor(
+            random_state=0, n_jobs=THREADS, standardize=False, kernel="rbf", fit_intercept=False
+        ).fit(X, y, Z)
     )
     a, found["explain"] = timed(lambda: sparse.explain(Xq, Zq))
     dense, found["dense_fit"] = timed(
-        lambda: GPXRegressor(random_state=0, n_jobs=THREADS, standardize=False).fit(
-            X, y, Z.toarray()
-        )
+        lambda: GPXRegressor(
+            random_state=0, n_jobs=THREADS, standardize=False, kernel="rbf", fit_intercept=False
+        ).fit(X, y, Z.toarray())
     )
     b, some = timed(lambda: dense.explain(Xq[:8], Zq[:8].toarray()))
     found["dense_explain"] = some * len(yq) / 8
@@ -198,7 +211,9 @@ def n4000_memory():
     from gpx_scale import GPXRegressor, datasets
 
     X, y, Z, Xq, _, Zq = few_texts(datasets.load_vader())
-    GPXRegressor(random_state=0, n_jobs=THREADS).fit(X, y, Z).explain(Xq, Zq)
+    GPXRegressor(random_state=0, n_jobs=THREADS, kernel="rbf", fit_intercept=False).fit(
+        X, y, Z
+    ).explain(Xq, Zq)
     return {"theirs": 4.0 * Z.shape[1] * len(y) ** 2}
 
 

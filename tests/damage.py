@@ -23,37 +23,93 @@ X1, X2 = DATA.X[:, :1].copy(), DATA.X[:, :2].copy()
 SUM = kernels.RBF() + kernels.Matern32()
 
 CASES = {
-    "exact": (GPXRegressor(solver="exact", **SMALL), DATA.X, None),
-    "exact, float32": (GPXRegressor(solver="exact", dtype="float32", **SMALL), DATA.X, None),
-    "exact, sparse": (GPXRegressor(solver="exact", fit_intercept=True, **SMALL), X2, WORDS),
+    "exact": (
+        GPXRegressor(solver="exact", **SMALL, kernel="rbf", fit_intercept=False),
+        DATA.X,
+        None,
+    ),
+    "exact, float32": (
+        GPXRegressor(solver="exact", dtype="float32", **SMALL, kernel="rbf", fit_intercept=False),
+        DATA.X,
+        None,
+    ),
+    "exact, sparse": (
+        GPXRegressor(solver="exact", fit_intercept=True, **SMALL, kernel="rbf"),
+        X2,
+        WORDS,
+    ),
     "exact, sum": (
-        GPXRegressor(SUM * kernels.RationalQuadratic(), solver="exact", **SMALL),
+        GPXRegressor(
+            SUM * kernels.RationalQuadratic(), solver="exact", **SMALL, fit_intercept=False
+        ),
         X2,
         None,
     ),
     "exact, Gram matrix": (
-        GPXRegressor("precomputed", solver="exact", **SMALL),
+        GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),
         DATA.X @ DATA.X.T,
         DATA.X,
     ),
-    "exact, sparse X": (GPXRegressor(solver="exact", **SMALL), WORDS, None),
+    "exact, sparse X": (
+        GPXRegressor(solver="exact", **SMALL, kernel="rbf", fit_intercept=False),
+        WORDS,
+        None,
+    ),
     "exact, transformed": (
-        GPXRegressor(solver="exact", x_transformer=StandardScaler(), **SMALL),
+        GPXRegressor(
+            solver="exact",
+            x_transformer=StandardScaler(),
+            **SMALL,
+            kernel="rbf",
+            fit_intercept=False,
+        ),
         X2,
         None,
     ),
-    "cg": (GPXRegressor(solver="cg", **SMALL), X2, None),
-    "cg, sparse": (GPXRegressor(solver="cg", **SMALL), X2, WORDS),
-    "cg, sum": (GPXRegressor(SUM, solver="cg", **SMALL), X2, None),
-    "neighbors": (GPXRegressor(solver="neighbors", n_neighbors=9, **SMALL), DATA.X, None),
-    "neighbors, sparse": (GPXRegressor(solver="neighbors", n_shared=4, **SMALL), X2, WORDS),
-    "inducing": (GPXRegressor(solver="inducing", n_inducing=7, **SMALL), DATA.X, None),
-    "inducing, sparse": (GPXRegressor(solver="inducing", n_inducing=7, **SMALL), X2, WORDS),
-    "inducing, sum": (GPXRegressor(SUM, solver="inducing", n_inducing=7, **SMALL), X2, None),
-    "basis": (GPXRegressor(solver="basis", **SMALL), X1, None),
-    "basis, sum": (GPXRegressor(SUM, solver="basis", n_basis=7, **SMALL), X2, None),
-    "grid": (GPXRegressor(solver="grid", **SMALL), X1, None),
-    "grid, sum": (GPXRegressor(kernels.RBF() + kernels.RBF(), solver="grid", **SMALL), X1, None),
+    "cg": (GPXRegressor(solver="cg", **SMALL, kernel="rbf", fit_intercept=False), X2, None),
+    "cg, sparse": (
+        GPXRegressor(solver="cg", **SMALL, kernel="rbf", fit_intercept=False),
+        X2,
+        WORDS,
+    ),
+    "cg, sum": (GPXRegressor(SUM, solver="cg", **SMALL, fit_intercept=False), X2, None),
+    "neighbors": (
+        GPXRegressor(solver="neighbors", n_neighbors=9, **SMALL, kernel="rbf", fit_intercept=False),
+        DATA.X,
+        None,
+    ),
+    "neighbors, sparse": (
+        GPXRegressor(solver="neighbors", n_shared=4, **SMALL, kernel="rbf", fit_intercept=False),
+        X2,
+        WORDS,
+    ),
+    "inducing": (
+        GPXRegressor(solver="inducing", n_inducing=7, **SMALL, kernel="rbf", fit_intercept=False),
+        DATA.X,
+        None,
+    ),
+    "inducing, sparse": (
+        GPXRegressor(solver="inducing", n_inducing=7, **SMALL, kernel="rbf", fit_intercept=False),
+        X2,
+        WORDS,
+    ),
+    "inducing, sum": (
+        GPXRegressor(SUM, solver="inducing", n_inducing=7, **SMALL, fit_intercept=False),
+        X2,
+        None,
+    ),
+    "basis": (GPXRegressor(solver="basis", **SMALL, kernel="rbf", fit_intercept=False), X1, None),
+    "basis, sum": (
+        GPXRegressor(SUM, solver="basis", n_basis=7, **SMALL, fit_intercept=False),
+        X2,
+        None,
+    ),
+    "grid": (GPXRegressor(solver="grid", **SMALL, kernel="rbf", fit_intercept=False), X1, None),
+    "grid, sum": (
+        GPXRegressor(kernels.RBF() + kernels.RBF(), solver="grid", **SMALL, fit_intercept=False),
+        X1,
+        None,
+    ),
 }
 
 # arrays

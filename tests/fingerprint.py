@@ -57,7 +57,13 @@ MANY_QUERIES = 64  # Certified deviations are computed by a low rank from 32 que
 
 # One thread and a given memory limit: chunks of work, and with them the order of sums, must not
 # depend on the machine.
-FIXED = {"n_jobs": 1, "memory_limit": "2GiB", "random_state": 0}
+FIXED = {
+    "n_jobs": 1,
+    "memory_limit": "2GiB",
+    "random_state": 0,
+    "kernel": "rbf",
+    "fit_intercept": False,
+}
 HELD = {"optimizer": None, "theta1": 1.3, "theta2": 2.5, "sigma_w": 0.2, "sigma_y": 0.3}
 
 Fields = dict[str, np.ndarray]

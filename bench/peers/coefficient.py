@@ -38,9 +38,9 @@ class Ours:
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
-        self.model = GPXRegressor(solver="basis", random_state=0, n_jobs=THREADS).fit(
-            rows.X, rows.y, rows.Z
-        )
+        self.model = GPXRegressor(
+            solver="basis", random_state=0, n_jobs=THREADS, kernel="rbf", fit_intercept=False
+        ).fit(rows.X, rows.y, rows.Z)
 
     def answer(self, rows: RowSource) -> np.ndarray:
         return self.model.explain(rows.Xq, rows.Zq).weights

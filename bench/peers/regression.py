@@ -32,7 +32,14 @@ class Ours:
     def fit(self, rows: RowSource) -> None:
         from gpx_scale import GPXRegressor
 
-        model = GPXRegressor(sigma_w=0.0, solver="exact", random_state=0, n_jobs=THREADS)
+        model = GPXRegressor(
+            sigma_w=0.0,
+            solver="exact",
+            random_state=0,
+            n_jobs=THREADS,
+            kernel="rbf",
+            fit_intercept=False,
+        )
         self.model = model.fit(rows.X, rows.y, np.ones((len(rows.X), 1)))
 
     def answer(self, rows: RowSource) -> np.ndarray:
@@ -149,7 +156,12 @@ class OursWeights:
         from gpx_scale import GPXRegressor
 
         model = GPXRegressor(
-            solver=self.solver, n_inducing=points(rows), random_state=0, n_jobs=THREADS
+            solver=self.solver,
+            n_inducing=points(rows),
+            random_state=0,
+            n_jobs=THREADS,
+            kernel="rbf",
+            fit_intercept=False,
         )
         self.model = model.fit(rows.X, rows.y)
 

@@ -166,6 +166,8 @@ def test_texts_go_through_a_model():
     model = GPXRegressor(
         x_transformer=datasets.sentence_vectors("lsa", n_components=4),
         z_transformer=datasets.bag_of_words(2),
+        kernel="rbf",
+        fit_intercept=False,
     )
     texts = [f"{text} {k % 3}" for k, text in enumerate(TEXTS * 5)]
     model.fit(texts, np.array([text.count("warm") for text in texts], float))

@@ -45,7 +45,7 @@ def client():
 
 @pytest.fixture(scope="module")
 def local():
-    return GPXRegressor(solver="inducing", **ARGUMENTS).fit(X, y)
+    return GPXRegressor(solver="inducing", **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(X, y)
 
 
 def arrays(rows=300):
@@ -53,7 +53,7 @@ def arrays(rows=300):
 
 
 def test_two_workers_find_what_threads_find(client, local):
-    model = DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())
+    model = DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays())
     assert_allclose(model.theta_, local.theta_, atol=1e-10)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
     assert_allclose(
@@ -66,9 +66,11 @@ def test_two_workers_find_what_threads_find(client, local):
 def test_a_basis_is_added_up_where_the_partitions_are(client):
     data = synth2(1500)
     arguments = {"solver": "basis", "random_state": 0, "max_iter": 10}
-    local = GPXRegressor(**arguments).fit(data.X, data.y, data.Z[:, :2])
+    local = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+        data.X, data.y, data.Z[:, :2]
+    )
     parts = [da.from_array(A, chunks=(400, *A.shape[1:])) for A in (data.X, data.y, data.Z[:, :2])]
-    model = DaskGPXRegressor(client, **arguments).fit(*parts)
+    model = DaskGPXRegressor(client, **arguments, kernel="rbf", fit_intercept=False).fit(*parts)
     assert model.solver_ == "basis"
     assert_allclose(model.theta_, local.theta_, atol=1e-6)
     assert_allclose(
@@ -79,7 +81,9 @@ def test_a_basis_is_added_up_where_the_partitions_are(client):
 
 
 def test_to_local_is_an_ordinary_model(client, local):
-    model = DaskGPXRegressor(**ARGUMENTS).fit(*arrays()).to_local()  # client=None: the one in use
+    model = (
+        DaskGPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays()).to_local()
+    )  # client=None: the one in use
     assert type(model) is GPXRegressor
     assert_allclose(model.explain(X[:5]).weights_std, local.explain(X[:5]).weights_std, atol=1e-10)
     copy = pickle.loads(pickle.dumps(model))
@@ -93,14 +97,18 @@ def test_frames_names_and_futures(client, local):
     frame = pd.DataFrame(X, columns=NAMES).assign(target=y)
     parts = dd.from_pandas(frame, npartitions=5)
     for model in (
-        DaskGPXRegressor(client, **ARGUMENTS).fit(parts, "target"),
-        DaskGPXRegressor(client, **ARGUMENTS).fit(parts[NAMES], parts["target"]),
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            parts, "target"
+        ),
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            parts[NAMES], parts["target"]
+        ),
     ):
         assert list(model.feature_names_in_) == NAMES
         assert_allclose(model.predict(frame[NAMES]), local.predict(X), atol=1e-10)
         assert_allclose(model.predict(parts[NAMES]).compute(), local.predict(X), atol=1e-10)
     futures = client.scatter([(X[:700], y[:700]), (X[700:700], y[700:700]), (X[700:], y[700:])])
-    model = DaskGPXRegressor(client, **ARGUMENTS).fit(futures)
+    model = DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(futures)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
 
 
@@ -135,7 +143,9 @@ def test_a_worker_that_is_killed_is_survived(client, local):
             killed.extend(list(client.run(os.getpid).values())[:1])
             os.kill(killed[0], signal.SIGKILL)
 
-    model = DaskGPXRegressor(client, **ARGUMENTS, callbacks=[kill]).fit(*arrays())
+    model = DaskGPXRegressor(
+        client, **ARGUMENTS, callbacks=[kill], kernel="rbf", fit_intercept=False
+    ).fit(*arrays())
     assert killed
     assert_allclose(model.theta_, local.theta_, atol=1e-10)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
@@ -145,26 +155,36 @@ def test_bad_partitions_are_named(client):
     bad = X.copy()
     bad[950, 2] = np.nan
     with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(da.from_array(bad, chunks=(300, -1)), arrays()[1])
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            da.from_array(bad, chunks=(300, -1)), arrays()[1]
+        )
     frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
     for target, words in ((None, "y is missing"), ("price", "no column 'price' .* It has x0")):
         with pytest.raises(InputError, match=words):
-            DaskGPXRegressor(client, **ARGUMENTS).fit(frame, target)
+            DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+                frame, target
+            )
     with pytest.raises(InputError, match="partition 2: X has 4 columns here"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(client.scatter([(X, y), (X[:, :4], y)]))
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            client.scatter([(X, y), (X[:, :4], y)])
+        )
     with pytest.raises(InputError, match="y is not a Dask collection"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(arrays()[0], y)
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(arrays()[0], y)
     with pytest.raises(InputError, match="y has 1199 rows, and X has 1200"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(arrays()[0], da.from_array(y[:-1]))
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            arrays()[0], da.from_array(y[:-1])
+        )
     with pytest.raises(InputError, match="futures has whole partitions"):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(client.scatter([(X, y)]), y)
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+            client.scatter([(X, y)]), y
+        )
 
 
 def test_it_is_an_estimator(client):
-    model = DaskGPXRegressor(n_inducing=7, sigma_w=0.2)
+    model = DaskGPXRegressor(n_inducing=7, sigma_w=0.2, kernel="rbf", fit_intercept=False)
     assert model.get_params()["n_inducing"] == 7
     assert clone(model.set_params(sigma_w=0.3)).sigma_w == 0.3
-    assert clone(DaskGPXRegressor(client)).client is client
+    assert clone(DaskGPXRegressor(client, kernel="rbf", fit_intercept=False)).client is client
     assert (
         DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"
     )  # arrays too
@@ -202,7 +222,7 @@ def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
         distributed.Client(cluster, set_as_default=False) as client,
         pytest.raises(GPXError, match="no workers"),
     ):
-        DaskGPXRegressor(client, **ARGUMENTS).fit(*arrays())
+        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays())
 
 
 def test_a_copy_of_the_scheduler_that_lists_no_workers_is_not_asked(client, monkeypatch):

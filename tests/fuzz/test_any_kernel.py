@@ -101,6 +101,7 @@ def test_any_gram_matrix_is_used_or_refused(case, form, asked, seed):
         optimizer="lbfgs" if seed % 5 == 0 else None,
         max_iter=2,
         standardize=False,
+        fit_intercept=False,
     )
     given = FORMS[form](K[:n, :n], random)
     if not outcome(model.fit, given, y, Z[:n]):

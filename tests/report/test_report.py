@@ -64,7 +64,9 @@ def made(m=7, d=4, *, std=True, sparse=False, density=0.3, names=None, seed=0, o
 @pytest.fixture(scope="module")
 def diabetes():
     data = datasets.load_diabetes()
-    model = GPXRegressor(random_state=0).fit(data.X[:150], data.y[:150])
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
+        data.X[:150], data.y[:150]
+    )
     return model.explain(data.X[150:250], feature_names=data.feature_names), data.y[150:250]
 
 

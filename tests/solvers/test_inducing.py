@@ -228,11 +228,18 @@ def test_kernels_that_are_given():
 def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
     X, y, _ = synth10(800)
     fixed = GPXRegressor(
-        solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0
+        solver="inducing",
+        n_inducing=60,
+        optimize_inducing=False,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
     ).fit(X, y)
-    moved = GPXRegressor(solver="inducing", n_inducing=60, random_state=0).fit(X, y)
+    moved = GPXRegressor(
+        solver="inducing", n_inducing=60, random_state=0, kernel="rbf", fit_intercept=False
+    ).fit(X, y)
     assert moved.log_marginal_likelihood_value_ > fixed.log_marginal_likelihood_value_ + 20
-    exact = GPXRegressor(random_state=0).fit(X, y)
+    exact = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X, y)
     assert moved.log_marginal_likelihood_value_ < exact.log_marginal_likelihood_value_
 
 
@@ -241,9 +248,14 @@ def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
 def test_ways_to_choose_points(way, sparse):
     problem = make_problem(n=200, share=0.5 if sparse else 1.0)
     Z = sp.csr_array(problem.Z) if sparse else problem.Z
-    model = GPXRegressor(solver="inducing", n_inducing=20, inducing_points=way, random_state=0).fit(
-        problem.X, problem.y, Z
-    )
+    model = GPXRegressor(
+        solver="inducing",
+        n_inducing=20,
+        inducing_points=way,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+    ).fit(problem.X, problem.y, Z)
     assert 1 <= len(model.posterior_) <= 20
     assert model.score(problem.X, problem.y, Z) > 0.5
 
@@ -269,10 +281,12 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
 
 def test_data_that_say_nothing():
     X, y = np.ones((30, 2)), np.zeros(30)
-    model = GPXRegressor(solver="inducing", n_inducing=5).fit(X, y)  # There is one distinct row.
+    model = GPXRegressor(solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False).fit(
+        X, y
+    )  # There is one distinct row.
     assert_allclose(model.predict(X[:2]), 0.0, atol=1e-9)
     Z = sp.csr_array((30, 4))
-    empty = GPXRegressor(solver="inducing", n_inducing=5).fit(
+    empty = GPXRegressor(solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False).fit(
         np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z
     )
     assert np.isfinite(empty.predict(X[:2], Z[:2], return_std=True)).all()
@@ -293,7 +307,7 @@ def test_data_that_say_nothing():
 def test_broken_arguments_are_named(arguments, words):
     X, y, _ = synth10(50)
     with pytest.raises(InputError, match=words):
-        GPXRegressor(solver="inducing", **arguments).fit(X, y)
+        GPXRegressor(solver="inducing", **arguments, kernel="rbf", fit_intercept=False).fit(X, y)
 
 
 def test_given_points_are_planned_for_and_know_their_columns():
@@ -302,15 +316,24 @@ def test_given_points_are_planned_for_and_know_their_columns():
     X, y, names = synth10(200)
     frame = pd.DataFrame(X, columns=names)
     with pytest.raises(ValueError, match="feature names"):
-        GPXRegressor(solver="inducing", inducing_points=frame[:9][names[::-1]]).fit(frame, y)
+        GPXRegressor(
+            solver="inducing",
+            inducing_points=frame[:9][names[::-1]],
+            kernel="rbf",
+            fit_intercept=False,
+        ).fit(frame, y)
     model = GPXRegressor(
         solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None
     ).fit(frame, y)
     assert model._plan.settings.points == 9
     with pytest.raises(InputError, match="dense X and Z"):
-        GPXRegressor(solver="inducing", n_inducing=5, optimize_inducing=True).fit(
-            X, y, sp.csr_array(X)
-        )
+        GPXRegressor(
+            solver="inducing",
+            n_inducing=5,
+            optimize_inducing=True,
+            kernel="rbf",
+            fit_intercept=False,
+        ).fit(X, y, sp.csr_array(X))
 
 
 def test_auto_knows_when():
@@ -346,7 +369,15 @@ def test_what_other_threads_ask_of_blas_does_not_change_a_search():
     problem = make_problem(n=500, p=3, seed=500)
 
     def found():
-        model = GPXRegressor(solver="inducing", n_inducing=30, max_iter=2, n_jobs=2, random_state=0)
+        model = GPXRegressor(
+            solver="inducing",
+            n_inducing=30,
+            max_iter=2,
+            n_jobs=2,
+            random_state=0,
+            kernel="rbf",
+            fit_intercept=False,
+        )
         return model.fit(problem.X, problem.y, problem.Z).theta_
 
     alone = found()
@@ -358,7 +389,12 @@ def test_what_other_threads_ask_of_blas_does_not_change_a_search():
 def test_the_search_ends_where_the_bound_is_flat():
     X, y, _ = synth10(1000)
     model = GPXRegressor(
-        solver="inducing", n_inducing=60, optimize_inducing=False, random_state=0
+        solver="inducing",
+        n_inducing=60,
+        optimize_inducing=False,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
     ).fit(X, y)
     assert model.fit_report_.converged
     for step in 0.1 * np.eye(model.theta_.size):
@@ -371,13 +407,22 @@ def test_many_length_scales_and_a_y_of_any_size():
     random = np.random.RandomState(0)
     X = random.randn(300, 16)
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * random.randn(300)
-    ard = GPXRegressor(solver="inducing", n_inducing=30, ard=True, random_state=0).fit(X, y)
+    ard = GPXRegressor(
+        solver="inducing",
+        n_inducing=30,
+        ard=True,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+    ).fit(X, y)
     assert "curvature on a sample" not in ard.fit_report_.seconds  # There are 19 parameters.
     assert ard.score(X, y) > 0.8
     plain = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "standardize": False}
     X = X[:, :2]
-    tiny = GPXRegressor(**plain, theta1=1e-12, sigma_w=1e-7, sigma_y=1e-7).fit(X, 1e-6 * y)
-    usual = GPXRegressor(**plain).fit(X, y)
+    tiny = GPXRegressor(
+        **plain, theta1=1e-12, sigma_w=1e-7, sigma_y=1e-7, kernel="rbf", fit_intercept=False
+    ).fit(X, 1e-6 * y)
+    usual = GPXRegressor(**plain, kernel="rbf", fit_intercept=False).fit(X, y)
     assert_allclose(tiny.predict(X) * 1e6, usual.predict(X), atol=0.05)
 
 
@@ -385,17 +430,22 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
     X, y, _ = synth10(500)
     path = tmp_path / "state"
     arguments = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "checkpoint": path}
-    stopped = GPXRegressor(**arguments, callbacks=[lambda state: state["phase"] == "all rows"]).fit(
-        X, y
-    )
+    stopped = GPXRegressor(
+        **arguments,
+        callbacks=[lambda state: state["phase"] == "all rows"],
+        kernel="rbf",
+        fit_intercept=False,
+    ).fit(X, y)
     assert stopped.fit_report_.converged is False
     assert path.exists()
-    resumed = GPXRegressor(**arguments).fit(X, y)
+    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(X, y)
     assert resumed.log_marginal_likelihood_value_ >= stopped.log_marginal_likelihood_value_ - 1e-6
     assert list(resumed.fit_report_.evaluations) == ["all rows"]
     with pytest.raises(InputError, match="other data"):
-        GPXRegressor(**{**arguments, "n_inducing": 31}).fit(X, y)
-    again = GPXRegressor(**arguments).fit(X, y)  # The search is not repeated if it has finished.
+        GPXRegressor(**{**arguments, "n_inducing": 31}, kernel="rbf", fit_intercept=False).fit(X, y)
+    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+        X, y
+    )  # The search is not repeated if it has finished.
     assert again.log_marginal_likelihood_value_ == resumed.log_marginal_likelihood_value_
 
 
@@ -407,22 +457,33 @@ def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
         "checkpoint": tmp_path / "state",
         "max_iter": 3,
     }
-    first, second = (GPXRegressor(**arguments).fit(X, y) for _ in range(2))
+    first, second = (
+        GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(X, y) for _ in range(2)
+    )
     assert first.log_marginal_likelihood_value_ <= second.log_marginal_likelihood_value_ + 1e-6
 
 
 def test_a_checkpoint_of_other_given_points_is_refused(tmp_path):
     X, y, _ = synth10(200)
     arguments = {"solver": "inducing", "checkpoint": tmp_path / "state", "random_state": 0}
-    GPXRegressor(**arguments, inducing_points=X[:20]).fit(X, y)
+    GPXRegressor(**arguments, inducing_points=X[:20], kernel="rbf", fit_intercept=False).fit(X, y)
     with pytest.raises(InputError, match="other data"):
-        GPXRegressor(**arguments, inducing_points=X[20:40]).fit(X, y)
+        GPXRegressor(**arguments, inducing_points=X[20:40], kernel="rbf", fit_intercept=False).fit(
+            X, y
+        )
 
 
 def test_max_iter_holds_for_every_search():
     X, y, _ = synth10(300)
     counts = (
-        GPXRegressor(solver="inducing", n_inducing=20, max_iter=3, random_state=0)
+        GPXRegressor(
+            solver="inducing",
+            n_inducing=20,
+            max_iter=3,
+            random_state=0,
+            kernel="rbf",
+            fit_intercept=False,
+        )
         .fit(X, y)
         .fit_report_.evaluations
     )
@@ -433,7 +494,14 @@ def test_max_iter_holds_for_every_search():
 def test_restarts_are_of_the_subset():
     X, y, _ = synth10(300)
     without, with_two = (
-        GPXRegressor(solver="inducing", n_inducing=20, n_restarts=count, random_state=0)
+        GPXRegressor(
+            solver="inducing",
+            n_inducing=20,
+            n_restarts=count,
+            random_state=0,
+            kernel="rbf",
+            fit_intercept=False,
+        )
         .fit(X, y)
         .fit_report_.evaluations
         for count in (0, 2)
@@ -445,7 +513,14 @@ def test_restarts_are_of_the_subset():
 
 def test_a_warm_start_keeps_the_points_and_does_not_lose():
     X, y, _ = synth10(500)
-    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, warm_start=True)
+    model = GPXRegressor(
+        solver="inducing",
+        n_inducing=30,
+        random_state=0,
+        warm_start=True,
+        kernel="rbf",
+        fit_intercept=False,
+    )
     found = [model.fit(X, y).log_marginal_likelihood_value_ for _ in range(3)]
     assert found[1] >= found[0] - 1e-6
     assert found[2] >= found[1] - 1e-6
@@ -463,9 +538,14 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
         seen.append(state["phase"])
         return state["phase"] == phase
 
-    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[stop]).fit(
-        X, y
-    )
+    model = GPXRegressor(
+        solver="inducing",
+        n_inducing=30,
+        random_state=0,
+        callbacks=[stop],
+        kernel="rbf",
+        fit_intercept=False,
+    ).fit(X, y)
     assert seen.count(phase) == 1
     assert not model.fit_report_.converged
 
@@ -473,7 +553,14 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
         if state["phase"] == phase:
             raise KeyboardInterrupt
 
-    model = GPXRegressor(solver="inducing", n_inducing=30, random_state=0, callbacks=[interrupt])
+    model = GPXRegressor(
+        solver="inducing",
+        n_inducing=30,
+        random_state=0,
+        callbacks=[interrupt],
+        kernel="rbf",
+        fit_intercept=False,
+    )
     with pytest.raises(KeyboardInterrupt, match="fitted at the best"):
         model.fit(X, y)
     assert np.isfinite(model.predict(X[:5])).all()
@@ -504,7 +591,9 @@ def test_rows_added_are_rows_fitted(cuts, sparse):
 
 def test_the_first_call_freezes_scaling_points_and_hyperparameters():
     X, y, _ = synth10(900)
-    model = GPXRegressor(n_inducing=40, random_state=0).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
+    model = GPXRegressor(
+        n_inducing=40, random_state=0, kernel="rbf", fit_intercept=False
+    ).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
     assert model.solver_ == "inducing"
     theta, scaling, before = (
         model.theta_,
@@ -521,13 +610,13 @@ def test_the_first_call_freezes_scaling_points_and_hyperparameters():
 
 def test_rows_are_added_to_what_auto_fitted_exactly_too():
     X, y, _ = synth10(400)
-    model = GPXRegressor(random_state=0).fit(X[:300], y[:300])
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X[:300], y[:300])
     assert model.solver_ == "exact"
     exact = GPXRegressor(optimizer=None, **model.hyperparameters_).fit(X[:300], y[:300]).predict(X)
     model.partial_fit(X[:1], y[:1])  # All rows that the model had become points.
     assert model.solver_ == model.fit_report_.solver == "inducing"
     assert np.mean((model.predict(X) - exact) ** 2) < 1e-3
-    assert not hasattr(GPXRegressor(solver="cg"), "partial_fit")
+    assert not hasattr(GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False), "partial_fit")
 
 
 @pytest.mark.parametrize(

@@ -255,9 +255,15 @@ def test_the_search_goes_on_from_the_optimum_of_a_subset(monkeypatch):
     """
     data = datasets.synth10(1500)
     monkeypatch.setattr("gpx_scale.solvers.neighbors.planning.SUBSET_ROWS", 400)
-    near = GPXRegressor(solver="neighbors", random_state=0).fit(data.X, data.y)
-    exact = GPXRegressor(solver="exact", random_state=0).fit(data.X, data.y)
-    subset = GPXRegressor(solver="exact", random_state=0, search_rows=400).fit(data.X, data.y)
+    near = GPXRegressor(solver="neighbors", random_state=0, kernel="rbf", fit_intercept=False).fit(
+        data.X, data.y
+    )
+    exact = GPXRegressor(solver="exact", random_state=0, kernel="rbf", fit_intercept=False).fit(
+        data.X, data.y
+    )
+    subset = GPXRegressor(
+        solver="exact", random_state=0, search_rows=400, kernel="rbf", fit_intercept=False
+    ).fit(data.X, data.y)
     best = exact.log_marginal_likelihood_value_
     lost, before = (best - exact.log_marginal_likelihood(one.theta_) for one in (near, subset))
     assert lost < 0.6 * before
@@ -367,7 +373,14 @@ def test_several_queries_have_no_joint_covariance():
 def test_rows_at_equal_distances(X):
     random = np.random.RandomState(0)
     Z, y = random.standard_normal((300, 2)), random.standard_normal(300)
-    model = GPXRegressor(solver="neighbors", n_neighbors=20, n_shared=10, random_state=0)
+    model = GPXRegressor(
+        solver="neighbors",
+        n_neighbors=20,
+        n_shared=10,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+    )
     mean, std = model.fit(X, y, Z).predict(X[:5], Z[:5], return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
@@ -459,8 +472,8 @@ def test_ard_scales_that_move_bring_other_neighbours():
     random = np.random.RandomState(0)
     X = random.standard_normal((700, 3))
     y = np.sin(3.0 * X[:, 0]) + 0.1 * random.standard_normal(700)
-    given = {"ard": True, "random_state": 0, "n_neighbors": 20, "n_shared": 0}
-    model = GPXRegressor(solver="neighbors", search_rows="all", **given)
+    given = {"kernel": "rbf", "ard": True, "random_state": 0, "n_neighbors": 20, "n_shared": 0}
+    model = GPXRegressor(solver="neighbors", search_rows="all", fit_intercept=False, **given)
     model.fit(X, y, np.ones((700, 1)))
     scales = model.hyperparameters_["theta2"]
     assert scales[0] < 0.3 * scales[1:].min()

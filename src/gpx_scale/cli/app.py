@@ -83,9 +83,9 @@ def row_count(text: str) -> int | str:
 
 def model_of(
     kernel: str,
-    ard: bool,
+    ard: bool | None,
     solver: str,
-    intercept: bool,
+    intercept: bool | None,
     points: int,
     memory: str | None,
     n_jobs: int | None,
@@ -96,7 +96,7 @@ def model_of(
         kernel,
         ard=ard,
         solver=solver,
-        fit_intercept=intercept,
+        fit_intercept="auto" if intercept is None else intercept,
         n_inducing=points,
         memory_limit=memory,
         n_jobs=n_jobs,

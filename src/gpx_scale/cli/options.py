@@ -56,11 +56,17 @@ Kernel = Annotated[
     str,
     typer.Option(
         help="How the similarity of rows falls with their distance: rbf, matern12, matern32, "
-        "matern52 or rq."
+        "matern52 or rq. auto compares four of them and takes the one that the data prefer."
     ),
 ]
 Ard = Annotated[
-    bool, typer.Option("--ard", help="Learn a length scale for each column of x, not one for all.")
+    bool | None,
+    typer.Option(
+        "--ard/--no-ard",
+        help="Learn a length scale for each column of x, or one for all. By default, --kernel auto "
+        "compares both, and other kernels have one for all.",
+        show_default=False,
+    ),
 ]
 Solver = Annotated[
     str,
@@ -70,7 +76,12 @@ Solver = Annotated[
     ),
 ]
 Intercept = Annotated[
-    bool, typer.Option("--intercept", help="Give every row an intercept of its own.")
+    bool | None,
+    typer.Option(
+        "--intercept/--no-intercept",
+        help="Give every row an intercept of its own, or none. By default, the data decide.",
+        show_default=False,
+    ),
 ]
 Points = Annotated[
     int,

@@ -64,6 +64,10 @@ class Features(abc.ABC):
         """Return `count` rows that all equal z, in the form of this Z;  (d,) -> (count, d)."""
 
     @abc.abstractmethod
+    def with_ones(self) -> Self:
+        """Return these features with a further column of ones at the end;  (n, d + 1)."""
+
+    @abc.abstractmethod
     def squared_norms(self) -> np.ndarray:
         """Return |z_i|^2 for all rows;  (n,)."""
 
@@ -152,6 +156,9 @@ class DenseFeatures(Features):
     def to_dense(self) -> np.ndarray:
         return self.array
 
+    def with_ones(self) -> DenseFeatures:
+        return DenseFeatures(np.column_stack([self.array, np.ones(len(self.array))]))
+
     def repeat_row(self, z: np.ndarray, count: int) -> DenseFeatures:
         return DenseFeatures(np.broadcast_to(z, (count, z.size)))
 
@@ -232,6 +239,10 @@ class SparseFeatures(Features):
     @property
     def shape(self) -> tuple[int, int]:
         return self.pointers.size - 1, self.d
+
+    def with_ones(self) -> SparseFeatures:
+        ones = np.ones((len(self), 1))
+        return SparseFeatures.of(sp.hstack([self.matrix, ones]))
 
     @property
     def span(self) -> slice:

@@ -61,6 +61,10 @@ class RowSource(abc.ABC):
         return self
 
     @abc.abstractmethod
+    def with_intercept(self) -> RowSource:
+        """Return the same rows with the column of an intercept in Z."""
+
+    @abc.abstractmethod
     def load(self) -> TrainingRows:
         """Return all rows if they are in memory, and raise an InputError if they are not."""
 
@@ -95,6 +99,9 @@ class MemoryRows(RowSource):
 
     def load(self) -> TrainingRows:
         return self.data
+
+    def with_intercept(self) -> MemoryRows:
+        return replace(self, data=self.data.with_intercept())
 
     def prepared(self, kernel: Kernel, keep: bool, session: Session) -> MemoryRows:
         """Return these rows with x in the form that the kernel takes.

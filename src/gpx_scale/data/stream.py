@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -219,6 +219,9 @@ class SurveyedRows(RowSource):
         at = least(self.survey.keys, count)
         x, Z, y = self.survey.sample
         return self.preprocessor.training(x[at], Z[at], y[at], self.standardize)
+
+    def with_intercept(self) -> SurveyedRows:
+        return replace(self, preprocessor=self.preprocessor.with_intercept())
 
     def load(self) -> TrainingRows:
         raise InputError(

@@ -10,7 +10,7 @@ partitions again from the collection, and computes again what was being computed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -39,6 +39,7 @@ from .partition_tasks import (
     scale_partition,
     sum_over,
     survey_partition,
+    with_intercept,
 )
 from .partitions import name_of_partition
 
@@ -104,6 +105,21 @@ class DaskRows(SurveyedRows):
     def subset(self, count: int) -> TrainingRows:
         """Return the `count` rows with the smallest keys of those that the driver has."""
         return self.drawn.data[least(self.drawn.keys, count)]
+
+    def with_intercept(self) -> DaskRows:
+        """Return the same rows with the column of an intercept, which the workers add."""
+        inputs = [
+            self.client.submit(
+                with_intercept, data, workers=home, allow_other_workers=True, pure=False
+            )
+            for data, home in zip(self.inputs, self.homes, strict=True)
+        ]
+        return replace(
+            self,
+            preprocessor=self.preprocessor.with_intercept(),
+            inputs=inputs,
+            drawn=replace(self.drawn, data=self.drawn.data.with_intercept()),
+        )
 
     def sum_over(self, task: Callable[[TrainingRows], Any], session: Session) -> Any:
         """Return the sum of a task over all partitions, computed where they are."""

@@ -103,6 +103,11 @@ def rows_of_survey(survey: Survey | None) -> int:
     return 0 if survey is None else survey.rows
 
 
+def with_intercept(data: TrainingRows | None) -> TrainingRows | None:
+    """Return the rows of a partition with the column of an intercept; None if there are none."""
+    return None if data is None else data.with_intercept()
+
+
 def scale_partition(
     parts: Any,
     preprocessor: Preprocessor,

@@ -2,7 +2,8 @@
 
 >>> from gpx_scale import PAPER, GPXRegressor
 >>> GPXRegressor(**PAPER, random_state=0)
-GPXRegressor(random_state=0, search_rows='all')
+GPXRegressor(ard=False, fit_intercept=False, kernel='rbf', random_state=0,
+             search_rows='all')
 """
 
 from __future__ import annotations

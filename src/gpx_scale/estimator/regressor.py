@@ -25,6 +25,7 @@ from ..fitting.starting_point import KnownOptimum
 from ..persistence.model_file import check_model, read_state
 from ..plan import Plan, plan_for, streamed_from
 from ..runtime.journal import undone_on_failure
+from ..runtime.model_table import as_frame
 from ..runtime.session import Session
 from ..solvers import registry
 from ..solvers.contract import Capability, Problem, SolverSetup
@@ -61,17 +62,25 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     Parameters
     ----------
-    kernel : str, kernel or callable, default="rbf"
+    kernel : str, kernel or callable, default="auto"
         The covariance function of the weights, k(x, x').
 
+        - "auto" compares the `candidates`, each with one length scale and with one for each column,
+          and takes the one that the evidence prefers. `kernel_table_` has the comparison. Without
+          an optimizer, it is "rbf".
         - "rbf", "matern12", "matern32", "matern52" or "rq" (rational quadratic) names a kernel of
           `gpx_scale.kernels`, which starts at `theta1` and `theta2`.
         - "precomputed" means that X is a Gram matrix: (n, n) in `fit`, (m, n) in `predict`, and
           (m, n + 1) with k(x*, x*) in the last column for standard deviations.
         - An object of `gpx_scale.kernels` starts at its own parameters.
         - A callable gets two lists of objects and returns the matrix of their kernel values.
-    ard : bool, default=False
+    ard : bool, "auto" or None, default=None
         Whether every column of X has a `theta2` of its own (automatic relevance determination).
+        "auto" takes what the evidence prefers, for a named kernel too. None is "auto" with
+        `kernel="auto"`, and False with any other kernel.
+    candidates : list of str or kernels, default=None
+        The kernels that `kernel="auto"` compares: names, or objects of `gpx_scale.kernels`. None
+        takes "rbf", "matern52", "matern32" and "rq".
     solver : {"auto", "exact", "cg", "neighbors", "inducing", "basis", "grid"}, default="auto"
         The algorithm. "auto" chooses one from the numbers of rows and columns and from
         `memory_limit`; the method `plan` tells which one, and why.
@@ -131,9 +140,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
         takes it as it is.
-    fit_intercept : bool, default=False
+    fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
-        `Explanation.base_values`.
+        `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
+        sparse or has a constant column.
     standardize : bool, default=True
         Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
         Z is divided by its value instead, and not centred. Sparse X and Z are not changed.
@@ -206,6 +216,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The number of evaluations of the log marginal likelihood, on all rows and on subsets.
     target_name_ : str or None
         The name of y, if it was a pandas Series or a column of a file.
+    kernel_table_ : DataFrame
+        The models that were compared, if kernel, ARD or intercept were left to the evidence: their
+        names, log evidence, integrated evidence, seconds, and which one was chosen. It needs
+        pandas; `fit_report_.kernel_table` has the same without.
     baseline_ : ndarray of shape (d,)
         The z to which contributions are relative by default.
     n_features_in_ : int
@@ -251,9 +265,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def __init__(
         self,
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
-        ard: bool = False,
+        ard: bool | str | None = None,
+        candidates: Any = None,
         solver: str = "auto",
         theta1: float = 1.0,
         theta2: Any = "median",
@@ -266,7 +281,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
-        fit_intercept: bool = False,
+        fit_intercept: bool | str = "auto",
         standardize: bool = True,
         n_inducing: int = 1000,
         inducing_points: Any = "rpcholesky",
@@ -286,6 +301,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     ) -> None:
         self.kernel = kernel
         self.ard = ard
+        self.candidates = candidates
         self.solver = solver
         self.theta1 = theta1
         self.theta2 = theta2
@@ -419,6 +435,16 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 )
             )
 
+    @property
+    def kernel_table_(self) -> Any:
+        """The models that were compared, as a pandas data frame, the chosen one first."""
+        report = self.__dict__.get("fit_report_")
+        if report is None or not report.kernel_table:
+            raise AttributeError(
+                "kernel_table_ is there after a fit that compared models, as with kernel='auto'."
+            )
+        return as_frame(report.kernel_table)
+
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
         """Add rows to a fitted model of inducing points or of basis functions.
@@ -491,7 +517,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
         problem = problem_of(
-            rows, model.preprocessor, model.kernel, options, session, bool(self.ard)
+            rows, model.preprocessor, model.kernel, options, session, not model.kernel.is_radial
         )
         plan = plan_for(problem)
         setup = SolverSetup(

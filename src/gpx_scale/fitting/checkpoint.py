@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from ..errors import GPXWarning, InputError
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..runtime.files import atomic_write, digest, path_of, read_npy
+from .model_choice import ModelChoice, OpenModel
+
+# The result of a function that makes something of the arrays of a file.
+Made = TypeVar("Made")
 
 # The version of the file format.
 VERSION = 1
@@ -31,6 +35,8 @@ VERSION = 1
 REQUIRED_ARRAYS = {"theta", "finished", "version", "fingerprint"}
 # The further arrays of a checkpoint with dense inducing points.
 POINT_ARRAYS = {"x", "z"}
+# The further array of a checkpoint of a fit that has chosen its model.
+CHOICE_ARRAY = "choice"
 # The logarithm of a hyperparameter may be outside of its bounds by this much, which is rounding.
 BOUND_ROUNDING_LOG = 1e-9
 
@@ -81,7 +87,8 @@ class Checkpoint:
 
     `fingerprint` identifies the model and its data, and `start` are the hyperparameters that the
     fit starts at. `like` is one of the rows: inducing points must have its columns. A fit may use
-    at most `most_points` inducing points.
+    at most `most_points` inducing points. If the fit has chosen its model, the file has the
+    `choice`, too.
     """
 
     path: Path
@@ -89,6 +96,7 @@ class Checkpoint:
     start: Hyperparameters
     like: InputRows
     most_points: int
+    choice: ModelChoice | None = None
 
     @classmethod
     def at(
@@ -98,12 +106,13 @@ class Checkpoint:
         start: Hyperparameters,
         solver: Mapping[str, Any],
         most_points: int,
+        choice: ModelChoice | None = None,
     ) -> Checkpoint:
         """Return the checkpoint of a fit; `solver` is the fingerprint of its solver."""
         model = repr((_kinds(start.kernel), start.names, sorted(solver.items()))).encode()
         seen = b"".join([model, digest([start.theta]), rows.fingerprint(start.kernel)])
         found = hashlib.blake2b(seen, digest_size=16).hexdigest()
-        return cls(checked_path(path), found, start, rows.subset(1), most_points)
+        return cls(checked_path(path), found, start, rows.subset(1), most_points, choice)
 
     def read(self) -> State | None:
         """Return the state that an earlier fit has written, or None if there is no file.
@@ -111,23 +120,12 @@ class Checkpoint:
         A file of other data or of another model raises an InputError, and so does a damaged one,
         whatever the damage.
         """
-        if not self.path.exists():
-            return None
-        try:
-            return self._state(_arrays_in(self.path))
-        except InputError:
-            raise
-        except Exception as error:  # A damaged file may raise anything.
-            what = str(error) or type(error).__name__
-            raise InputError(
-                f"The checkpoint {str(self.path)!r} cannot be read ({what}). Delete it, or name "
-                "another file."
-            ) from error
+        return _read(self.path, self._state)
 
     def _state(self, found: dict[str, np.ndarray]) -> State:
         """Return the checked contents; a ValueError says what is wrong with them."""
         _must(
-            found.keys() in (REQUIRED_ARRAYS, REQUIRED_ARRAYS | POINT_ARRAYS),
+            found.keys() - {CHOICE_ARRAY} in (REQUIRED_ARRAYS, REQUIRED_ARRAYS | POINT_ARRAYS),
             f"its arrays are {', '.join(sorted(found)) or 'none'}",
         )
         _must(
@@ -196,8 +194,45 @@ class Checkpoint:
 
     def _write(self, state: State) -> None:
         """Replace the file, or raise an InputError."""
+        choice = {} if self.choice is None else {CHOICE_ARRAY: np.array(self.choice.to_text())}
+        arrays: dict[str, Any] = state.arrays | choice
         with atomic_write(self.path) as beside, open(beside, "wb") as file:
-            np.savez(file, **state.arrays, version=VERSION, fingerprint=self.fingerprint)
+            np.savez(file, **arrays, version=VERSION, fingerprint=self.fingerprint)
+
+
+def choice_in(path: Any, among: OpenModel) -> ModelChoice | None:
+    """Return the model that the fit of a checkpoint has chosen, None if there is none.
+
+    It is one of those that are open now. Whether the file belongs to the same data is found when
+    its state is read.
+    """
+
+    def choice_of(found: dict[str, np.ndarray]) -> ModelChoice | None:
+        if CHOICE_ARRAY not in found:
+            return None
+        _must(_is_one(found[CHOICE_ARRAY], "U"), "its choice of a model is not a text")
+        return ModelChoice.from_text(str(found[CHOICE_ARRAY]), among)
+
+    return _read(checked_path(path), choice_of)
+
+
+def _read(path: Path, made_of: Callable[[dict[str, np.ndarray]], Made | None]) -> Made | None:
+    """Return what a function makes of the arrays of a file, None if there is no file.
+
+    Any error of a damaged file becomes an InputError that names it.
+    """
+    if not path.exists():
+        return None
+    try:
+        return made_of(_arrays_in(path))
+    except InputError:
+        raise
+    except Exception as error:  # A damaged file may raise anything.
+        what = str(error) or type(error).__name__
+        raise InputError(
+            f"The checkpoint {str(path)!r} cannot be read ({what}). Delete it, or name another "
+            "file."
+        ) from error
 
 
 def _arrays_in(path: Path) -> dict[str, np.ndarray]:

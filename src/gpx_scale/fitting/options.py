@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..data.inputs import InputOptions
 from ..errors import InputError
-from ..kernels import as_kernel
 from ..kernels.kernel import Kernel
 from ..plan import checked_options
 from ..runtime.arguments import flag, moderate, one_of, whole
 from ..solvers.contract import SolverOptions
 from ..solvers.inducing.point_selection import number_of_points
 from .checkpoint import checked_path
+from .model_choice import ModelChoice, OpenModel
 
 # Fewer rows than this do not determine the hyperparameters of even the simplest model.
 LEAST_SEARCH_ROWS = 10
@@ -23,7 +23,8 @@ LEAST_SEARCH_ROWS = 10
 class SearchLimits:
     """The start values of a search for hyperparameters, and its limits.
 
-    `wanted` is false with `optimizer=None`: there is no search then.
+    `wanted` is false with `optimizer=None`: there is no search then. The kernel does not read the
+    `unused_columns` of X.
     """
 
     wanted: bool
@@ -35,17 +36,23 @@ class SearchLimits:
     ard: bool
     sigma_w: float
     sigma_y: float
+    unused_columns: tuple[int, ...] = ()
     checkpoint: Any = None
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The kernel with its start values, and all other options of a fit."""
+    """The kernel with its start values, and all other options of a fit.
+
+    Where the user leaves the kernel, ARD or the intercept open, they are the usual ones, and
+    `open_model` has all that are possible.
+    """
 
     kernel: Kernel
     inputs: InputOptions
     solver: SolverOptions
     search: SearchLimits
+    open_model: OpenModel
 
     @classmethod
     def checked(cls, estimator: Any, solver: str | None = None) -> FitOptions:
@@ -55,8 +62,10 @@ class FitOptions:
         """
         one_of(estimator.optimizer, ("auto", "lbfgs", None), "optimizer")
         one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
-        for name in ("ard", "fit_intercept", "standardize", "warm_start"):
+        for name in ("standardize", "warm_start"):
             flag(getattr(estimator, name), name)
+        open_model = OpenModel.of(estimator)
+        usual = open_model.usual
         search = SearchLimits(
             wanted=estimator.optimizer is not None,
             optimizer=estimator.optimizer or "auto",
@@ -66,7 +75,7 @@ class FitOptions:
             tol=moderate(estimator.tol, "tol", zero=True),
             max_iter=whole(estimator.max_iter, "max_iter", least=1),
             n_restarts=whole(estimator.n_restarts, "n_restarts", least=0),
-            ard=bool(estimator.ard),
+            ard=usual.ard,
             checkpoint=estimator.checkpoint,
         )
         if estimator.checkpoint is not None:
@@ -75,10 +84,18 @@ class FitOptions:
             estimator.x_transformer,
             estimator.z_transformer,
             bool(estimator.standardize),
-            bool(estimator.fit_intercept),
+            usual.fit_intercept,
         )
-        kernel = as_kernel(estimator.kernel, estimator.theta1, estimator.theta2)
-        return cls(kernel, inputs, solver_options(estimator, solver), search)
+        return cls(usual.kernel, inputs, solver_options(estimator, solver), search, open_model)
+
+    def with_model(self, choice: ModelChoice) -> FitOptions:
+        """Return the options of a fit of one model, in which nothing is open."""
+        return replace(
+            self,
+            kernel=choice.kernel,
+            inputs=replace(self.inputs, fit_intercept=choice.fit_intercept),
+            search=replace(self.search, ard=choice.ard, unused_columns=choice.unused_columns),
+        )
 
 
 def _search_rows(value: Any) -> int | str:

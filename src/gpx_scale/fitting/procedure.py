@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
-from ..errors import SlowFitWarning
+from ..errors import SlowFitWarning, SolverUnavailable
 from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
@@ -30,6 +31,8 @@ from ..solvers.contract import (
 )
 from ..solvers.low_dimensional import InputExtent, InputResolution
 from ..solvers.posterior import Diagnostics
+from .checkpoint import choice_in
+from .model_decision import Decision, decided
 from .options import FitOptions
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 
@@ -51,7 +54,16 @@ def fit_model(
     optimum of an earlier fit, to start from. `remember` is called with the optimum before the
     posterior is computed.
     """
-    session, kernel = setup.session, setup.kernel
+    session = setup.session
+    decision = decision_about(preprocessor, rows, options, session, known)
+    if decision is not None:
+        session.journal.say(" ".join(decision.choice.reasons))
+        if decision.choice.fit_intercept and not preprocessor.scaling.intercept:
+            preprocessor, rows = preprocessor.with_intercept(), rows.with_intercept()
+        options = options.with_model(decision.choice)
+        setup = replace(setup, kernel=options.kernel, preprocessor=preprocessor)
+    choice = None if decision is None else decision.choice
+    kernel = setup.kernel
     problem = problem_of(
         rows, preprocessor, options.kernel, options.solver, session, options.search.ard
     )
@@ -63,6 +75,8 @@ def fit_model(
         solver=registry.find(plan.solver).fingerprint(plan, setup),
         most_points=min(plan.n, options.solver.n_inducing),
         session=session,
+        subset=None if decision is None else decision.start,
+        choice=choice,
     )
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
@@ -77,11 +91,62 @@ def fit_model(
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)
     if options.search.wanted:
-        remember(KnownOptimum(optimum.hyperparameters, solver.carried))
+        remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
+    if choice is not None:
+        report.kernel_table, report.reasons = choice.table, [*choice.reasons, *report.reasons]
+    information = information_of(optimum, decision)
+    report.notes = notes_on(optimum.hyperparameters, start.given, information)
     return FittedModel(preprocessor, plan, posterior, report), rows
+
+
+def decision_about(
+    preprocessor: Preprocessor,
+    rows: RowSource,
+    options: FitOptions,
+    session: Session,
+    known: KnownOptimum | None,
+) -> Decision | None:
+    """Return the model of a fit that leaves kernel, ARD or intercept open, None if none is.
+
+    The choice of a checkpoint or of an earlier fit is kept. A fit that cannot be planned is refused
+    before models are compared.
+    """
+    open_model = options.open_model
+    if open_model.is_decided:
+        return None
+    if options.search.checkpoint is not None:
+        earlier = choice_in(options.search.checkpoint, open_model)
+        if earlier is not None:
+            return Decision(earlier)
+    if known is not None and known.choice is not None and open_model.has(known.choice):
+        return Decision(known.choice)
+
+    def problem_with(kernel: Kernel, ard: bool) -> Problem:
+        return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
+
+    def is_possible(kernel: Kernel, ard: bool) -> bool:
+        problem = problem_with(kernel, ard)
+        try:
+            if problem.asked:
+                registry.find(problem.options.solver).refuse(problem)
+        except SolverUnavailable:
+            return False
+        return True
+
+    usual = problem_with(options.kernel, options.search.ard)
+    plan_for(usual)
+    return decided(
+        open_model,
+        rows,
+        preprocessor,
+        options.search,
+        session,
+        partial(usual.exact_bytes, gram=usual.gram),
+        is_possible,
+    )
 
 
 def problem_of(
@@ -121,6 +186,7 @@ def prepared_rows(
     prepared = rows.prepared(options.kernel, keep, session)
     x = rows.load().x if keep else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
+    kernel = kernel.without_columns(options.search.unused_columns)
     return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
 
 
@@ -163,6 +229,36 @@ def warn_of_long_fit(plan: Plan) -> None:
             SlowFitWarning,
             stacklevel=2,
         )
+
+
+def information_of(optimum: Optimum, decision: Decision | None) -> np.ndarray | None:
+    """Return the average information at the optimum, or that of the rows of the comparison.
+
+    It is None if neither is known.
+    """
+    if optimum.evidence is not None and optimum.evidence.information is not None:
+        return optimum.evidence.information
+    start = None if decision is None else decision.start
+    return None if start is None else start.information
+
+
+def notes_on(
+    found: Hyperparameters, given: Hyperparameters, information: np.ndarray | None
+) -> list[str]:
+    """Return what a user should know about the hyperparameters, as sentences.
+
+    A parameter is determined by its prior if the rows say less about it than the prior.
+    """
+    at = found.names.index("sigma_w")
+    if information is None or found.sigma_w == 0.0:
+        return []
+    if information[at, at] >= HyperparameterPrior.around(given).sd[at] ** -2:
+        return []
+    return [
+        f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "
+        f"{given.sigma_w:.2g}. Standard deviations of weights include it: give sigma_w=0 for those "
+        "of the smooth surface alone."
+    ]
 
 
 def report_of(

@@ -21,6 +21,7 @@ from ..runtime.session import Session
 from ..runtime.state import stored
 from ..solvers.exact.solver import exact_subset_optimum
 from .checkpoint import Checkpoint, State
+from .model_choice import ModelChoice
 from .options import SearchLimits
 
 # A second search for length scales starts at theta2, their square, divided by this number.
@@ -32,10 +33,26 @@ CANDIDATES_PER_ROW = 20
 @stored
 @dataclass(frozen=True)
 class KnownOptimum:
-    """The hyperparameters of an earlier fit, and its inducing points, if it has any."""
+    """The hyperparameters of an earlier fit, its inducing points, and the choice of its model.
+
+    It has inducing points if its solver has, and a choice if the user left the model open.
+    """
 
     hyperparameters: Hyperparameters
     points: InputRows | None = None
+    choice: ModelChoice | None = None
+
+
+@dataclass(frozen=True)
+class SubsetOptimum:
+    """The hyperparameters at which the search on a subset of so many rows has ended.
+
+    `information` is the average information of these rows there, (t, t), if it is known.
+    """
+
+    hyperparameters: Hyperparameters
+    rows: int
+    information: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +61,8 @@ class StartingPoint:
 
     `given` are the hyperparameters of the user, at which their prior is centred. If the start is
     `warm`, `hyperparameters` and `points` are the optimum of an earlier search; `finished` says
-    that a checkpoint is of a search that has converged. The best point is saved to `file`.
+    that a checkpoint is of a search that has converged. If they are the optimum of a subset,
+    `known_rows` is its number of rows. The best point is saved to `file`.
     """
 
     given: Hyperparameters
@@ -53,6 +71,7 @@ class StartingPoint:
     points: InputRows | None = None
     finished: bool = False
     file: Checkpoint | None = None
+    known_rows: int = 0
 
     def save(
         self, hyperparameters: Hyperparameters, points: InputRows | None, finished: bool = False
@@ -82,6 +101,7 @@ class StartingPoint:
             self.points,
             limits.optimizer,
             limits.search_rows,
+            known_rows=self.known_rows,
         )
 
 
@@ -93,23 +113,29 @@ def starting_point(
     solver: Mapping[str, Any],
     most_points: int,
     session: Session,
+    subset: SubsetOptimum | None = None,
+    choice: ModelChoice | None = None,
 ) -> StartingPoint:
     """Return the start: a checkpoint if there is one, else an earlier fit, else the given values.
 
     `solver` is the fingerprint of the solver, and `most_points` the largest number of inducing
-    points that it takes.
+    points that it takes. The optimum of a `subset`, at which the model was chosen, comes before the
+    given values. The `choice` is written to the checkpoint.
     """
     found = StartingPoint(given, given)
     if not limits.wanted:
         return found
+    if subset is not None:
+        start = given.with_theta(subset.hyperparameters.theta)
+        found = replace(found, hyperparameters=start, known_rows=subset.rows)
     if known is not None and known.hyperparameters.parameter_kinds == given.parameter_kinds:
         theta = known.hyperparameters.theta
         usable = HyperparameterPrior.around(given).free & np.isfinite(theta)
         start = given.with_theta(np.where(usable, theta, given.theta))
-        found = replace(found, hyperparameters=start, warm=True, points=known.points)
+        found = StartingPoint(given, start, warm=True, points=known.points)
     if limits.checkpoint is None:
         return found
-    file = Checkpoint.at(limits.checkpoint, rows, given, solver, most_points)
+    file = Checkpoint.at(limits.checkpoint, rows, given, solver, most_points, choice)
     found = replace(found, file=file)
     if (state := file.read()) is not None:
         session.journal.say(f"The fit resumes from the checkpoint {str(file.path)!r}.")
@@ -139,7 +165,7 @@ def find_length_scales(
         search_rows=limits.search_rows,
     )
     some = _spread_and_near(rows, search.most_rows(count))
-    found = [exact_subset_optimum(search, some, given)]
+    found = [exact_subset_optimum(search, some, start.hyperparameters)]
     if not session.journal.stopped:
         shorter = given.with_theta(given.theta - np.log(THETA2_DIVISOR) * lengths)
         found.append(exact_subset_optimum(search, some, shorter, warm=True))

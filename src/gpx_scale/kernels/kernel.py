@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
@@ -125,6 +126,10 @@ class Kernel(abc.ABC):
 
         If `ard`, there is one number for each column of x.
         """
+        return self
+
+    def without_columns(self, columns: Sequence[int]) -> Kernel:
+        """Return this kernel as one that does not read some columns of x, if it has ARD."""
         return self
 
     def sliceable(self, x: Any) -> Sliceable:
@@ -387,6 +392,10 @@ class Pair(Kernel):
 
     def resolved(self, x: Any, ard: bool = False) -> Kernel:
         return replace(self, first=self.first.resolved(x, ard), second=self.second.resolved(x, ard))
+
+    def without_columns(self, columns: Sequence[int]) -> Kernel:
+        first, second = (one.without_columns(columns) for one in self.components)
+        return replace(self, first=first, second=second)
 
     def sliceable(self, x: Any) -> Sliceable:
         if self.input_kind == "vectors":

@@ -152,30 +152,55 @@ class Stationary(Kernel):
             object.__setattr__(self, "theta2", moderate(self.theta2, "theta2", most=LARGEST_SQUARE))
         else:
             given = np.asarray(self.theta2).ravel().tolist()
-            values = tuple(moderate(value, "theta2", most=LARGEST_SQUARE) for value in given)
-            if not values:
-                raise InputError("theta2 is empty. Give a number, or one for each column of X.")
+            values = tuple(
+                value if value == np.inf else moderate(value, "theta2", most=LARGEST_SQUARE)
+                for value in given
+            )
+            if not values or min(values) == np.inf:
+                raise InputError(
+                    f"theta2={self.theta2!r} has no finite number. Give a number, or one for each "
+                    "column of X, of which some may be infinite."
+                )
             object.__setattr__(self, "theta2", values)
 
     @property
     def scales(self) -> np.ndarray:
-        """Return theta2 as an array;  (1,) or (p,)."""
+        """Return theta2 as an array;  (1,) or (p,). Columns with an infinite one are not used."""
         if isinstance(self.theta2, str):
             raise InputError('theta2="median" is known only once data are seen. Give a number.')
-        return np.atleast_1d(np.asarray(self.theta2, dtype=float))
+        return np.array(self.theta2, dtype=float, ndmin=1)
+
+    @property
+    def used(self) -> np.ndarray:
+        """Return which entries of theta2 are finite;  (1,) or (p,) bool.
+
+        A column of X with an infinite one is not read, and has no parameter.
+        """
+        finite: np.ndarray = np.isfinite(self.scales)
+        return finite
+
+    def without_columns(self, columns: Sequence[int]) -> Stationary:
+        if not len(columns) or not np.ndim(self.theta2):
+            return self
+        scales = self.scales
+        scales[list(columns)] = np.inf
+        return replace(self, theta2=tuple(scales.tolist()))
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
-        return ("theta1",) + ("theta2",) * self.scales.size
+        return ("theta1",) + ("theta2",) * int(self.used.sum())
 
     @property
     def theta(self) -> np.ndarray:
-        return np.log([self.theta1, *self.scales])
+        return np.log([self.theta1, *self.scales[self.used]])
 
     def with_theta(self, theta: np.ndarray) -> Self:
-        values = np.exp(theta).tolist()
-        theta2 = tuple(values[1 : 1 + self.scales.size])
-        return replace(self, theta1=values[0], theta2=theta2 if np.ndim(self.theta2) else theta2[0])
+        values, scales, used = np.exp(theta), self.scales, self.used
+        scales[used] = values[1 : 1 + int(used.sum())]
+        theta2 = tuple(scales.tolist())
+        return replace(
+            self, theta1=float(values[0]), theta2=theta2 if np.ndim(self.theta2) else theta2[0]
+        )
 
     def as_dict(self) -> dict[str, Any]:
         theta2 = np.array(self.theta2) if np.ndim(self.theta2) else self.theta2
@@ -212,8 +237,11 @@ class Stationary(Kernel):
                 "number, or one for each column of a dense X."
             )
         values = x.values if isinstance(x, SparseFeatures) else np.asarray(x)
+        scales, used = self.scales, self.used
+        if not used.all():
+            values, scales = values[:, used], scales[used]
         with np.errstate(over="ignore"):
-            scaled = values / np.sqrt(self.scales)
+            scaled = values / np.sqrt(scales)
         if not np.abs(scaled).max(initial=0.0) < LARGEST_NUMBER:
             raise InputError(
                 f"theta2={self.theta2!r} is too small for this X: squared distances divided by it "
@@ -269,7 +297,7 @@ class Stationary(Kernel):
 
     @property
     def has_spectral_density(self) -> bool:
-        return self.family != dense_loops.RQ
+        return self.family != dense_loops.RQ and bool(self.used.all())
 
     def diagonal(self, points: VectorPoints | SparsePoints) -> np.ndarray:
         return np.full(len(points), self.theta1)
@@ -350,8 +378,13 @@ class Stationary(Kernel):
         dense_loops.contract_profile(self.family, shape, self._minus_s(a, b), G, unused_sums)
         # contract_profile leaves -G f' in G, so this is sum_j -G_ij f'(s_ij) (x_i - x_j).
         apart = a.directions * G.sum(axis=1)[:, None] - G @ b.directions
-        gradient: np.ndarray = -self.theta1 * np.sqrt(2.0 / self.scales) * apart
-        return gradient
+        scales, used = self.scales, self.used
+        gradient: np.ndarray = -self.theta1 * np.sqrt(2.0 / scales[used]) * apart
+        if used.all():
+            return gradient
+        of_all = np.zeros((len(gradient), used.size), gradient.dtype)
+        of_all[:, used] = gradient
+        return of_all
 
     @property
     def is_radial(self) -> bool:
@@ -400,8 +433,9 @@ class RBF(Stationary):
     theta1 : float, default=1.0
         The scale, which is the variance k(x, x).
     theta2 : float, sequence of float or "median", default="median"
-        The squared length: one number, or one for each column of a dense X. "median" stands for the
-        median of the squared distances between the training rows.
+        The squared length: one number, or one for each column of a dense X, of which those with an
+        infinite one are not used. "median" stands for the median of the squared distances between
+        the training rows.
 
     Examples
     --------
@@ -428,8 +462,9 @@ class Matern12(Stationary):
     theta1 : float, default=1.0
         The scale, which is the variance k(x, x).
     theta2 : float, sequence of float or "median", default="median"
-        The squared length: one number, or one for each column of a dense X. "median" stands for the
-        median of the squared distances between the training rows.
+        The squared length: one number, or one for each column of a dense X, of which those with an
+        infinite one are not used. "median" stands for the median of the squared distances between
+        the training rows.
 
     Examples
     --------
@@ -457,8 +492,9 @@ class Matern32(Stationary):
     theta1 : float, default=1.0
         The scale, which is the variance k(x, x).
     theta2 : float, sequence of float or "median", default="median"
-        The squared length: one number, or one for each column of a dense X. "median" stands for the
-        median of the squared distances between the training rows.
+        The squared length: one number, or one for each column of a dense X, of which those with an
+        infinite one are not used. "median" stands for the median of the squared distances between
+        the training rows.
 
     Examples
     --------
@@ -487,8 +523,9 @@ class Matern52(Stationary):
     theta1 : float, default=1.0
         The scale, which is the variance k(x, x).
     theta2 : float, sequence of float or "median", default="median"
-        The squared length: one number, or one for each column of a dense X. "median" stands for the
-        median of the squared distances between the training rows.
+        The squared length: one number, or one for each column of a dense X, of which those with an
+        infinite one are not used. "median" stands for the median of the squared distances between
+        the training rows.
 
     Examples
     --------
@@ -517,8 +554,9 @@ class RationalQuadratic(Stationary):
     theta1 : float, default=1.0
         The scale, which is the variance k(x, x).
     theta2 : float, sequence of float or "median", default="median"
-        The squared length: one number, or one for each column of a dense X. "median" stands for the
-        median of the squared distances between the training rows.
+        The squared length: one number, or one for each column of a dense X, of which those with an
+        infinite one are not used. "median" stands for the median of the squared distances between
+        the training rows.
     shape : float, default=1.0
         The smaller it is, the more the length scales differ. For large values, the kernel
         tends to the RBF.

@@ -98,11 +98,14 @@ class Hyperparameters:
 
     @property
     def names(self) -> list[str]:
-        """Return a name for each entry of `theta`; the entries of a vector are numbered."""
+        """Return a name for each entry of `theta`; the entries of a vector are numbered.
+
+        Infinite entries belong to columns that are not used, and have no name.
+        """
         return [
             f"{name}[{k}]" if np.ndim(value) else name
             for name, value in self.as_dict().items()
-            for k in range(np.size(value))
+            for k in np.flatnonzero(np.atleast_1d(value) < np.inf)
         ]
 
     def as_dict(self) -> dict[str, Any]:

@@ -145,7 +145,8 @@ class Search:
     checkpoint, and only the last stage is run; `carried` has the inducing points that belong to
     it. `save_best` is called with every point that is the best so far on all rows. `optimizer` is
     "auto" or "lbfgs". `search_rows` is "auto", "all" or a number of rows. `on_subset` says that
-    the rows are a subset of those of the fit.
+    the rows are a subset of those of the fit. If the start is the optimum of a subset, `known_rows`
+    is its number of rows: stages on as many rows are left out.
     """
 
     rows: RowSource
@@ -161,6 +162,7 @@ class Search:
     optimizer: str = "auto"
     search_rows: int | str = "all"
     on_subset: bool = False
+    known_rows: int = 0
 
     def starting_at(self, start: Hyperparameters) -> Search:
         """Return this search with another start."""
@@ -232,7 +234,8 @@ class Search:
             return Optimum(self.start, None, False, CONSTANT_MESSAGE, [])
         by_newton = self.optimizer != "lbfgs"
         draws = [_draw(self.start, self.prior, self.session.random) for _ in range(self.n_restarts)]
-        starts = [self.start, *(() if warm else _noisier(self.start)), *draws]
+        is_start_known = warm or self.known_rows > 0
+        starts = [self.start, *(() if is_start_known else noisier(self.start)), *draws]
         estimates = estimates and by_newton and len(self.rows) >= ESTIMATED_FROM_ROWS
         probes = probes_for(int(self.prior.free.sum())) if estimates else 0
         before = [] if warm else list(self._first_stages(probes))
@@ -260,7 +263,7 @@ class Search:
             return
         order, rows = self.session.random.permutation(n), self.rows.load()
         most = min(n, EXACT_GRADIENT_ROWS)
-        counts = [most // 4, most]
+        counts = [count for count in (most // 4, most) if count > self.known_rows]
         if probes and n >= MIDDLE_STAGE_FROM * most:
             counts.append(int(np.sqrt(most * n)))
         if probes and not self.stops_in_time:
@@ -413,7 +416,7 @@ def probes_for(parameters: int) -> int:
     return PROBES if parameters <= MANY_PARAMETERS else MANY_PROBES
 
 
-def _noisier(start: Hyperparameters) -> list[Hyperparameters]:
+def noisier(start: Hyperparameters) -> list[Hyperparameters]:
     """Return the start with noise that is half of the variance of y, if it has less noise.
 
     From a start with little noise alone, a search may end where short length scales explain the

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InputError
 from .memory import counted, format_bytes, peak_memory
+from .model_table import ComparedModel, as_lines
 from .state import stored
 
 logger = logging.getLogger("gpx_scale")
@@ -87,6 +88,11 @@ class FitReport:
         Standard error of `evidence`, or 0 if it is computed without random numbers.
     solution : str
         How the linear systems were solved. It is empty for a Cholesky factorisation.
+    kernel_table : tuple of ComparedModel
+        The models that were compared, the chosen one first, if kernel, ARD or intercept were left
+        open. `GPXRegressor.kernel_table_` has them as a data frame.
+    notes : list of str
+        What a user should know about the hyperparameters: that the data hardly determine sigma_w.
 
     Examples
     --------
@@ -125,6 +131,8 @@ class FitReport:
     variances: str = "exact"
     evidence_deviation: float = 0.0
     solution: str = ""
+    kernel_table: tuple[ComparedModel, ...] = ()
+    notes: list[str] = field(default_factory=list)
 
     @property
     def promised_gain_per_row(self) -> float:
@@ -159,6 +167,8 @@ class FitReport:
         )
         entries = [
             *(("why", reason) for reason in self.reasons),
+            *(("note", note) for note in self.notes),
+            *(("compared", line) for line in as_lines(self.kernel_table)),
             (
                 "hyperparameters",
                 ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),

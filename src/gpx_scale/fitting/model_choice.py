@@ -1,0 +1,186 @@
+"""The choice of kernel, length scales and intercept: what a user leaves open, and what is decided.
+
+`OpenModel` is the question, `ModelChoice` the answer. `fitting.model_comparison` finds it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import InputError
+from ..kernels import NAMES, as_kernel
+from ..kernels.kernel import Kernel
+from ..runtime.arguments import flag
+from ..runtime.model_table import ComparedModel
+from ..runtime.state import must, stored
+
+# kernel="auto" compares these. RBF is the smoothest, and "rq" mixes length scales.
+AUTO_KERNELS = ("rbf", "matern52", "matern32", "rq")
+# With more columns, a length scale for each of them is not tried: an evaluation on 1,500 rows takes
+# 1.5 times as long with 128 columns as with 10, and the search takes more of them.
+MAX_ARD_COLUMNS = 128
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """The models that a user leaves open: all combinations of these kernels, flags and flags."""
+
+    kernels: tuple[Kernel, ...]
+    ard: tuple[bool, ...]
+    fit_intercept: tuple[bool, ...]
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether only one model is possible."""
+        return len(self.kernels) == len(self.ard) == len(self.fit_intercept) == 1
+
+    @property
+    def usual(self) -> ModelChoice:
+        """Return the model of a fit that compares nothing: the first kernel, and no more."""
+        return ModelChoice(self.kernels[0], self.ard[0], self.fit_intercept[0])
+
+    def has(self, choice: ModelChoice) -> bool:
+        """Return whether an earlier choice is one of these models."""
+        return (
+            name_of_kernel(choice.kernel) in map(name_of_kernel, self.kernels)
+            and choice.ard in self.ard
+            and choice.fit_intercept in self.fit_intercept
+        )
+
+    @classmethod
+    def of(cls, estimator: Any) -> OpenModel:
+        """Return what the arguments of an estimator leave open.
+
+        Without a search for hyperparameters, "auto" stands for the first choice each: an RBF
+        without ARD and without an intercept.
+        """
+        kernel, candidates = estimator.kernel, estimator.candidates
+        is_auto = isinstance(kernel, str) and kernel == "auto"
+        if candidates is not None and not is_auto:
+            raise InputError(
+                'candidates= has the kernels that kernel="auto" compares, and '
+                f'kernel={kernel!r} is given. Give kernel="auto", or leave candidates out.'
+            )
+        start = estimator.theta1, estimator.theta2
+        kernels = _candidates(candidates, *start) if is_auto else (as_kernel(kernel, *start),)
+        ard: tuple[bool, ...]
+        if estimator.ard is None or _is_text_auto(estimator.ard):
+            is_named = isinstance(kernel, str) and kernel in NAMES
+            decided = is_auto or (is_named and estimator.ard is not None)
+            ard = (False, True) if decided else (False,)
+        else:
+            ard = (_flag_or(estimator.ard, "ard", "None, 'auto', True or False"),)
+        given = estimator.fit_intercept
+        intercept = (
+            (False, True)
+            if _is_text_auto(given)
+            else (_flag_or(given, "fit_intercept", "'auto', True or False"),)
+        )
+        if estimator.optimizer is None:
+            return cls(kernels[:1], ard[:1], intercept[:1])
+        return cls(kernels, ard, intercept)
+
+
+@stored
+@dataclass(frozen=True)
+class ModelChoice:
+    """The model that was chosen, and the table of those that were compared.
+
+    `kernel` has its start values as they were given. `unused_columns` are the columns of X that it
+    does not read, because their length scales are so long.
+    """
+
+    kernel: Kernel
+    ard: bool
+    fit_intercept: bool
+    table: tuple[ComparedModel, ...] = ()
+    reasons: tuple[str, ...] = ()
+    unused_columns: tuple[int, ...] = ()
+
+    def to_text(self) -> str:
+        """Return the choice as JSON for a checkpoint, which knows the kernel by its name."""
+        table = [
+            {key: value for key, value in vars(model).items() if value == value}
+            for model in self.table
+        ]
+        return json.dumps(
+            {
+                "kernel": name_of_kernel(self.kernel),
+                "ard": self.ard,
+                "fit_intercept": self.fit_intercept,
+                "table": table,
+                "reasons": self.reasons,
+                "unused_columns": self.unused_columns,
+            }
+        )
+
+    @classmethod
+    def from_text(cls, text: str, among: OpenModel) -> ModelChoice:
+        """Return the choice that a checkpoint has; a ValueError says what is wrong with it."""
+        found = json.loads(text)
+        known = {name_of_kernel(kernel): kernel for kernel in among.kernels}
+        must(isinstance(found, dict) and found.get("kernel") in known, "it is of another kernel")
+        types = {field.name: type(field.default) for field in fields(ComparedModel)}
+        for model in found["table"]:
+            must(
+                all(isinstance(value, types.get(key, str | bool)) for key, value in model.items()),
+                "its table of models is damaged",
+            )
+        columns = found["unused_columns"]
+        must(all(type(k) is int and k >= 0 for k in columns), "its unused columns are no numbers")
+        must(all(isinstance(reason, str) for reason in found["reasons"]), "its reasons are no text")
+        made = cls(
+            known[found["kernel"]],
+            found["ard"] is True,
+            found["fit_intercept"] is True,
+            tuple(ComparedModel(**model) for model in found["table"]),
+            tuple(found["reasons"]),
+            tuple(columns),
+        )
+        must(among.has(made), "it is of another model")
+        return made
+
+
+def name_of_kernel(kernel: Kernel) -> str:
+    """Return the name by which users ask for a kernel, or its class with those it combines."""
+    parts = kernel.components
+    if parts:
+        inside = ", ".join(map(name_of_kernel, parts))
+        return f"{type(kernel).__name__}({inside})"
+    return next((name for name, kind in NAMES.items() if type(kernel) is kind), None) or (
+        type(kernel).__name__
+    )
+
+
+def _candidates(candidates: Any, theta1: Any, theta2: Any) -> tuple[Kernel, ...]:
+    """Return the kernels to compare, those of AUTO_KERNELS if none are given."""
+    if candidates is None:
+        candidates = AUTO_KERNELS
+    if not isinstance(candidates, list | tuple) or not candidates:
+        names = ", ".join(map(repr, NAMES))
+        raise InputError(
+            f"candidates={candidates!r} is not valid. Give a list with at least one of {names}, or "
+            "objects of gpx_scale.kernels."
+        )
+    kernels = tuple(as_kernel(one, theta1, theta2) for one in candidates)
+    if any(kernel.input_kind != "vectors" for kernel in kernels):
+        raise InputError(
+            f"candidates={candidates!r} has a kernel that does not take vectors. Give it as "
+            "kernel= instead."
+        )
+    return kernels
+
+
+def _is_text_auto(value: Any) -> bool:
+    """Return whether an argument is the text "auto"."""
+    return isinstance(value, str) and value == "auto"
+
+
+def _flag_or(value: Any, name: str, known: str) -> bool:
+    """Return a flag, or raise an InputError that lists what else is known."""
+    try:
+        return flag(value, name)
+    except InputError:
+        raise InputError(f"{name}={value!r} is not valid. Give {known}.") from None

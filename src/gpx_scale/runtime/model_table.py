@@ -1,0 +1,85 @@
+"""The table of the models that a fit has compared: kernels, with and without an intercept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .files import import_optional
+from .state import stored
+
+
+@stored
+@dataclass(frozen=True)
+class ComparedModel:
+    """A model that a fit has compared with others, on some of the rows.
+
+    Attributes
+    ----------
+    kernel : str
+        The name of the kernel.
+    ard : bool
+        Whether every column of X has a length scale of its own.
+    fit_intercept : bool
+        Whether every row has a local intercept.
+    log_evidence : float
+        The log marginal likelihood of these rows at the best hyperparameters, in nats, for y in the
+        user's units. NaN if the model failed.
+    integrated : float
+        The logarithm of the marginal likelihood times the prior of the hyperparameters, integrated
+        over the hyperparameters by Laplace's approximation. The largest one is chosen.
+    leave_one_out : float
+        The sum of the log predictive densities of these rows, each left out once.
+    seconds : float
+        The seconds that it took.
+    chosen : bool
+        Whether this is the model of the fit.
+    note : str
+        What else there is to say: that it was given up, or the error that it ended with.
+    """
+
+    kernel: str
+    ard: bool
+    fit_intercept: bool
+    log_evidence: float = math.nan
+    integrated: float = math.nan
+    leave_one_out: float = math.nan
+    seconds: float = 0.0
+    chosen: bool = False
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The model in words, such as "matern32 with ARD and an intercept"."""
+        parts = ["ARD"] * self.ard + ["an intercept"] * self.fit_intercept
+        return f"{self.kernel} with {' and '.join(parts)}" if parts else self.kernel
+
+
+def as_lines(table: tuple[ComparedModel, ...]) -> list[str]:
+    """Return a line of text for each model: its evidence, how far it is behind, and seconds."""
+    best = max((model.integrated for model in table if model.chosen), default=math.nan)
+    lines = []
+    for model in table:
+        behind = "chosen" if model.chosen else f"{best - model.integrated:.1f} behind"
+        numbers = f"integrated evidence {model.integrated:.1f} nats ({behind})"
+        parts = [numbers] if not math.isnan(model.integrated) else []
+        parts += [f"{model.seconds:.2f} s", *([model.note] if model.note else [])]
+        lines.append(f"{model.name}: {', '.join(parts)}")
+    return lines
+
+
+def as_frame(table: tuple[ComparedModel, ...]) -> Any:
+    """Return a pandas data frame with a row for each model, the best one first.
+
+    Its columns are the attributes of `ComparedModel`, and `behind`: how many nats the integrated
+    evidence is below that of the chosen model.
+    """
+    pandas = import_optional("pandas", "files")
+    frame = pandas.DataFrame([vars(model) for model in table], columns=list(_COLUMNS))
+    best = max((model.integrated for model in table if model.chosen), default=math.nan)
+    frame.insert(list(_COLUMNS).index("integrated") + 1, "behind", best - frame["integrated"])
+    return frame
+
+
+_COLUMNS = ComparedModel.__dataclass_fields__
