@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_type_hints
 
 from ..errors import InputError
 from ..kernels import NAMES, as_kernel
 from ..kernels.kernel import Kernel
 from ..runtime.arguments import flag
 from ..runtime.model_table import ComparedModel
-from ..runtime.state import must, stored
+from ..runtime.state import is_of_type, must, stored
 
 # kernel="auto" compares these. RBF is the smoothest, and "rq" mixes length scales.
 AUTO_KERNELS = ("rbf", "matern52", "matern32", "rq")
@@ -122,12 +122,10 @@ class ModelChoice:
         found = json.loads(text)
         known = {name_of_kernel(kernel): kernel for kernel in among.kernels}
         must(isinstance(found, dict) and found.get("kernel") in known, "it is of another kernel")
-        types = {field.name: type(field.default) for field in fields(ComparedModel)}
+        types = get_type_hints(ComparedModel)
         for model in found["table"]:
-            must(
-                all(isinstance(value, types.get(key, str | bool)) for key, value in model.items()),
-                "its table of models is damaged",
-            )
+            typed = all(is_of_type(value, types[key]) for key, value in model.items())
+            must(typed, "its table of models is damaged")
         columns = found["unused_columns"]
         must(all(type(k) is int and k >= 0 for k in columns), "its unused columns are no numbers")
         must(all(isinstance(reason, str) for reason in found["reasons"]), "its reasons are no text")

@@ -95,10 +95,10 @@ def fit_model(
     with session.journal.phase("posterior"):
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
-    if choice is not None:
-        report.kernel_table, report.reasons = choice.table, [*choice.reasons, *report.reasons]
     information = information_of(optimum, decision)
     report.notes = notes_on(optimum.hyperparameters, start.given, information)
+    if choice is not None:
+        report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 

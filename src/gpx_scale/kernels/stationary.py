@@ -297,7 +297,8 @@ class Stationary(Kernel):
 
     @property
     def has_spectral_density(self) -> bool:
-        return self.family != dense_loops.RQ and bool(self.used.all())
+        uses_all = self.is_radial or bool(self.used.all())
+        return self.family != dense_loops.RQ and uses_all
 
     def diagonal(self, points: VectorPoints | SparsePoints) -> np.ndarray:
         return np.full(len(points), self.theta1)

@@ -30,6 +30,7 @@ from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
 from ..runtime.memory import counted, format_bytes
+from ..runtime.model_table import as_lines
 from ..text import SURE_STDS, pieces_of, shade
 
 __all__ = ["Section", "write_report"]
@@ -275,6 +276,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
     )
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
+        "Model": [*fit.notes, *as_lines(fit.kernel_table)],
         "Log marginal likelihood": [
             f"{significant(fit.evidence, 6)} nats{error}",
             "The natural logarithm of the probability density of y under the model.",

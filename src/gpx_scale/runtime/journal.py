@@ -92,7 +92,8 @@ class FitReport:
         The models that were compared, the chosen one first, if kernel, ARD or intercept were left
         open. `GPXRegressor.kernel_table_` has them as a data frame.
     notes : list of str
-        What a user should know about the hyperparameters: that the data hardly determine sigma_w.
+        Why this model was chosen, if kernel, ARD or intercept were left open, and whether the data
+        hardly determine sigma_w.
 
     Examples
     --------
@@ -167,7 +168,7 @@ class FitReport:
         )
         entries = [
             *(("why", reason) for reason in self.reasons),
-            *(("note", note) for note in self.notes),
+            *(("model", note) for note in self.notes),
             *(("compared", line) for line in as_lines(self.kernel_table)),
             (
                 "hyperparameters",
