@@ -96,6 +96,11 @@ CASES = {
         "peers",
         (_script("inducing"),),
     ),
+    "neighbors": Case(
+        "neighbours beside exact, inducing points, MuyGPyS and GPyTorch's SVGP: an hour",
+        "peers",
+        (_script("neighbors"),),
+    ),
     "varying": Case(
         "varying coefficients beside GPBoost and mgwr, pictures of the guides: 20 minutes",
         "peers",

@@ -1,10 +1,8 @@
-"""Inducing points beside GPyTorch's SGPR, a million rows, Dask, and error against time: `make
-bench CASE=inducing`.
+"""Inducing points beside GPyTorch's SGPR, a million rows, and Dask: `make bench CASE=inducing`.
 
 It needs the extra [peers] and takes half an hour on two cores. The million rows are read from
-a memory map, Dask is compared with threads, and the error against time is measured for every
-solver. `python bench/inducing.py NAME ...` runs some cases and leaves the results of the
-others.
+a memory map, and Dask is compared with threads. `python bench/inducing.py NAME ...` runs some
+cases and leaves the results of the others.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -20,8 +17,6 @@ from large import THREADS, Sgpr, sgpr_fit, synth
 from measure import run_cases, seconds
 
 MILLION = 1_000_000
-PICTURE_ROWS = 8_000
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "error_against_time.png"
 
 
 def _compile():
@@ -221,68 +216,6 @@ def deviations():
     }
 
 
-def picture():
-    """Fit `synth10` with 8,000 rows by every solver, one after the other."""
-    data = synth(PICTURE_ROWS)
-    found = {"exact": _fit(*data, solver="exact"), "cg": _fit(*data, solver="cg")}
-    for m in (50, 100, 200, 500, 1000):
-        found[f"inducing, {m}"] = _fit(*data, solver="inducing", n_inducing=m)
-    for m in (100, 500):
-        found[f"SGPR, {m}"] = sgpr_fit(*data, inducing=m)
-    return {name: {key: r[key] for key in ("seconds", "mse")} for name, r in found.items()}
-
-
-def draw(found):
-    """Draw the picture of docs/scaling.md."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    styles = {
-        "exact": ("#000000", "s"),
-        "cg": ("#0072B2", "D"),
-        "inducing": ("#D55E00", "o"),
-        "SGPR": ("#999999", "^"),
-    }
-    for kind, (colour, marker) in styles.items():
-        points = [
-            (r["seconds"], r["mse"], name)
-            for name, r in found.items()
-            if name.split(",")[0] == kind
-        ]
-        label = {
-            "inducing": "inducing, m points",
-            "SGPR": "GPyTorch SGPR, m points, 18 evaluations",
-        }.get(kind, kind)
-        axes.plot(
-            [at for at, _, _ in points],
-            [value for _, value, _ in points],
-            marker=marker,
-            color=colour,
-            label=label,
-            linewidth=1,
-        )
-        for at, value, name in points:
-            if "," in name:
-                axes.annotate(
-                    name.split(", ")[1],
-                    (at, value),
-                    textcoords="offset points",
-                    xytext=(6, 5),
-                    fontsize=8,
-                    color=colour,
-                )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="seconds of a complete fit (two cores)",
-        ylabel="mean squared error on 1,000 new rows",
-    )
-    axes.set_title(f"synth10, n = {PICTURE_ROWS:,}: error against time")
-    axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False)
-    figure.savefig(PICTURE, dpi=130)
-
-
 CASES = {
     f.__name__: f
     for f in (
@@ -294,7 +227,6 @@ CASES = {
         million,
         dask_beside_threads,
         deviations,
-        picture,
     )
 }
 
@@ -358,8 +290,6 @@ def summary(found):
         rows.append(
             ("deviations / exact ones, six small problems: least, median, largest", words, "", None)
         )
-    if r := found.get("picture"):
-        draw({name: one for name, one in r.items() if isinstance(one, dict)})
     return rows
 
 

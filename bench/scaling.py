@@ -1,16 +1,9 @@
-"""Time and memory against n for each solver with one and two threads, and a projection to 16
-cores: `make bench CASE=scaling`.
+"""Time and memory against n for each solver with one and two threads: `make bench CASE=scaling`.
 
 It takes about seven minutes on two idle cores. `python bench/scaling.py NAME ...` measures
 some series and leaves the results of the others. Rounds go to results/scaling.json, from which
 `make tables` writes docs/scaling.md; `draw` makes the picture of that page. `--smoke FOLDER`
 measures tiny sizes and writes to that folder.
-
-The projection to k cores follows from one and two threads:
-
-    s = 2 T2 / T1 - 1                              Amdahl's serial share
-    B(k) = k B1 / (1 + (k - 1) (2 B1 / B2 - 1))    bandwidth, by the same law from a copy
-    T(k) = max{T1 (s + (1 - s) / k),  flops / (k rate),  bytes / B(k)}
 """
 
 from __future__ import annotations
@@ -25,12 +18,10 @@ from pathlib import Path
 import numpy as np
 
 import machine
-from machine import counted
 from measure import RESULTS, peak_bytes, seconds
 from test_suite import Case, once, prepared
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "scaling.png"
-CORES = 16
 STYLE = {
     "marker": "o",
     "markersize": 5,
@@ -122,32 +113,27 @@ SERIES = {
 
 
 def measure(series, sizes):
-    """Return {n: {"1": [seconds], "2": [seconds], "memory": bytes, "work": {...}}}.
+    """Return {n: {"1": [seconds], "2": [seconds], "memory": bytes}}.
 
-    Memory and work are those of the largest number of threads.
+    The memory is that of the largest number of threads.
     """
     found = {}
     for n in sizes:
         one = found[str(n)] = {}
         for jobs in machine.usable_threads():
             case = replace(series.case, n=n, threads=jobs)
-            one[str(jobs)], one["work"] = rounds_and_work(case)
+            one[str(jobs)] = rounds_of(case)
         one["memory"] = peak_bytes(partial(once, case))
-        print(
-            series.label,
-            n,
-            {name: value for name, value in one.items() if name != "work"},
-            flush=True,
-        )
+        print(series.label, n, one, flush=True)
     return found
 
 
-def rounds_and_work(case):
-    """Return the seconds of several rounds of a case, and the work of one."""
+def rounds_of(case):
+    """Return the seconds of several rounds of a case."""
     with prepared(case) as job:
         usual = seconds(job.run)  # The first run compiles and chooses pivots.
         rounds = int(np.clip(SECONDS_PER_SIZE / usual, FEWEST_ROUNDS, MOST_ROUNDS))
-        return [float(f"{seconds(job.run):.4g}") for _ in range(rounds)], counted(job.run)
+        return [float(f"{seconds(job.run):.4g}") for _ in range(rounds)]
 
 
 def run(names, path, tiny=False):
@@ -194,63 +180,9 @@ def exponent(n, values):
     ) if free > 0 else float("nan")
 
 
-@dataclass(frozen=True)
-class Projection:
-    """How many times faster `cores` would be than one, between `low` and `high` by the spread
-    of the rounds.
-    """
-
-    serial: float
-    low: float
-    middle: float
-    high: float
-    limit: str
-
-
-def project(one, limits, cores=CORES):
-    """Return the projection from the rounds of one size, its work, and the limits of the
-    machine.
-    """
-    alone, two = (statistics.median(one[jobs]) for jobs in ("1", "2"))
-    off = sum(
-        0.5 * (max(one[jobs]) - min(one[jobs])) / statistics.median(one[jobs])
-        for jobs in ("1", "2")
-    )
-    rates, copies = limits["1"], [limits[jobs]["copy"] for jobs in ("1", "2")]
-    computing = (
-        sum(flops / rates[name] for name, flops in one["work"].items() if name != "bytes")
-        / cores
-        / 1e9
-    )
-    shared = float(np.clip(2.0 * copies[0] / copies[1] - 1.0, 0.0, 1.0))
-    moving = (
-        one["work"].get("bytes", 0.0) / (cores * copies[0] / (1.0 + (cores - 1) * shared)) / 1e9
-    )
-
-    def serial_share(ratio):
-        return float(np.clip(2.0 * ratio - 1.0, 0.0, 1.0))
-
-    def times(serial):
-        """Return the longest of the three times and its name."""
-        each = {
-            "serial share": alone * (serial + (1.0 - serial) / cores),
-            "arithmetic": computing,
-            "bandwidth": moving,
-        }
-        return max((value, name) for name, value in each.items())
-
-    serial = serial_share(two / alone)
-    longest, limit = times(serial)
-    ends = [alone / times(serial_share(two / alone * (1.0 + sign * off)))[0] for sign in (1, -1)]
-    return Projection(serial, ends[0], alone / longest, ends[1], limit)
-
-
 def markdown(found):
-    """Return the tables of the page: time, memory, and the projection."""
-    lines = [_state(found), "", *_cost(found), "", *_memory(found)]
-    if all("2" in next(iter(one["sizes"].values())) for one in found.values()):
-        lines += ["", *_projection(found)]
-    return "\n".join(lines)
+    """Return the tables of the page: time and memory."""
+    return "\n".join([_state(found), "", *_cost(found), "", *_memory(found)])
 
 
 def _state(found):
@@ -314,25 +246,6 @@ def _memory(found):
             f"| {peaks[0] / 2**20:,.1f} to {peaks[-1] / 2**20:,.1f} MiB "
             f"| n^{slope:.2f} |"
         )
-
-
-def _projection(found):
-    """Yield the lines of the table of projections."""
-    yield (
-        f"| projected, not measured: {CORES} cores | rows | serial share | times one core "
-        "| limited by |"
-    )
-    yield "|---|---|---|---|---|"
-    for name, one in found.items():
-        n, at = list(one["sizes"].items())[-1]
-        seen = project(at, machine.both(one["limits"]["start"], one["limits"]["end"]))
-        cells = [
-            SERIES[name].label,
-            f"{int(n):,}",
-            f"{seen.serial:.0%}",
-            f"{seen.middle:.1f} ({seen.low:.1f} to {seen.high:.1f})",
-        ]
-        yield "| " + " | ".join([*cells, seen.limit]) + " |"
 
 
 def _short(value):

@@ -28,6 +28,7 @@ LISTED = {
     "search": "search",
     "large": "large",
     "inducing": "inducing",
+    "neighbors": "neighbors",
     "varying": "varying",
     "spatial": "spatial",
     "text": "text",
@@ -83,6 +84,8 @@ def main():
     between(MEASURED, "accuracy", table(accuracy()))
     between(SCALING, "scaling", scaling.markdown(read("scaling")))
     between(SCALING, "fits", fits.markdown())
+    if (RESULTS / "cores.json").exists():
+        between(SCALING, "cores", dated(read("cores"), table(read("cores"))))
 
 
 def accuracy():

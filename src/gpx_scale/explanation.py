@@ -70,6 +70,9 @@ class Interval(NamedTuple):
     upper: Any
 
 
+# A sample counts as far from all training rows if these have removed a smaller share of its prior
+# variance. One training row without noise removes this share at a correlation of 0.03.
+FAR_SHARE = 1e-3
 # Fields of an explanation that have no entry for each sample.
 FIELDS_OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
 
@@ -83,9 +86,10 @@ class Explanation:
     length, iterates over its samples, and can be sliced by them.
 
     Standard deviations are those of the posterior distribution: of weights and contributions with
-    the noise of the weights (sigma_w), of predictions also with the noise of y (sigma_y). They are
-    None if the explanation was made with `std=False`. For a sparse Z, every array of shape (m, d)
-    is a `csr_array` with the entries of Z, unless all features were asked for.
+    the noise of the weights (sigma_w), unless the explanation was made with `std="surface"`; of
+    predictions also with the noise of y (sigma_y). They are None if the explanation was made with
+    `std=False`. For a sparse Z, every array of shape (m, d) is a `csr_array` with the entries of Z,
+    unless all features were asked for.
 
     Attributes
     ----------
@@ -115,6 +119,11 @@ class Explanation:
         The name of y, if it is known.
     fit_report : FitReport or None
         The report of the fit of the model.
+    learned : ndarray of shape (m,), or None
+        The share of the prior variance of each prediction, noise apart, that the data have removed.
+        It is near 1 where they determine the prediction, and 0 far from all training rows. It is
+        NaN for a sample whose standardised features are all 0, and None without standard deviations
+        or with those from samples.
 
     Examples
     --------
@@ -148,6 +157,7 @@ class Explanation:
     weights_cov: np.ndarray | None = None
     target_name: str | None = None
     fit_report: FitReport | None = None
+    learned: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -186,9 +196,34 @@ class Explanation:
 
     def __repr__(self) -> str:
         std = "with" if self.weights_std is not None else "without"
-        return (
-            f"Explanation({len(self)} samples, {self.weights.shape[1]} features, {std} uncertainty)"
-        )
+        count = int(self.is_far.sum())
+        far = f", the data say nothing about {count}" if count else ""
+        sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
+        return f"Explanation({sizes}, {std} uncertainty{far})"
+
+    @property
+    def is_far(self) -> np.ndarray:
+        """The samples about which the data say nothing, as a boolean array of shape (m,).
+
+        The data have removed less than a thousandth of the prior variance of their predictions.
+        Such a sample is far from all training rows, or its features are those of no training row,
+        or the noise is far larger than the variance of the weights. Its weights are close to their
+        prior mean, which is 0, and their standard deviations are those of the prior. All are False
+        if `learned` is not known.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> model.explain([X[100], X[100] + 5.0]).is_far.tolist()
+        [False, True]
+        """
+        if self.learned is None:
+            return np.zeros(len(self), bool)
+        far: np.ndarray = self.learned < FAR_SHARE
+        return far
 
     def top(self, i: int, k: int = 5) -> list[Reason]:
         """Return the features with the largest absolute contributions to a prediction.

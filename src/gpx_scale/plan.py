@@ -56,6 +56,7 @@ def make_plan(
     low: InputResolution | None = SMOOTH,
     n_neighbors: int | str = "auto",
     n_shared: int | str = "auto",
+    files: bool = False,
 ) -> Plan:
     """Return the plan of a fit from the sizes of its data, without looking at any data.
 
@@ -92,6 +93,9 @@ def make_plan(
         The number of inducing points of `inducing`.
     stream : bool, default False
         Whether rows come in chunks and are not kept in memory.
+    files : bool, default False
+        Whether the rows of a stream are those of a memory map or of files, of which single rows
+        can be read.
     n_basis : int or "auto", default "auto"
         The number of functions of `basis`, or of points of `grid`, for each column of X.
     low : InputResolution, optional
@@ -165,7 +169,9 @@ def make_plan(
         n_shared=n_shared,
     )
     density = density if radial else None
-    return plan_for(Problem(n, p, d, limit, jobs, options, stream, gram, density, low))
+    files = flag(files, "files")
+    stream = stream or files
+    return plan_for(Problem(n, p, d, limit, jobs, options, stream, gram, density, low, files))
 
 
 def checked_options(
@@ -310,7 +316,7 @@ def streamed_from(solver: str) -> float:
     """Return the number of rows above which a memory map is read in chunks for this solver."""
     if solver == "auto":
         return CG_ROWS
-    return 0 if registry.can(solver, Capability.STREAM) else float("inf")
+    return 0 if registry.can(solver, Capability.FILES) else float("inf")
 
 
 def _is_auto(value: Any) -> bool:

@@ -290,34 +290,6 @@ def both_threads(copy=2.0):
     }
 
 
-@pytest.mark.parametrize(
-    ("two", "expected"), [(0.5, 16.0), (1.0, 1.0), (0.55, 1 / (0.1 + 0.9 / 16))]
-)
-def test_projections_follow_amdahl(modules, two, expected):
-    one = {"1": [1.0, 1.0], "2": [two, two], "work": {"dgemm": 1e9}}
-    seen = modules["scaling"].project(one, both_threads())
-    assert (seen.low, seen.middle, seen.high) == pytest.approx((expected,) * 3)
-    assert seen.limit == "serial share"
-
-
-def test_projections_end_at_the_bandwidth(modules):
-    """One core moves 20 GB/s, and this work moves 10 GB in a second.
-
-    Two cores that share one bus have no more bandwidth, and 16 cores have no more either.
-    """
-    one = {"1": [1.0, 1.0], "2": [0.5, 0.5], "work": {"dgemm": 1e9, "bytes": 10e9}}
-    seen = modules["scaling"].project(one, both_threads(copy=1.0))
-    assert seen.middle == pytest.approx(2.0)
-    assert seen.limit == "bandwidth"
-    assert modules["scaling"].project(one, both_threads(copy=2.0)).middle == pytest.approx(16.0)
-
-
-def test_rounds_that_are_apart_give_a_range(modules):
-    one = {"1": [0.95, 1.0, 1.05], "2": [0.52, 0.55, 0.58], "work": {"dgemm": 1e9}}
-    seen = modules["scaling"].project(one, both_threads())
-    assert seen.low < 5 < seen.middle < 7 < seen.high
-
-
 def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
     scaling, tables = modules["scaling"], modules["tables"]
     sizes = {
@@ -325,7 +297,6 @@ def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
             "1": [1e-9 * n**2] * 3,
             "2": [6e-10 * n**2] * 3,
             "memory": 8 * n,
-            "work": {"dgemm": n},
         }
         for n in (100, 200, 400)
     }
@@ -343,7 +314,6 @@ def test_tables_go_between_the_marks_of_a_page(modules, tmp_path):
     assert "old" not in text
     assert text.count("n^2.00 ± 0.00 | n^2 |") == 1
     assert text.count("| n^1.00 |") == 1
-    assert "projected, not measured" in text
     page.write_text("no marks")
     with pytest.raises(ValueError, match="needed: one"):
         tables.between(page, "scaling", "")

@@ -12,7 +12,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, kernels
-from gpx_scale.data import chunks
+from gpx_scale.data import row_files
 from gpx_scale.data.row_source import blocks_of, keys, least
 from gpx_scale.data.scaling import ColumnMoments
 from gpx_scale.datasets import synth10
@@ -196,7 +196,7 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_kind_of_file_has_the_same_features(tmp_path, name, monkeypatch):
     """The case of a file's suffix, the order of its columns and its index make no difference."""
-    monkeypatch.setattr(chunks, "FILE_CHUNK_ROWS", 150)
+    monkeypatch.setattr(row_files, "FILE_CHUNK_ROWS", 150)
     FRAME[:400].to_csv(tmp_path / "a.csv", index=False)
     WRITERS[name](FRAME[400:], tmp_path / name)
     (tmp_path / "empty.csv").write_text(",".join(FRAME))  # a header without rows

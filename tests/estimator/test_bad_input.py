@@ -326,6 +326,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
         (lambda m: m.explain(X, std="fast"), "std="),
         (lambda m: m.explain(X, std="certified", cov=True), "new rows"),
         (lambda m: m.training_explanation(std="certified"), "new rows"),
+        (lambda m: m.training_explanation(std="surface"), "new rows"),
         (lambda m: m.training_explanation(std="nonsense"), "std="),
         (lambda m: m.explain(X, feature_names=["a"]), "feature names"),
         (lambda m: m.predict(X, return_std=True, return_cov=True), "both asked for"),

@@ -58,6 +58,29 @@ def test_a_terminal_gets_a_bar_that_is_cleared(monkeypatch):
     )
 
 
+def test_long_explanations_have_a_bar_that_is_cleared(monkeypatch):
+    model = GPXRegressor(solver="neighbors", optimizer=None, random_state=0, n_neighbors=20)
+    model.fit(data.X, data.y).set_params(verbose=1)
+    monkeypatch.setattr("gpx_scale.solvers.neighbors.posterior.query_bytes", lambda *given: 2**26)
+    asked = [
+        ("explaining", lambda: model.explain(data.X)),
+        ("explaining", lambda: model.training_explanation(cov=True)),
+        ("predicting", lambda: model.predict(data.X, return_std=True)),
+        ("leaving rows out", model.leave_one_out),
+    ]
+    for name, ask in asked:
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        clock = iter(np.arange(0.0, 1e6, 0.5))
+        with monkeypatch.context() as patched:
+            patched.setattr("gpx_scale.runtime.journal.time.perf_counter", clock.__next__)
+            ask()
+        text = sys.stderr.getvalue()
+        assert f"[gpx_scale] {name} |" in text
+        assert " rows, " in text
+        assert text.endswith("\r\x1b[K")
+        assert "\n" not in text  # Work that is often short leaves no line.
+
+
 def test_elsewhere_lines_and_few_of_them(small_subset, capsys):
     GPXRegressor(solver="cg", random_state=0, verbose=1, kernel="rbf", fit_intercept=False).fit(
         data.X, data.y

@@ -190,7 +190,7 @@ def test_any_plan_is_made_or_refused(sizes, names, given, solver):
 MODEL = GPXRegressor(optimizer=None).fit(X, y)
 FLAGS = st.booleans()
 EXPLAINED = {
-    "std": st.sampled_from((True, False, "certified", "samples")),
+    "std": st.sampled_from((True, False, "surface", "certified", "samples")),
     "cov": FLAGS,
     "baseline": st.sampled_from(("mean", "zero", (1.0, -2.0), np.zeros(2, np.float32))),
     "feature_names": st.sampled_from((None, ["a", "b"], ("", 3))),

@@ -174,6 +174,7 @@ def asked_by_a_pair(model, X, Z, train, seed):
 
 def asked_for_bounds(model, X, Z, train, seed):
     must_explain(model, X, Z, std="certified")
+    must_explain(model, X, Z, std="surface")
     must_explain(model, X, Z, std="samples")
 
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from base64 import b64decode, b64encode
+from dataclasses import replace
 from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
@@ -269,6 +270,15 @@ def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
     ):
         assert said in text
     assert f"RMSE {fit.leave_one_out_rmse:.2f}" in text
+
+
+def test_samples_that_the_data_say_nothing_about_are_named(tmp_path):
+    explanation = replace(made(3), learned=np.array([0.9, 1e-4, np.nan]))
+    said = "Explanation(3 samples, 4 features, with uncertainty, the data say nothing about 1)"
+    assert repr(explanation) == said
+    text = Elements(written(tmp_path, Section("A", explanation))).text
+    assert "nothing about 1 of 3 samples, the first of which is number 2: far from all" in text
+    assert "say nothing" not in Elements(written(tmp_path, Section("A", explanation[[0, 2]]))).text
 
 
 def test_the_level_is_the_section_s(tmp_path, diabetes):

@@ -6,6 +6,7 @@ beyond the moments of its posterior is read from its capabilities.
 
 import pickle
 import re
+import tempfile
 import tracemalloc
 from dataclasses import replace
 from functools import cache
@@ -187,6 +188,85 @@ def test_weights_and_contributions_add_up_to_the_prediction(name):
         total = found.base_values + found.contributions.sum(axis=1)
         assert_allclose(total, prediction, **near)
         assert_allclose(found.prediction, prediction, **near)
+
+
+def assert_without_the_row_s_own(surface, default, problem, near):
+    """Compare an explanation of g with one of w = g + noise; `near` is rounding."""
+    own, squared = problem.sigma_w**2, np.square(problem.Z_query).sum(axis=1)
+    assert_array_equal(surface.weights, default.weights)
+    variance = surface.weights_std**2
+    assert_allclose(variance + own, default.weights_std**2, rtol=1e-12, atol=near.covariance)
+    assert (variance > 0.0).all()
+    along_baseline = surface.base_values_std**2 + own * problem.Z.shape[1]
+    near_y = {"rtol": 1e-12, "atol": near.y_covariance}
+    assert_allclose(along_baseline, default.base_values_std**2, **near_y)
+    assert_allclose(surface.prediction_std, default.prediction_std, rtol=1e-12)
+    shift = np.abs(problem.Z_query - 1.0)
+    assert_allclose(surface.contributions_std, surface.weights_std * shift, rtol=1e-12)
+    # A prediction is of a new y, whose variance is that of the surface and both noises.
+    seen = np.einsum("mi,mij,mj->m", *(problem.Z_query, surface.weights_cov, problem.Z_query))
+    assert_allclose(seen + own * squared + problem.sigma_y**2, surface.prediction_std**2, **near_y)
+    assert_allclose(
+        surface.weights_cov + own * np.eye(problem.Z.shape[1]),
+        default.weights_cov,
+        rtol=1e-12,
+        atol=near.covariance,
+    )
+
+
+@every_solver
+def test_the_surface_has_all_but_the_deviation_of_the_row(name):
+    given = {"cov": True, "baseline": np.ones(3)}
+    for arguments in ("arguments", "large"):
+        model = fitted(name) if arguments == "arguments" else fit(LARGE, name, arguments)
+        problem = SMALL if arguments == "arguments" else LARGE
+        queries = problem.X_query, problem.Z_query
+        surface, default = (model.explain(*queries, std=std, **given) for std in ("surface", True))
+        assert_without_the_row_s_own(surface, default, problem, to_rounding(problem))
+    surface = fitted(name).explain(*QUERIES, std="surface", cov=True)
+    wanted = expected()["weights' covariance"] - SMALL.sigma_w**2 * np.eye(3)
+    assert_allclose(surface.weights_cov, wanted, rtol=0, atol=allowed(name).covariance)
+
+
+@able(Capability.SPARSE_FEATURES)
+def test_the_surface_of_sparse_features_has_all_but_the_deviation_of_the_row(name):
+    model, query = fit(SPARSE, name, Z=sp.csr_array(SPARSE.Z)), sp.csr_array(SPARSE.Z_query)
+    near = case_of(name).allowed_of_sparse(SPARSE, model)
+    all_weights = {"dense": True, "cov": True, "baseline": np.ones(12)}
+    for given in ({}, {"dense": True}, all_weights):
+        surface, default = (
+            model.explain(SPARSE.X_query, query, std=std, **given) for std in ("surface", True)
+        )
+        if "cov" in given:
+            assert_without_the_row_s_own(surface, default, SPARSE, near)
+        if given:
+            variance, whole = surface.weights_std**2, default.weights_std**2
+        else:
+            variance, whole = surface.weights_std.data**2, default.weights_std.data**2
+        assert_allclose(variance + SPARSE.sigma_w**2, whole, rtol=1e-12)
+        assert_allclose(surface.prediction_std, default.prediction_std, rtol=1e-12)
+
+
+@every_solver
+def test_a_query_far_from_all_rows_has_the_prior_and_says_so(name):
+    x, z = np.vstack([SMALL.X_query[:2], [[1e4]]]), SMALL.Z_query[:3]
+    found = fitted(name).explain(x, z)
+    assert found.is_far.tolist() == [False, False, True]
+    assert "the data say nothing about 1" in repr(found)
+    assert "nothing" not in repr(found[:2])
+    near = allowed(name)
+    assert_allclose(found.weights[2], 0.0, rtol=0, atol=near.mean)
+    prior = SMALL.theta1 + SMALL.sigma_w**2
+    assert_allclose(found.weights_std[2] ** 2, prior, rtol=0, atol=near.covariance)
+    # The share that data remove is that of the oracle.
+    _, joint = oracle.predict(SMALL.k, *SMALL.data, x, z, *SMALL.noise)
+    squared = np.square(z).sum(axis=1)
+    left = joint.diagonal() - SMALL.sigma_y**2 - SMALL.sigma_w**2 * squared
+    share = near.y_covariance / (SMALL.theta1 * squared).min()
+    assert_allclose(found.learned, 1.0 - left / (SMALL.theta1 * squared), rtol=0, atol=share)
+    assert_allclose(
+        fitted(name).explain(x, z, std="surface").learned, found.learned, rtol=0, atol=share
+    )
 
 
 @every_solver
@@ -464,6 +544,9 @@ def test_deviations_are_never_below_those_of_the_oracle(name, how):
         found = model.explain(*QUERIES, std=std)
         assert (found.weights_std**2 >= wanted["weights' variance"] - rounding).all()
         assert (found.prediction_std**2 >= wanted["prediction's variance"] - rounding).all()
+    surface = wanted["weights' variance"] - SMALL.sigma_w**2
+    found = model.explain(*QUERIES, std="surface")
+    assert (found.weights_std**2 >= surface - rounding).all()
 
 
 @able(Capability.SAMPLED_VARIANCE)
@@ -529,6 +612,14 @@ def fit_single(name):
     assert_allclose(found, expected()["prediction"], rtol=0, atol=near)
 
 
+def fit_folder(name):
+    """Fit rows that are in a file and not in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        X, y, _ = SMALL.data
+        np.savez(f"{folder}/rows.npz", X=X, y=y)
+        SMALL.model(solver=name).fit(folder)
+
+
 # How a user asks for each capability. This must not raise if the solver has it.
 ASKED = {
     Capability.TRAINING_WEIGHTS: lambda name: fitted(name).training_explanation(),
@@ -540,6 +631,7 @@ ASKED = {
     Capability.ANY_KERNEL: fit_gram,
     Capability.FLOAT32: fit_single,
     Capability.STREAM: lambda name: SMALL.model(solver=name).fit(lambda: [SMALL.data]),
+    Capability.FILES: fit_folder,
     Capability.ADD_ROWS: lambda name: copy_of(fitted(name)).partial_fit(*SMALL.data),
 }
 

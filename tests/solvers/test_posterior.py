@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import datasets
+from gpx_scale.solvers.posterior import LEAST_SURFACE_SHARE, PriorVariance
 from problems import make_problem, problems
 
 
@@ -43,6 +44,28 @@ def test_variances_stay_between_their_floor_and_the_prior(problem):
     assert (explanation.weights_std >= problem.sigma_w).all()
     assert (explanation.weights_std**2 <= problem.theta1 + problem.sigma_w**2 + 1e-12).all()
     assert (explanation.prediction_std >= problem.sigma_y).all()
+
+
+@given(problems())
+def test_variances_of_the_surface_are_never_0(problem):
+    explanation = problem.fitted().explain(problem.X_query, problem.Z_query, std="surface")
+    least = np.sqrt(LEAST_SURFACE_SHARE * problem.theta1)
+    assert (explanation.weights_std >= (1.0 - 1e-12) * least).all()
+    assert (explanation.weights_std**2 <= problem.theta1 + 1e-12).all()
+    assert (explanation.prediction_std >= problem.sigma_y).all()
+
+
+def test_no_variance_of_the_surface_is_below_its_rounding():
+    problem = make_problem(p=2, d=3, theta1=2.0)
+    x, nothing, all_of_it = problem.X_query, np.zeros((6, 3)), np.full((6, 3), 2.0)
+    surface = PriorVariance.of(problem.params, x, own=False, surface=True)
+    assert_allclose(surface.minus(nothing), 2.0)
+    assert_allclose(surface.minus(all_of_it), 2.0 * LEAST_SURFACE_SHARE)
+    assert_allclose(surface.along(np.full(6, 3.0), np.full(6, 6.0)), 6.0 * LEAST_SURFACE_SHARE)
+    new, own = (PriorVariance.of(problem.params, x, own, surface=False) for own in (False, True))
+    assert_allclose(new.minus(all_of_it), problem.sigma_w**2)
+    assert_allclose(own.minus(all_of_it), problem.sigma_w**2)
+    assert_allclose(own.minus(all_of_it + problem.sigma_w**2), 0.0, atol=1e-15)
 
 
 def test_samples_have_the_posterior_s_moments_without_noise_of_the_weights():

@@ -166,6 +166,17 @@ def merge_keys(given, row_norms, ranks, first_row, limits, own, keys, norms, row
         counts[i] = count
 
 
+@jit
+def merge_heaps(found_keys, found_norms, found_rows, found_counts, keys, norms, rows, counts):
+    """Merge the heaps of each query over some rows into those over other rows;  (b, k) each."""
+    for i in range(len(counts)):
+        count = counts[i]
+        for j in range(found_counts[i]):
+            offered = found_keys[i, j], found_norms[i, j], found_rows[i, j]
+            count = _offer(*offered, keys[i], norms[i], rows[i], count)
+        counts[i] = count
+
+
 @TileLoop
 def sort_heaps(keys, norms, rows, counts):
     """Sort the places in use of every heap, the best row first;  k log(k) comparisons each."""

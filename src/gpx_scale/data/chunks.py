@@ -5,11 +5,9 @@ Only one chunk at a time is in memory.
 
 from __future__ import annotations
 
-import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,42 +17,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import GPXWarning, InputError
+from ..compiled.checksums import checksum
+from ..errors import InputError
 from ..runtime.arguments import real_array
 from ..runtime.files import path_of
-from ..runtime.parallel import slices
+from ..runtime.state import stored
 from .checks import target_of
-from .inputs import InputTransforms, count_rows, take, unpack
-from .table_files import (
-    FILE_CHUNK_ROWS,
-    SUFFIXES,
-    TextFormat,
-    common_columns,
-    frames,
-    is_table,
-    listed,
-)
+from .inputs import InputTransforms, count_rows, unpack
+from .row_files import Chunk, DataFiles, MappedArrays, RowFiles
 
-# The endings of the names of files that are read.
-NPZ = ".npz"
-READ = (NPZ, *SUFFIXES)
-# Text files that `fit` reads, with advice for users of Python instead of the command line.
-FROM_PYTHON = TextFormat(
-    separator_remedy="Then write it with commas, or give fit a function that yields (X, y) of what "
-    "pandas reads with sep={!r}.",
-    encoding_remedy="Write it as UTF-8, or give fit a function that yields (X, y) of what pandas "
-    "reads with encoding=.",
-)
-
-
-class Chunk(NamedTuple):
-    """Some rows in the user's form, with a name for messages, such as "chunk 3"."""
-
-    name: str
-    X: Any
-    y: Any
-    Z: Any
-
+# When the rows that a stream must bring again were seen, and what a stream must do.
+PASS = "the first pass"
+SAME_ROWS = "A stream must bring the same rows in every pass."
 
 # A function that returns an iterator over all chunks, anew at every call.
 Source = Callable[[], Iterator[Chunk]]
@@ -79,7 +53,7 @@ def source_of(
                 "z_transformer."
             )
         if not callable(X):
-            return _files(path_of(X, "X"), y)
+            return DataFiles.of(path_of(X, "X"), y)
         if y is not None:
             raise InputError(
                 "A stream brings its own y. Call fit(stream), and yield (X, y) or (X, y, Z)."
@@ -94,7 +68,12 @@ def source_of(
         raise InputError(
             f"A memory map of {mapped[0]} rows needs y (and X and Z) with the same number of rows."
         )
-    return lambda: _mapped(inner, target, z)
+    return MappedArrays.of(inner, target, z)
+
+
+def is_indexed(source: Source) -> bool:
+    """Return whether single rows can be read by their numbers, as from files and memory maps."""
+    return isinstance(source, RowFiles)
 
 
 def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
@@ -114,125 +93,6 @@ def _yielded(factory: Callable[[], Any]) -> Iterator[Chunk]:
         yield Chunk(f"chunk {k + 1}", item[0], item[1], item[2] if len(item) == 3 else None)
 
 
-def _mapped(X: Any, y: Any, Z: Any) -> Iterator[Chunk]:
-    """Yield the chunks of a memory map."""
-    for k, rows in enumerate(slices(count_rows(X), FILE_CHUNK_ROWS)):
-        yield Chunk(
-            f"chunk {k + 1}", _rows_of(X, rows), y[rows], None if Z is None else _rows_of(Z, rows)
-        )
-
-
-def _rows_of(A: Any, rows: slice) -> Any:
-    """Return some rows of a table in memory. A data frame keeps the names of its columns."""
-    taken = take(A, rows)
-    return np.asarray(taken) if isinstance(taken, np.memmap) else taken
-
-
-def _files(path: Path, target: Any) -> Source:
-    """Return the chunks of the files of a folder, or of one file.
-
-    The columns of all tables are compared before a row is read.
-    """
-    files = _data_files(path)
-    tables = [file for file in files if is_table(file)]
-    if tables and len(tables) < len(files):
-        raise InputError(
-            f"The folder {str(path)!r} holds both npz files and tables, which bring y in different "
-            "ways. Give each kind a folder of its own."
-        )
-    if tables and not isinstance(target, str):
-        raise InputError(
-            "CSV and Parquet files need the name of the target column. Call fit(folder, 'name')."
-        )
-    if not tables and target is not None:
-        raise InputError("Files that end in .npz bring their own y. Call fit(folder).")
-    columns = common_columns(tables, target, FROM_PYTHON) if tables else []
-
-    def chunks() -> Iterator[Chunk]:
-        for file in files:
-            found = _read_table(file, columns, target) if tables else _read_npz(file)
-            for k, (X, y, Z) in enumerate(found):
-                yield Chunk(f"{file.name}, chunk {k + 1}", X, y, Z)
-
-    return chunks
-
-
-def _data_files(path: Path) -> list[Path]:
-    """Return the files of a folder that can be read, sorted by name, or one such file itself.
-
-    Hidden files and those that begin with an underscore (_SUCCESS, _metadata) are not data. A
-    GPXWarning names all other files that are skipped.
-    """
-    if not path.exists():
-        raise InputError(
-            f"X={str(path)!r} is not valid: there is no such folder or file. Give the path of one "
-            "that exists."
-        )
-    if not path.is_dir():
-        if not _is_data(path):
-            raise InputError(
-                f"X={str(path)!r} is not a file that fit reads. "
-                f"Give one that ends in {', '.join(READ)}."
-            )
-        return [path]
-    found = sorted(file for file in path.iterdir() if file.is_file() and file.name[0] not in "._")
-    skipped = [file.name for file in found if not _is_data(file)]
-    if len(skipped) == len(found):
-        others = f", only {listed(skipped, 5)}" if skipped else ""
-        raise InputError(
-            f"The folder {str(path)!r} holds no {', '.join(READ)} file{others}. Give a folder that "
-            "holds such files."
-        )
-    if skipped:
-        warnings.warn(
-            f"The folder {str(path)!r} holds files that are not read: {listed(skipped, 5)}. Write "
-            f"their rows to {', '.join(READ)} files if they are data, and move them elsewhere if "
-            "they are not.",
-            GPXWarning,
-            stacklevel=2,
-        )
-    return [file for file in found if _is_data(file)]
-
-
-def _is_data(path: Path) -> bool:
-    """Return whether the name of a file ends as one that can be read."""
-    return path.name.lower().endswith(NPZ) or is_table(path)
-
-
-def _read_table(path: Path, columns: list[str], target: str) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (X, y, None) of the chunks of a table."""
-    for frame in frames(path, FROM_PYTHON, columns, {}, FILE_CHUNK_ROWS):
-        yield frame.drop(columns=target), frame[target], None
-
-
-def _read_npz(path: Path) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield (X, y, Z) of the chunks of an npz file; Z is None if the file has none."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if missing := {"X", "y"} - set(file.files):
-                lacking = " and no ".join(sorted(missing))
-                raise InputError(
-                    f"The file {path.name} has no {lacking}, only {', '.join(file.files)}. "
-                    "Save it with numpy.savez(path, X=..., y=...)."
-                )
-            X, y, Z = file["X"], file["y"], file["Z"] if "Z" in file.files else None
-    except InputError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(
-            f"The file {path.name} cannot be read: {str(error).removesuffix('.')}. Write it again "
-            "with numpy.savez(path, X=..., y=...)."
-        ) from error
-    lengths = [count_rows(A) for A in (X, y, Z) if A is not None]
-    if len(set(lengths)) > 1:
-        raise InputError(
-            f"In the file {path.name}, X, y and Z have {', '.join(map(str, lengths))} rows. "
-            "Their numbers of rows must be the same."
-        )
-    for rows in slices(len(X), FILE_CHUNK_ROWS):
-        yield X[rows], y[rows], None if Z is None else Z[rows]
-
-
 class Raw(NamedTuple):
     """A chunk of checked numbers in the user's units, after its transformers.
 
@@ -247,6 +107,44 @@ class Raw(NamedTuple):
     y: np.ndarray
     z: Any
     separate: Any
+
+
+@stored
+@dataclass(frozen=True)
+class ChunkChecksum:
+    """The checksum of a chunk, by which later passes check that it brings the same rows."""
+
+    name: str
+    rows: int
+    checksum: int
+
+    @classmethod
+    def of(cls, name: str, raw: Raw) -> ChunkChecksum:
+        """Return the checksum of a chunk's numbers."""
+        seen = 0
+        A: Any
+        for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
+            for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
+                seen = checksum(array, seen)
+        return cls(name, len(raw.y), seen)
+
+    @classmethod
+    def of_nothing(cls, name: str) -> ChunkChecksum:
+        """Return the checksum of a chunk without rows."""
+        return cls(name, 0, 0)
+
+    def must_be(self, before: ChunkChecksum, since: str = PASS, remedy: str = SAME_ROWS) -> None:
+        """Raise an InputError unless this is the chunk that was there `before`.
+
+        `since` says when that was, and `remedy` what to do.
+        """
+        if (self.rows, self.checksum) != (before.rows, before.checksum):
+            what = (
+                f"{self.rows} rows, {before.rows} before"
+                if self.rows != before.rows
+                else "other numbers"
+            )
+            raise InputError(f"In {self.name}, the data differ from {since} ({what}). {remedy}")
 
 
 def through(

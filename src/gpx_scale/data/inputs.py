@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -179,6 +179,14 @@ class TrainingRows(InputRows):
     """Checked rows in standardised units with their targets y (n,)."""
 
     y: np.ndarray
+
+    in_memory: ClassVar[bool] = True
+
+    @property
+    def n_weights(self) -> int:
+        """Return the number of weights, which is that of the columns of Z."""
+        count: int = self.Z.shape[1]
+        return count
 
     def __getitem__(self, rows: Any) -> TrainingRows:
         return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from ..errors import InputError
 from ..kernels.kernel import Kernel
 from ..runtime.files import digest
 from ..runtime.parallel import slices
@@ -24,6 +25,11 @@ from .inputs import TrainingRows
 # Rows of a block. From 512 to 2,048, the time of an evaluation with 500 and with 1,000 inducing
 # points differs by less than 10%.
 BLOCK_ROWS = 1024
+# The rows of a function that yields chunks cannot be read by their numbers.
+READ_IN_ORDER = (
+    "These rows can be read only in their order, and this solver reads single rows at random. Give "
+    "arrays, a memory map or a folder of files, or use solver='inducing'."
+)
 R = TypeVar("R")
 # A function that is called with the number of rows done and the number of all rows.
 ReportProgress = Callable[[int, int], None]
@@ -68,6 +74,19 @@ class RowSource(abc.ABC):
     def load(self) -> TrainingRows:
         """Return all rows if they are in memory, and raise an InputError if they are not."""
 
+    @property
+    def is_indexed(self) -> bool:
+        """Return whether given rows can be read by their numbers, as from arrays and files."""
+        return self.in_memory
+
+    def indexed(self) -> Any:
+        """Return the rows in a form from which given ones can be read by their numbers.
+
+        They are `TrainingRows` in memory, or `indexed_rows.IndexedRows`. If rows can be read only
+        in their order, an InputError says so.
+        """
+        raise InputError(READ_IN_ORDER)
+
     @abc.abstractmethod
     def fingerprint(self, kernel: Kernel) -> bytes:
         """Return a checksum of the rows, as this kernel takes them, in one pass.
@@ -98,6 +117,9 @@ class MemoryRows(RowSource):
         return total
 
     def load(self) -> TrainingRows:
+        return self.data
+
+    def indexed(self) -> TrainingRows:
         return self.data
 
     def with_intercept(self) -> MemoryRows:

@@ -7,9 +7,9 @@ later pass compares checksums, so a stream that brings other rows is an error.
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,12 @@ import scipy.sparse as sp
 from ..errors import InputError
 from ..kernels.kernel import Kernel
 from ..runtime.session import Session
-from .chunks import Raw, Source, named, read_through
+from .chunks import SAME_ROWS, ChunkChecksum, Raw, Source, named, read_through
+from .indexed_rows import FileRows
 from .inputs import InputTransforms, Preprocessor, TrainingRows, preprocessor_for
+from .row_files import RowFiles
 from .row_source import (
+    READ_IN_ORDER,
     R,
     ReportProgress,
     RowSource,
@@ -31,43 +34,6 @@ from .row_source import (
     reporting_progress,
 )
 from .scaling import ColumnMoments, Scaling
-
-
-@dataclass(frozen=True)
-class ChunkChecksum:
-    """The checksum of a chunk, by which later passes check that it brings the same rows."""
-
-    name: str
-    rows: int
-    checksum: bytes
-
-    @classmethod
-    def of(cls, name: str, raw: Raw) -> ChunkChecksum:
-        """Return the checksum of a chunk's numbers."""
-        seen = hashlib.blake2b(digest_size=8)
-        A: Any
-        for A in (raw.x, raw.y) if raw.x is raw.Z else (raw.x, raw.Z, raw.y):
-            for array in (A.indptr, A.indices, A.data) if sp.issparse(A) else (A,):
-                seen.update(np.ascontiguousarray(array).data)
-        return cls(name, len(raw.y), seen.digest())
-
-    @classmethod
-    def of_nothing(cls, name: str) -> ChunkChecksum:
-        """Return the checksum of a chunk without rows."""
-        return cls(name, 0, b"")
-
-    def must_be(self, before: ChunkChecksum) -> None:
-        """Raise an InputError unless this is the chunk of the first pass."""
-        if (self.rows, self.checksum) != (before.rows, before.checksum):
-            what = (
-                f"{self.rows} rows, {before.rows} before"
-                if self.rows != before.rows
-                else "other numbers"
-            )
-            raise InputError(
-                f"In {self.name}, the data differ from the first pass ({what}). A stream must "
-                "bring the same rows in every pass."
-            )
 
 
 @dataclass(frozen=True)
@@ -229,7 +195,7 @@ class SurveyedRows(RowSource):
         )
 
     def fingerprint(self, kernel: Kernel) -> bytes:
-        return b"".join(chunk.checksum for chunk in self.survey.prints)
+        return np.array([chunk.checksum for chunk in self.survey.prints], np.int64).tobytes()
 
 
 @dataclass(frozen=True)
@@ -259,6 +225,20 @@ class StreamRows(SurveyedRows):
             raise InputError("The stream has no rows. Yield at least one chunk that has some.")
         return cls(survey, survey.preprocessor(transforms, options), options.standardize, source)
 
+    @property
+    def is_indexed(self) -> bool:
+        return isinstance(self.source, RowFiles)
+
+    def indexed(self) -> FileRows:
+        return self._in_files
+
+    @cached_property
+    def _in_files(self) -> FileRows:
+        """Return the rows as those of files, the same object at every call."""
+        if not isinstance(self.source, RowFiles):
+            raise InputError(READ_IN_ORDER)
+        return FileRows(self.source, self.preprocessor, self.standardize, self.survey.prints)
+
     def sum_over(self, task: Callable[[TrainingRows], R], session: Session) -> R:
         blocks = blocks_of(self._chunks())
         reported = reporting_progress(blocks, len(self), session.journal.passed)
@@ -274,10 +254,7 @@ class StreamRows(SurveyedRows):
             (self.preprocessor.sparse_x, self.preprocessor.sparse_z),
         ):
             if (before := next(expected, None)) is None:
-                raise InputError(
-                    f"In the first pass, {chunk.name} was not there. A stream must bring the same "
-                    "rows in every pass."
-                )
+                raise InputError(f"In the first pass, {chunk.name} was not there. {SAME_ROWS}")
             ChunkChecksum.of(chunk.name, raw).must_be(before)
             with named(chunk):
                 inputs = self.preprocessor.training(raw.x, raw.Z, raw.y, self.standardize)
@@ -285,7 +262,7 @@ class StreamRows(SurveyedRows):
             yield inputs
         if (missing := next(expected, None)) is not None:
             raise InputError(
-                f"The stream ended before {missing.name}, after {seen:,} of {len(self):,} rows. A "
-                "stream must bring the same rows in every pass. A generator is used up by one "
-                "pass, so give the function that makes it."
+                f"The stream ended before {missing.name}, after {seen:,} of {len(self):,} rows. "
+                f"{SAME_ROWS} A generator is used up by one pass, so give the function that makes "
+                "it."
             )

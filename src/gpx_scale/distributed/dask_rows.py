@@ -18,9 +18,10 @@ import distributed
 import numpy as np
 from dask.delayed import delayed
 
+from ..data.chunks import ChunkChecksum
 from ..data.inputs import InputTransforms, TrainingRows
 from ..data.row_source import ReportProgress, ignore_progress, least
-from ..data.stream import ChunkChecksum, Survey, SurveyedRows, SurveyOptions
+from ..data.stream import Survey, SurveyedRows, SurveyOptions
 from ..errors import InputError
 from ..runtime.session import Session
 from .cluster import (

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ..data.chunks import Chunk, is_empty, named, through
+from ..data.chunks import ChunkChecksum, is_empty, named, through
 from ..data.inputs import InputTransforms, Preprocessor, TrainingRows, take
+from ..data.row_files import Chunk
 from ..data.row_source import MemoryRows, joined, keys, least
-from ..data.stream import ChunkChecksum, Survey
+from ..data.stream import Survey
 from ..errors import InputError
 from ..runtime.memory import available_memory
 from ..runtime.parallel import threads

@@ -156,12 +156,12 @@ class DaskGPXRegressor(GPXRegressor):
 
     def _survey(
         self, X: Any, y: Any, Z: Any, options: FitOptions
-    ) -> Callable[..., SurveyedRows] | None:
+    ) -> tuple[Callable[..., SurveyedRows], bool] | None:
         """Return a function that surveys rows on the cluster; as `GPXRegressor` for other rows."""
         X, Z = unpack(X, Z)
         if not is_remote(X):
             return super()._survey(X, y, Z, options)
-        return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z))
+        return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z)), False
 
     def _sum_over(self, X: Any, y: Any, Z: Any, task: Any, session: Session) -> Any:
         """Return the sum of a task over further rows, or None if there are no rows."""

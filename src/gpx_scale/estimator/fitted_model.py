@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data.inputs import Preprocessor, Queries
-from ..data.row_source import MemoryRows, RowSource
+from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
 from ..kernels.kernel import Kernel
@@ -18,7 +18,7 @@ from ..runtime.journal import FitReport
 from ..runtime.session import Session
 from ..solvers import registry
 from ..solvers.contract import Capability, Evidence, Plan, SolverSetup
-from ..solvers.posterior import MomentRequest, Posterior
+from ..solvers.posterior import MomentRequest, Moments, Posterior
 from .explain import baseline_vector, checked_names, explanation_from_moments, must_be_near
 
 # For every text that users may give as `std`: how variances are computed, and the capability that a
@@ -32,6 +32,8 @@ REQUIRED_CAPABILITIES = {
     "samples": Capability.SAMPLED_VARIANCE,
 }
 
+# This `std` leaves the noise sigma_w^2 out of the variances of the weights.
+SURFACE = "surface"
 # Explaining allocates three arrays of 8 bytes per weight: weights, contributions and standard
 # deviations. With a sparse Z of which all features are explained, the indices of a full pattern
 # and the moments at its entries take about 48 bytes per weight in addition.
@@ -77,7 +79,7 @@ class FittedModel:
 
     def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:
         """Return how variances are computed for a user's `std`."""
-        if not isinstance(std, str):
+        if not isinstance(std, str) or std == SURFACE:
             return "default"
         self._require(REQUIRED_CAPABILITIES[std], "give std=True")
         return VARIANCE_METHODS[std]
@@ -87,11 +89,15 @@ class FittedModel:
         found = self.preprocessor.transform(X, Z)
         return replace(found, x=self.kernel.query_input(found.x, self.plan.n))
 
-    def training_queries(self) -> Queries:
+    def training_queries(self, session: Session) -> Queries:
         """Return the training rows as queries for their own weights w_i."""
         self._require(Capability.TRAINING_WEIGHTS, "call explain(X), which treats every row as new")
-        rows = self.posterior.training_rows
-        assert rows is not None
+        source = self.posterior.row_source
+        assert source is not None
+        if not source.in_memory:
+            count, each = len(source), 8 * (self.plan.p + 4 * self.posterior.d)
+            session.require(count * each, f"Explaining {count} training rows", "explain(X)")
+        rows = source.load()
         return Queries(rows.x, rows.Z, raw_Z=self.preprocessor.scaling.raw_z(rows.Z), own=True)
 
     def predict(
@@ -101,7 +107,8 @@ class FittedModel:
         scaling = self.preprocessor.scaling
         along = [queries.Z] if std else []
         request = MomentRequest(along=along, method=self._method(std))
-        moments = self.posterior.moments(queries, request, session)
+        with session.journal.bar("predicting"):
+            moments = self.posterior.moments(queries, request, session)
         assert moments.mean is not None
         latent = queries.Z.row_dots(moments.mean)
         if not std:
@@ -128,9 +135,11 @@ class FittedModel:
         all_features: bool,
     ) -> Explanation:
         """Return the explanation of the queries, as `PredictionMixin.explain` describes it."""
-        if isinstance(std, str) and (cov or queries.own):
+        surface = std == SURFACE
+        if isinstance(std, str) and (queries.own or (cov and not surface)):
+            without = "" if surface else ", without cov=True"
             raise InputError(
-                f"std={std!r} is only for the standard deviations of new rows, without cov=True. "
+                f"std={std!r} is only for the standard deviations of new rows{without}. "
                 "Give std=True."
             )
         scaling, Z = self.preprocessor.scaling, queries.Z
@@ -150,12 +159,42 @@ class FittedModel:
             needed = each * m * d * (d if cov else 1)
             session.require(needed, f"Explaining {m} rows by {d} weights each")
         along = [Z, Z.repeat_row(scaling.z_row(base), m)] if std else []
-        request = MomentRequest(bool(std), cov, all_features, along, self._method(std))
-        moments = self.posterior.moments(queries, request, session)
-        known = {"feature_names": names, "target_name": self.target_name, "fit_report": self.report}
+        request = MomentRequest(
+            bool(std), cov, all_features, along, self._method(std), surface=surface
+        )
+        with session.journal.bar("explaining"):
+            moments = self.posterior.moments(queries, request, session)
+        known: dict[str, Any] = {
+            "feature_names": names,
+            "target_name": self.target_name,
+            "fit_report": self.report,
+        }
+        if std:
+            moments, known["learned"] = self._completed(moments, queries, request)
         return explanation_from_moments(
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )
+
+    def _completed(
+        self, moments: Moments, queries: Queries, request: MomentRequest
+    ) -> tuple[Moments, np.ndarray | None]:
+        """Return the moments with the variance of z.w*, and the share of it that data removed.
+
+        That variance has the noise sigma_w^2 |z|^2, as a prediction is of a new y, even where the
+        other variances are those of the surface. The share (m,) is 1 - Var[z.g*] / (k** |z|^2), NaN
+        for z = 0, and None where variances are estimates from samples.
+        """
+        prior, size = self.hyperparameters.weight_prior, queries.Z.squared_norms()
+        noise, whole = prior.sigma_w**2 * size, prior.variance(queries.x) * size
+        seen, *others = moments.along
+        if request.surface:
+            seen = seen + noise
+        if request.method == "samples":
+            return moments, None
+        removed = np.divide(
+            whole + noise - seen, whole, np.full(size.size, np.nan), where=whole > 0
+        )
+        return replace(moments, along=[seen, *others]), np.clip(removed, 0.0, 1.0)
 
     def sample_y(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
@@ -188,7 +227,8 @@ class FittedModel:
         """Return leave-one-out residuals and their standard deviations;  (n,), (n,)."""
         self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
         session.require(self.plan.bytes_needed, "Leaving rows out")
-        residuals, std = self.posterior.leave_one_out(session)
+        with session.journal.bar("leaving rows out"):
+            residuals, std = self.posterior.leave_one_out(session)
         scale = self.preprocessor.scaling.y_scale
         return scale * residuals, scale * std
 
@@ -200,9 +240,7 @@ class FittedModel:
         session: Session,
     ) -> Evidence:
         """Return the log marginal likelihood of standardised y at given hyperparameters."""
-        kept = self.posterior.training_rows
-        if kept is not None:
-            rows = MemoryRows(kept)
+        rows = self.posterior.row_source or rows
         if rows is None and not self.posterior.can_evaluate(hyperparameters):
             raise SolverUnavailable(
                 "The log marginal likelihood at these hyperparameters needs the training rows, "

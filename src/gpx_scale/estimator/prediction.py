@@ -42,6 +42,7 @@ class PredictionMixin:
     random_state: Any
     memory_limit: Any
     n_jobs: int | None
+    verbose: int
 
     @property
     def _model(self) -> FittedModel:
@@ -54,7 +55,8 @@ class PredictionMixin:
     @contextmanager
     def _session(self) -> Iterator[Session]:
         """Open a session with the threads and limits of one call."""
-        with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
+        given = self.n_jobs, self.memory_limit, self.random_state, self.verbose
+        with Session.open(*given) as session:
             yield session
 
     @overload
@@ -182,7 +184,8 @@ class PredictionMixin:
         The contribution of a feature is its weight times the difference between its value and the
         baseline. The contributions of a row and its base value add up to its prediction. Rows of
         the training data are explained as if they were new; `training_explanation` gives the
-        posterior of their own weights.
+        posterior of their own weights. Rows are explained in batches, and with `verbose=1` a bar
+        shows how many are done.
 
         Parameters
         ----------
@@ -190,8 +193,12 @@ class PredictionMixin:
             The inputs of the kernel.
         Z : array-like or sparse matrix of shape (m, d), default=None
             The readable features, if the model was fitted with a separate Z.
-        std : bool, "certified" or "samples", default=True
-            Whether standard deviations are computed, and how. "certified" gives upper bounds of
+        std : bool, "surface", "certified" or "samples", default=True
+            Whether standard deviations are computed, and which ones. The weights of a new row are
+            g(x) plus deviations of that row's own, of standard deviation sigma_w, which True
+            includes. "surface" leaves them out: the standard deviations of weights, contributions
+            and base values (and `weights_cov`) are those of g(x), for maps and curves of the
+            weights, and those of predictions stay the same. "certified" gives upper bounds of
             the standard deviations of the weights (solvers "exact" and "cg"), which the exact
             solver computes faster for many rows; with a sparse Z it is the same as True.
             "samples" estimates standard deviations from posterior samples (solvers "cg" and
@@ -239,6 +246,9 @@ class PredictionMixin:
         >>> total = explanation.base_values + explanation.contributions.sum(axis=1)
         >>> bool(np.allclose(total, model.predict(X[100:])))
         True
+        >>> surface = model.explain(X[100:], std="surface")
+        >>> bool((surface.weights_std < explanation.weights_std).all())
+        True
         """
         queries = self._query(X, Z)
         return self._explain(queries, std, cov, baseline, feature_names, dense)
@@ -255,7 +265,8 @@ class PredictionMixin:
 
         These are the weights w_i of row i, whose posterior is p(W | D) in the paper. They contain
         the noise of that row's weights, whereas `explain` describes new rows at the same x. Models
-        of the solvers "exact", "cg" and "grid" have them.
+        of the solvers "exact", "cg", "neighbors" and "grid" have them. With "neighbors", each row
+        is conditioned on itself, on its neighbours and on the shared rows.
 
         Parameters
         ----------
@@ -284,9 +295,9 @@ class PredictionMixin:
         >>> model.training_explanation()
         Explanation(100 samples, 10 features, with uncertainty)
         """
-        return self._explain(
-            self._model.training_queries(), std, cov, baseline, feature_names, dense
-        )
+        with self._session() as session:
+            queries = self._model.training_queries(session)
+        return self._explain(queries, std, cov, baseline, feature_names, dense)
 
     def _explain(
         self,
@@ -298,7 +309,7 @@ class PredictionMixin:
         dense: Any,
     ) -> Explanation:
         """Check the arguments and return the explanations of the queries."""
-        std = one_of(std, (True, False, "certified", "samples"), "std")
+        std = one_of(std, (True, False, "surface", "certified", "samples"), "std")
         cov, dense = flag(cov, "cov"), flag(dense, "dense")
         asked = {
             "std": std,

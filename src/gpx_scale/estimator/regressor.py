@@ -14,7 +14,7 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
-from ..data.chunks import source_of, transforms_for
+from ..data.chunks import is_indexed, source_of, transforms_for
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
@@ -551,7 +551,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             model, rows = fit_model(
                 preprocessor, rows, options, setup, known, self._remember_optimum
             )
-            self._rows = None if model.posterior.training_rows is not None else rows
+            self._rows = None if model.posterior.row_source is not None else rows
             self.n_iter_ = sum(model.report.evaluations.values())
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
@@ -565,15 +565,17 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     ) -> tuple[Preprocessor, RowSource]:
         """Return the preprocessor of the inputs, and the training rows that it made of them."""
         kind, inputs, journal = options.kernel.input_kind, options.inputs, session.journal
-        survey = self._survey(X, y, Z, options)
-        if survey is None:
+        found = self._survey(X, y, Z, options)
+        if found is None:
             remember_columns(self, X, reset=True)
             preprocessor, data = fit_preprocessor(X, y, Z, input_kind=kind, options=inputs)
             return preprocessor, MemoryRows(data)
         # A solver that cannot fit a stream is refused before any row is read. The sizes of 1 stand
         # for numbers that are not known yet.
         memory, resolution = session.memory_limit, InputResolution()
-        plan_for(Problem(1, 1, 1, memory, 1, options.solver, stream=True, resolution=resolution))
+        survey, indexed = found
+        known: dict[str, Any] = {"stream": True, "resolution": resolution, "indexed": indexed}
+        plan_for(Problem(1, 1, 1, memory, 1, options.solver, **known))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
         with journal.phase("survey of the rows"):
             keep, seed = sample_rows(options.solver.n_inducing), session.draw_seed()
@@ -584,10 +586,15 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def _survey(
         self, X: Any, y: Any, Z: Any, options: FitOptions
-    ) -> Callable[..., SurveyedRows] | None:
-        """Return the function that surveys a stream in one pass, or None for rows in memory."""
+    ) -> tuple[Callable[..., SurveyedRows], bool] | None:
+        """Return the function that surveys a stream in one pass, or None for rows in memory.
+
+        With it comes whether given rows can be read by their numbers.
+        """
         source = source_of(X, y, Z, streamed_from(options.solver.solver), options.kernel.input_kind)
-        return None if source is None else partial(StreamRows.open, source)
+        if source is None:
+            return None
+        return partial(StreamRows.open, source), is_indexed(source)
 
     def _remember_optimum(self, known: KnownOptimum) -> None:
         """Keep an optimum as soon as it is found, for the warm start of a later fit."""

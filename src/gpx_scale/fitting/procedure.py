@@ -117,12 +117,11 @@ def decision_about(
     open_model = options.open_model
     if open_model.is_decided:
         return None
+    earlier = None if known is None else known.choice
     if options.search.checkpoint is not None:
-        earlier = choice_in(options.search.checkpoint, open_model)
-        if earlier is not None:
-            return Decision(earlier)
-    if known is not None and known.choice is not None and open_model.has(known.choice):
-        return Decision(known.choice)
+        earlier = choice_in(options.search.checkpoint, open_model) or earlier
+    if earlier is not None and open_model.has(earlier) and earlier.suits(preprocessor):
+        return Decision(earlier)
 
     def problem_with(kernel: Kernel, ard: bool) -> Problem:
         return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
@@ -171,6 +170,7 @@ def problem_of(
         gram=kernel.input_kind != "vectors",
         pair_density=some.Z.pair_density if pairs and registry.uses_pairs(options.solver) else None,
         resolution=InputResolution.of(kernel, some),
+        indexed=rows.is_indexed,
     )
 
 
@@ -184,7 +184,8 @@ def prepared_rows(
     """
     keep = registry.find(plan.solver).keeps_rows and not plan.needs_length_scales
     prepared = rows.prepared(options.kernel, keep, session)
-    x = rows.load().x if keep else prepared.subset(plan.subset).x
+    in_memory = keep and rows.in_memory
+    x = rows.load().x if in_memory else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
     kernel = kernel.without_columns(options.search.unused_columns)
     return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
@@ -256,8 +257,8 @@ def notes_on(
         return []
     return [
         f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "
-        f"{given.sigma_w:.2g}. Standard deviations of weights include it: give sigma_w=0 for those "
-        "of the smooth surface alone."
+        f"{given.sigma_w:.2g}. Standard deviations of weights include it, and those of "
+        "explain(std='surface') do not."
     ]
 
 

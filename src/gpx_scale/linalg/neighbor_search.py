@@ -13,15 +13,16 @@ is that of a full sort in this order, whatever the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..compiled import neighbor_search as loops
 from ..data.features import SparseFeatures
-from ..data.inputs import InputRows
+from ..data.indexed_rows import IndexedRows
+from ..data.inputs import InputRows, TrainingRows
 from ..kernels.kernel import Prepared, Profile
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import kernel_matrix, variances
@@ -72,25 +73,26 @@ class Neighbors:
 
 @dataclass(frozen=True)
 class Eligible:
-    """The rows that each query may take.
+    """The rows, of n in all, that each query may take.
 
-    Query i may take rows with a rank below `limits[i]`, and not the row `own[i]`;  ranks (n,),
-    limits (b,), own (b,), all int64.
+    Query i may take rows with a rank below `limits[i]`, and not the row `own[i]`;  limits (b,),
+    own (b,), both int64. Ranks are the `positions` (n,) of the rows in an order. If these are None,
+    the ranks of rows `excluded` are 1 and those of all others 0.
     """
 
-    ranks: np.ndarray
+    n: int
     limits: np.ndarray
     own: np.ndarray
+    excluded: np.ndarray
+    positions: np.ndarray | None = None
 
     @classmethod
     def without(
         cls, n: int, excluded: np.ndarray, queries: int, own: np.ndarray | None = None
     ) -> Eligible:
         """Return all of n rows but those `excluded` and, for each query, its `own` row."""
-        ranks = np.zeros(n, np.int64)
-        ranks[excluded] = 1
         none = np.full(queries, -1)
-        return cls(ranks, np.ones(queries, np.int64), none if own is None else own)
+        return cls(n, np.ones(queries, np.int64), none if own is None else own, np.sort(excluded))
 
     @classmethod
     def before(cls, positions: np.ndarray, queries: np.ndarray) -> Eligible:
@@ -98,7 +100,19 @@ class Eligible:
 
         `positions` (n,) is the place of each row in the order, and n for rows that no query takes.
         """
-        return cls(positions, positions[queries], queries)
+        return cls(positions.size, positions[queries], queries, np.empty(0, np.int64), positions)
+
+    def ranks(self, rows: slice) -> np.ndarray:
+        """Return the ranks of consecutive rows;  (r,) int64."""
+        if self.positions is not None:
+            return self.positions[rows]
+        ranks = np.zeros(rows.stop - rows.start, np.int64)
+        first, last = np.searchsorted(self.excluded, (rows.start, rows.stop))
+        ranks[self.excluded[first:last] - rows.start] = 1
+        return ranks
+
+    def __getitem__(self, queries: slice) -> Eligible:
+        return replace(self, limits=self.limits[queries], own=self.own[queries])
 
 
 class _Heaps:
@@ -112,8 +126,8 @@ class _Heaps:
         self._among = among
 
     def ranks(self, rows: slice) -> np.ndarray:
-        """Return the ranks of some rows."""
-        return self._among.ranks[rows]
+        """Return the ranks of consecutive rows."""
+        return self._among.ranks(rows)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -144,15 +158,21 @@ class NeighborSearch:
 
         b n kernel values, or 2 p flops per pair of a query and a row for a stationary kernel.
         """
-        count = max(0, min(count, len(self.rows)))
+        count = max(0, min(count, among.n))
         heaps = _Heaps(len(queries), count, among)
         with tile_threads(session.executor.n_jobs) as threads:
             if count and len(queries):
-                if self.profile is None or queries.Z.is_sparse:
-                    self._merge_keys(queries, heaps, session, threads)
-                else:
-                    self._merge_distances(queries, heaps, session, threads)
+                self.merge(queries, 0, heaps, session, threads)
             return heaps.sorted(threads)
+
+    def merge(
+        self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
+    ) -> None:
+        """Merge these rows, of which the first has the number `start`, into heaps of queries."""
+        if self.profile is None or queries.Z.is_sparse:
+            self._merge_keys(queries, start, heaps, session, threads)
+        else:
+            self._merge_distances(queries, start, heaps, session, threads)
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -191,7 +211,7 @@ class NeighborSearch:
         return _squared_rows(self.profile.points)
 
     def _merge_distances(
-        self, queries: InputRows, heaps: _Heaps, session: Session, threads: Threads
+        self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
         """Merge all rows by squared distances, which matrix products give."""
         kernel = self.hyperparameters.kernel
@@ -202,8 +222,9 @@ class NeighborSearch:
         p, size = seen.points.shape[1], float(np.sqrt(squared.max()) + np.sqrt(self._squared.max()))
         slack = SLACK_FACTOR * (p + 4) * np.finfo(float).eps * size**2
         for rows in self._calls(len(queries), session):
-            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(rows)
-            merged = seen.points, squared, *arrays, rows.start, slack, *heaps.arrays
+            at = _moved(rows, start)
+            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(at)
+            merged = seen.points, squared, *arrays, at.start, slack, *heaps.arrays
             threads.run(loops.merge_distances, *merged)
 
     def _calls(self, queries: int, session: Session) -> Iterator[slice]:
@@ -212,7 +233,7 @@ class NeighborSearch:
         yield from slices(len(self.rows), loops.TILE * max(1, at_once))
 
     def _merge_keys(
-        self, queries: InputRows, heaps: _Heaps, session: Session, threads: Threads
+        self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
         """Merge all rows by keys that are computed from kernel values, some columns at a time."""
         kernel, Z = self.hyperparameters.kernel, queries.Z
@@ -227,8 +248,71 @@ class NeighborSearch:
                 np.square(K, out=K)
                 K /= self.variances[rows]
             np.negative(K, out=K)
-            arrays = K, self.norms[rows], heaps.ranks(rows), rows.start
+            at = _moved(rows, start)
+            arrays = K, self.norms[rows], heaps.ranks(at), at.start
             threads.run(loops.merge_keys, *arrays, *heaps.arrays)
+
+
+@dataclass
+class BestRows:
+    """The best rows of each of some queries, found in one pass over rows that are not in memory."""
+
+    queries: InputRows
+    hyperparameters: Hyperparameters
+    among: Eligible
+    count: int
+
+    def __post_init__(self) -> None:
+        self.heaps = _Heaps(len(self.queries), self.count, self.among)
+
+    def add(self, rows: InputRows, start: int, session: Session) -> None:
+        """Take in consecutive rows, of which the first has the number `start`."""
+        search = NeighborSearch(rows, self.hyperparameters)
+        with tile_threads(session.executor.n_jobs) as threads:
+            search.merge(self.queries, start, self.heaps, session, threads)
+
+    def fresh(self) -> BestRows:
+        """Return the same search without any rows."""
+        return replace(self)
+
+    def merge(self, other: BestRows) -> None:
+        """Take in the best of other rows."""
+        mine, theirs = self.heaps, other.heaps
+        found = theirs.keys, theirs.norms, theirs.rows, theirs.counts
+        loops.merge_heaps(*found, mine.keys, mine.norms, mine.rows, mine.counts)
+
+
+@dataclass(frozen=True)
+class PassSearch:
+    """A search among rows that are not in memory, in one pass over them."""
+
+    rows: IndexedRows
+    hyperparameters: Hyperparameters
+
+    # There is no compiled form of rows that are elsewhere, only of those that are gathered.
+    profile: ClassVar[None] = None
+
+    def nearest(
+        self, queries: InputRows, count: int, among: Eligible, session: Session
+    ) -> Neighbors:
+        """Return the `count` rows that are best for each query, as `NeighborSearch` does."""
+        count = max(0, min(count, among.n))
+        found = BestRows(queries, self.hyperparameters, among, count)
+        if count and len(queries):
+            found = self.rows.run(found, session)
+        with tile_threads(session.executor.n_jobs) as threads:
+            return found.heaps.sorted(threads)
+
+
+def search_among(
+    rows: TrainingRows | IndexedRows, hyperparameters: Hyperparameters
+) -> NeighborSearch | PassSearch:
+    """Return a search among rows, wherever they are."""
+    if rows.in_memory:
+        assert isinstance(rows, TrainingRows)
+        return NeighborSearch(rows, hyperparameters)
+    assert isinstance(rows, IndexedRows)
+    return PassSearch(rows, hyperparameters)
 
 
 def largest_scores(
@@ -241,8 +325,14 @@ def largest_scores(
     heaps = _Heaps(len(scores), min(count, scores.shape[1]), among)
     with tile_threads(session.executor.n_jobs) as threads:
         if heaps.keys.size:
-            threads.run(loops.merge_keys, -scores, norms, among.ranks, 0, *heaps.arrays)
+            ranks = among.ranks(slice(0, scores.shape[1]))
+            threads.run(loops.merge_keys, -scores, norms, ranks, 0, *heaps.arrays)
         return heaps.sorted(threads)
+
+
+def _moved(rows: slice, start: int) -> slice:
+    """Return the numbers of consecutive rows, if the first of them all has the number `start`."""
+    return slice(start + rows.start, start + rows.stop)
 
 
 def _squared_rows(points: np.ndarray) -> np.ndarray:

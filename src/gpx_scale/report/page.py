@@ -250,6 +250,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         "given": section,
         "fitted": "" if fit is None else f"{counted(fit.n_samples, 'sample')} fitted",
         "explained": f"{counted(m, 'sample')} explained here, {features}",
+        "far": _far(explanation),
         "fit": None if fit is None else _card(fit),
         "figures": [] if section.y is None else _figures(section),
         "held_out": _held_out(section.seen, m),
@@ -349,6 +350,18 @@ def _figures(section: Section) -> list[tuple[str, str]]:
             (significant(float(np.mean(upper - lower))), f"mean width of the {level} interval")
         )
     return figures
+
+
+def _far(explanation: Explanation) -> str:
+    """Return a sentence about samples that the data say nothing about, empty if there are none."""
+    far = np.flatnonzero(explanation.is_far)
+    if not far.size:
+        return ""
+    return (
+        f"The data say nothing about {far.size:,} of {counted(len(explanation), 'sample')}, the "
+        f"first of which is number {far[0] + 1:,}: far from all training rows, weights are 0, and "
+        "their standard deviations are those before any data."
+    )
 
 
 def _held_out(seen: int | None, m: int) -> str:

@@ -272,6 +272,21 @@ class Journal:
             self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
             self.say(f"{name}: {elapsed:.2f} s")
 
+    @contextmanager
+    def bar(self, name: str) -> Iterator[None]:
+        """Show the progress of work that is no phase of a fit, such as explaining rows.
+
+        The bar is removed at the end. Nothing is timed and nothing is said, because such work is
+        often short.
+        """
+        outer, self._phase = self._phase, name
+        try:
+            yield
+        finally:
+            self._phase = outer
+            if self._bar is not None:
+                self._bar.clear()
+
     def evaluated(self, phase: str, evidence: float, parameters: dict[str, Any]) -> None:
         """Count an evaluation of the log marginal likelihood, and call the callbacks with it.
 
@@ -369,6 +384,11 @@ class ProgressBar:
     def line(self, message: str) -> None:
         """Print a message on a line of its own, in the place of the bar."""
         print(f"{self._clear()}[gpx_scale] {message}", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the bar from a terminal, if one is there."""
+        if text := self._clear():
+            print(text, end="", file=sys.stderr, flush=True)
 
     def show(self, phase: str, iteration: int, left: float, goal: float) -> None:
         """Show an iteration of conjugate gradients; see `Journal.iterated`."""

@@ -409,6 +409,13 @@ def slices(n: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
+def all_but(n: int, excluded: np.ndarray) -> np.ndarray:
+    """Return the numbers from 0 to n - 1 that are not `excluded`, ascending;  9 bytes each."""
+    kept = np.ones(n, bool)
+    kept[excluded] = False
+    return np.flatnonzero(kept)
+
+
 def evenly_spaced(count: int, size: int) -> np.ndarray:
     """Return `count` of the numbers from 0 to size - 1, or all of them if they are fewer.
 

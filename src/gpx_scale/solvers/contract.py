@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from ..data.inputs import InputRows, Preprocessor
-from ..data.row_source import RowSource
+from ..data.row_source import READ_IN_ORDER, RowSource
 from ..errors import InputError, SolverUnavailable
 from ..kernels.kernel import Kernel
 from ..linalg.kernel_tiles import PARTIAL_SUMS
@@ -58,6 +58,7 @@ class Capability(enum.Enum):
     ANY_KERNEL = "take Gram matrices and functions of objects"
     FLOAT32 = "compute in float32"
     STREAM = "fit rows that come in chunks"
+    FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
 
 
@@ -249,6 +250,8 @@ class Problem:
         The user's options.
     stream : bool
         Whether rows come in chunks and are not kept.
+    indexed : bool
+        Whether the rows of a stream can be read by their numbers, as those of files.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -269,6 +272,7 @@ class Problem:
     gram: bool = False
     pair_density: float | None = None
     resolution: InputResolution | None = None
+    indexed: bool = False
 
     @property
     def asked(self) -> bool:
@@ -391,7 +395,9 @@ class Solver(abc.ABC):
 
         It is called only if the user asked for this solver.
         """
-        if problem.stream and Capability.STREAM not in cls.capabilities:
+        if not cls.can_read(problem) and Capability.FILES in cls.capabilities:
+            raise InputError(READ_IN_ORDER)
+        if not cls.can_read(problem):
             raise InputError(
                 f"solver={cls.name!r} needs all rows in memory, and these rows come in chunks. "
                 "Use solver='inducing', or solver='basis' if X has few columns."
@@ -403,9 +409,16 @@ class Solver(abc.ABC):
 
         It completes "This solver is not considered: ...".
         """
-        if problem.stream and Capability.STREAM not in cls.capabilities:
-            return "it needs all rows in memory"
-        return None
+        if cls.can_read(problem):
+            return None
+        reads_files = Capability.FILES in cls.capabilities
+        return "it reads single rows at random" if reads_files else "it needs all rows in memory"
+
+    @classmethod
+    def can_read(cls, problem: Problem) -> bool:
+        """Return whether the rows are where this solver can read them."""
+        can_index = problem.indexed and Capability.FILES in cls.capabilities
+        return not problem.stream or can_index or Capability.STREAM in cls.capabilities
 
     @classmethod
     def variants(cls, problem: Problem) -> list[Problem]:

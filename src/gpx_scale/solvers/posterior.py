@@ -18,6 +18,7 @@ import numpy as np
 
 from ..data.features import Features, SparseFeatures, full_pattern
 from ..data.inputs import InputRows, Preprocessor, Queries, TrainingRows
+from ..data.row_source import MemoryRows, RowSource
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance
@@ -30,6 +31,9 @@ from .sparse_weights import Entries, EntryReduction, entry_moments
 CHUNK_RIGHT_HAND_SIDES = 512
 # Up to this size, the allocator reuses the same pages from chunk to chunk.
 CHUNK_BYTES = 2**26
+# Without sigma_w, no variance is below this share of k(x*, x*). It is the difference of two numbers
+# of about this size, which rounding makes uncertain by about n eps of them: 1e-12 for n = 5,000.
+LEAST_SURFACE_SHARE = 1e-12
 
 # The covariance between g(x*) and the data, in the form that a solver works with.
 Cross = TypeVar("Cross")
@@ -61,6 +65,9 @@ class MomentRequest:
         posterior samples.
     mean : bool
         Whether to compute the mean of each weight.
+    surface : bool
+        Whether variances and covariances are those of g(x*), without the noise sigma_w^2 of the
+        weights w(x*) around it.
     """
 
     variance: bool = False
@@ -69,6 +76,7 @@ class MomentRequest:
     along: Sequence[Features] = ()
     method: Literal["default", "bound", "samples"] = "default"
     mean: bool = True
+    surface: bool = False
 
     def __getitem__(self, queries: slice) -> MomentRequest:
         """Return the request for some of the queries."""
@@ -113,6 +121,56 @@ class Moments:
         assert self.mean is not None
         variance = None if self.variance is None else self.variance.reshape(shape)
         return replace(self, mean=self.mean.reshape(shape), variance=variance)
+
+
+@dataclass(frozen=True)
+class PriorVariance:
+    """The prior variance of the weights of m queries, of which the data reduce one part.
+
+    Data say something about the noise sigma_w^2 of a training row's own weights, so it belongs to
+    the part that they reduce; they say nothing about that of other rows, so it is added afterwards.
+
+    Attributes
+    ----------
+    reducible : ndarray of shape (m,)
+        The variance that the data reduce.
+    added : float
+        The variance that is added afterwards.
+    least : ndarray of shape (m,)
+        The least variance that the data can leave.
+    """
+
+    reducible: np.ndarray
+    added: float
+    least: np.ndarray
+
+    @classmethod
+    def of(
+        cls, hyperparameters: Hyperparameters, x: Any, own: bool, surface: bool
+    ) -> PriorVariance:
+        """Return the prior variance of new rows, or of training rows' own weights;  O(m).
+
+        Of the `surface` g(x*), nothing is added.
+        """
+        prior = hyperparameters.weight_prior
+        noise, share = prior.sigma_w**2, LEAST_SURFACE_SHARE if surface else 0.0
+        variance = prior.variance(x)
+        added = 0.0 if own or surface else noise
+        return cls(variance + noise if own else variance, added, share * variance)
+
+    def minus(self, reduced: np.ndarray) -> np.ndarray:
+        """Return variances of weights from their reductions;  (m, d) -> (m, d)."""
+        left = np.maximum(self.reducible[:, None] - reduced, self.least[:, None])
+        return np.asarray(left + self.added)
+
+    def along(self, size: np.ndarray, reduced: np.ndarray) -> np.ndarray:
+        """Return variances along vectors of squared length `size`;  (m,), (m,) -> (m,)."""
+        left = np.maximum(self.reducible * size - reduced, self.least * size)
+        return np.asarray(left + self.added * size)
+
+    def at_rows(self, rows: np.ndarray) -> PriorVariance:
+        """Return that of some queries, which may repeat;  (r,)."""
+        return replace(self, reducible=self.reducible[rows], least=self.least[rows])
 
 
 @dataclass(frozen=True)
@@ -239,12 +297,18 @@ class Posterior(abc.ABC, Generic[Cross]):
         """Return the training rows, or None where inducing points or functions replace them."""
         return None
 
+    @property
+    def row_source(self) -> RowSource | None:
+        """Return the training rows, wherever they are, or None if they are not kept."""
+        rows = self.training_rows
+        return None if rows is None else MemoryRows(rows)
+
     def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
         """Return whether log p(y) at other hyperparameters follows from this posterior alone.
 
         Otherwise the training rows are needed again.
         """
-        return self.training_rows is not None
+        return self.row_source is not None
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from all other rows, and its deviations;  (n,), (n,)."""
@@ -293,7 +357,10 @@ class Posterior(abc.ABC, Generic[Cross]):
     # All solvers share these.
 
     def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
-        """Return the moments of the weights of each query, with the noise sigma_w."""
+        """Return the moments of the weights of each query.
+
+        Variances contain the noise sigma_w^2, unless those of the surface are asked for.
+        """
         sparse = queries.Z.is_sparse
         if request.method == "bound" and Capability.UPPER_BOUND not in self.capabilities:
             raise capability_error(type(self), Capability.UPPER_BOUND)
@@ -318,10 +385,10 @@ class Posterior(abc.ABC, Generic[Cross]):
     ) -> Moments:
         """Return moments of all weights of each query, chunk by chunk."""
         sides = (self.d if request.variance or request.covariance else 0) + len(request.along)
-        pieces = [
-            self._chunk(x[i], request[i], session, i if own else None)
-            for i in self._chunks(len(x), sides, session)
-        ]
+        pieces = []
+        for i in self._chunks(len(x), sides, session):
+            pieces.append(self._chunk(x[i], request[i], session, i if own else None))
+            session.journal.passed(i.stop, len(x))
         return Moments.joined(pieces)
 
     def _entry_moments(self, entries: Entries, request: MomentRequest, session: Session) -> Moments:
@@ -332,11 +399,12 @@ class Posterior(abc.ABC, Generic[Cross]):
         mean, reduced = self.entry_mean_and_reduction(entries, reduction, session)
         variance = None
         if request.variance:
-            prior, floor = self._prior(x, own)
-            variance = np.maximum(prior[entries.pattern.entry_rows] - reduced, 0.0) + floor
+            prior = PriorVariance.of(self.hyperparameters, x, own, request.surface)
+            variance = prior.at_rows(entries.pattern.entry_rows).minus(reduced[:, None])[:, 0]
         if not request.along:
             return Moments(mean, variance)
-        sums = self._dense_moments(x, MomentRequest(along=request.along, mean=False), session, own)
+        along = MomentRequest(along=request.along, mean=False, surface=request.surface)
+        sums = self._dense_moments(x, along, session, own)
         return replace(sums, mean=mean, variance=variance)
 
     def _chunks(self, m: int, sides: int, session: Session) -> list[slice]:
@@ -345,16 +413,6 @@ class Posterior(abc.ABC, Generic[Cross]):
         usual = max(CHUNK_RIGHT_HAND_SIDES, CHUNK_BYTES // each)
         at_once = min(session.chunk_bytes // each, usual)
         return slices(m, max(1, at_once // max(1, sides)))
-
-    def _prior(self, x: Any, own: bool) -> tuple[np.ndarray, float]:
-        """Return the prior variance that the data reduce (m,), and the variance added afterwards.
-
-        Data say something about the noise sigma_w^2 of a training row's own weights, so it belongs
-        to the former; they say nothing about that of other rows, so it belongs to the latter.
-        """
-        prior = self.hyperparameters.weight_prior
-        own_variance = prior.sigma_w**2
-        return prior.variance(x) + own * own_variance, (not own) * own_variance
 
     def _bounded_moments(
         self, queries: Queries, request: MomentRequest, session: Session
@@ -375,21 +433,20 @@ class Posterior(abc.ABC, Generic[Cross]):
         mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
         if cross is None:
             return Moments(mean)
-        prior, floor = self._prior(x, own is not None)
+        prior = PriorVariance.of(self.hyperparameters, x, own is not None, request.surface)
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = [A for A in request.along if A.squared_norms().any()]
         reduced = self.reduction(cross, replace(request, along=moving), session)
-        return self.moments_of(mean, reduced, request, prior, floor)
+        return self.moments_of(mean, reduced, request, prior)
 
     def moments_of(
         self,
         mean: np.ndarray,
         reduced: Moments,
         request: MomentRequest,
-        prior: np.ndarray,
-        floor: float,
+        prior: PriorVariance,
     ) -> Moments:
-        """Return moments from the mean, the reductions, and what `_prior` returns.
+        """Return moments from the mean, the reductions and the prior variances.
 
         The reductions along vectors leave out vector fields that are 0 everywhere.
         """
@@ -397,20 +454,16 @@ class Posterior(abc.ABC, Generic[Cross]):
         if request.covariance:
             assert reduced.covariance is not None
             d = reduced.covariance.shape[1]
-            covariance = prior[:, None, None] * np.eye(d) - reduced.covariance
+            covariance = prior.reducible[:, None, None] * np.eye(d) - reduced.covariance
             diagonal = np.einsum("ijj->ij", covariance)
-            diagonal[...] = np.maximum(diagonal, 0.0) + floor
+            diagonal[...] = np.maximum(diagonal, prior.least[:, None]) + prior.added
         if request.variance:
             assert reduced.variance is not None
-            variance = np.maximum(prior[:, None] - reduced.variance, 0.0) + floor
+            variance = prior.minus(reduced.variance)
         less, sums = iter(reduced.along), []
         for A in request.along:
             size = A.squared_norms()
-            sums.append(
-                np.maximum(prior * size - next(less), 0.0) + floor * size
-                if size.any()
-                else np.zeros_like(size)
-            )
+            sums.append(prior.along(size, next(less)) if size.any() else np.zeros_like(size))
         return Moments(mean, variance, covariance, sums)
 
     def _sampled_moments(

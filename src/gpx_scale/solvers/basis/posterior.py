@@ -47,7 +47,14 @@ class BasisPosterior(Posterior[np.ndarray]):
     condition_number: float
     remainder_shares: tuple[float, float]
 
-    capabilities = frozenset({Capability.STREAM, Capability.ADD_ROWS, Capability.JOINT_COVARIANCE})
+    capabilities = frozenset(
+        {
+            Capability.STREAM,
+            Capability.FILES,
+            Capability.ADD_ROWS,
+            Capability.JOINT_COVARIANCE,
+        }
+    )
 
     @classmethod
     def of(

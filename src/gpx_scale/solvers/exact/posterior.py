@@ -103,13 +103,14 @@ class ExactPosterior(KernelPosterior):
         This takes n^2 flops per right-hand side: d per query for all weights, and 1 for each
         vector a.
         """
-        full = self.full_reduction(cross, session) if request.covariance else None
+        noise = 0.0 if request.surface else self.hyperparameters.sigma_w**2
+        full = self.full_reduction(cross, noise, session) if request.covariance else None
         with_weights = request.variance and full is None
         # All right-hand sides go through the factor together.
         sides = [cross.of_all_weights().reshape(-1, len(self))] if with_weights else []
-        priors = [self._weight_variances(cross)] if with_weights else []
+        priors = [self._weight_variances(cross, noise)] if with_weights else []
         sides += [cross.along(A) for A in request.along]
-        priors += [self._prior_along(cross, A) for A in request.along]
+        priors += [self._prior_along(cross, A, noise) for A in request.along]
         each, along = None, []
         if sides:
             B = sides[0] if len(sides) == 1 else np.concatenate(sides)
@@ -124,30 +125,36 @@ class ExactPosterior(KernelPosterior):
 
     def weight_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
         """Return diag(B^T C^-1 B) for each query;  (m, d);  n^2 m d flops."""
-        B, prior = cross.of_all_weights(), self._weight_variances(cross)
+        noise = self.hyperparameters.sigma_w**2
+        B, prior = cross.of_all_weights(), self._weight_variances(cross, noise)
         return self._quadratic(B.reshape(-1, len(self)), prior, session).reshape(B.shape[:2])
 
-    def full_reduction(self, cross: CrossCovariance, session: Session) -> np.ndarray:
-        """Return B^T C^-1 B for each query;  (m, d, d);  n^2 m d + 2 n m d^2 flops."""
-        P, Q = self._halves(cross.of_all_weights(), self._weight_variances(cross), session)
+    def full_reduction(self, cross: CrossCovariance, noise: float, session: Session) -> np.ndarray:
+        """Return B^T C^-1 B for each query;  (m, d, d);  n^2 m d + 2 n m d^2 flops.
+
+        `noise` is the part of sigma_w^2 in the variances that are computed from it.
+        """
+        prior = self._weight_variances(cross, noise)
+        P, Q = self._halves(cross.of_all_weights(), prior, session)
         products = session.executor.map(lambda i: P[i] @ Q[i].swapaxes(1, 2), slices(len(P), 8))
         return symmetric_part(np.concatenate(products))
 
     def joint_reduction(self, cross: CrossCovariance, A: Features, session: Session) -> np.ndarray:
         """Return a_i^T B_i^T C^-1 B_j a_j for all pairs;  (m, m);  n^2 m + 2 n m^2 flops."""
-        P, Q = self._halves(cross.along(A), self._prior_along(cross, A), session)
+        prior = self._prior_along(cross, A, self.hyperparameters.sigma_w**2)
+        P, Q = self._halves(cross.along(A), prior, session)
         return symmetric_part(session.executor.matmul(P, Q.T))
 
     # A float32 factor solves as precisely as variances with their noise need, so prior variances
-    # come with the right-hand sides.
+    # come with the right-hand sides. `noise` is sigma_w^2, or 0 for variances without it.
 
-    def _weight_variances(self, cross: CrossCovariance) -> np.ndarray:
+    def _weight_variances(self, cross: CrossCovariance, noise: float) -> np.ndarray:
         """Return the prior variances of all weights of the queries, with noise;  (m d,)."""
-        return np.repeat(cross.variance() + self.hyperparameters.sigma_w**2, self.d)
+        return np.repeat(cross.variance() + noise, self.d)
 
-    def _prior_along(self, cross: CrossCovariance, A: Features) -> np.ndarray:
-        """Return the prior variances of a.w + noise;  (m,)."""
-        weights = cross.variance() + self.hyperparameters.sigma_w**2
+    def _prior_along(self, cross: CrossCovariance, A: Features, noise: float) -> np.ndarray:
+        """Return the prior variances of a.w, with both noises;  (m,)."""
+        weights = cross.variance() + noise
         prior: np.ndarray = weights * A.squared_norms() + self.hyperparameters.sigma_y**2
         return prior
 
@@ -240,7 +247,8 @@ class ExactPosterior(KernelPosterior):
         m, d, hyperparameters = len(x), self.d, self.hyperparameters
         cross = self.cross(x, session)
         B = cross.of_all_weights().reshape(m * d, -1)
-        P, Q = self.factor(session).halves(B, self._weight_variances(cross))
+        prior = self._weight_variances(cross, hyperparameters.sigma_w**2)
+        P, Q = self.factor(session).halves(B, prior)
         own = kernel_matrix(hyperparameters.kernel, cross.points, cross.points, session)
         own[np.diag_indices(m)] = cross.variance()
         joint = np.kron(own, np.eye(d)) - symmetric_part(session.executor.matmul(P, Q.T))

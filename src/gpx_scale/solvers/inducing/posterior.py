@@ -54,6 +54,7 @@ class InducingPosterior(KernelPosterior):
     capabilities = frozenset(
         {
             Capability.STREAM,
+            Capability.FILES,
             Capability.ADD_ROWS,
             Capability.JOINT_COVARIANCE,
             Capability.SPARSE_FEATURES,

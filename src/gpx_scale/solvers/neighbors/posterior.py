@@ -14,7 +14,9 @@ import numpy as np
 
 from ...compiled import neighborhood as loops
 from ...data.features import Features, SparseFeatures, full_pattern
+from ...data.indexed_rows import IndexedRows
 from ...data.inputs import InputRows, Preprocessor, Queries, TrainingRows
+from ...data.row_source import MemoryRows, RowSource
 from ...linalg.neighbor_search import Eligible, Neighbors
 from ...runtime.parallel import slices
 from ...runtime.session import Session
@@ -22,7 +24,8 @@ from ...runtime.state import must, must_be_indices, stored
 from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
-from ..posterior import Diagnostics, MomentRequest, Moments, Posterior
+from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, PriorVariance
+from .gathering import around, batches
 from .planning import NeighborsSettings, query_bytes
 
 # The seeds of a RandomState are below this number.
@@ -60,8 +63,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
     Attributes
     ----------
-    rows : TrainingRows
-        All training rows.
+    rows : TrainingRows or IndexedRows
+        All training rows, in memory or elsewhere.
     shared : ndarray of shape (m,)
         The numbers of the shared rows.
     neighbors : int
@@ -75,10 +78,11 @@ class NeighborsPosterior(Posterior[QueryRows]):
     log_evidence, standard_error : float
         Vecchia's log p(y) in nats, and its standard error.
     held_out : list of (int, int, float)
-        The pairs (k, m) that were compared, and the mean log density of held-out rows with each.
+        The pairs (k, m) that were compared, and the mean log density of held-out rows with each:
+        that of the best pair, less what was lost to it on the rows that both predicted.
     """
 
-    rows: TrainingRows
+    rows: TrainingRows | IndexedRows
     shared: np.ndarray
     neighbors: int
     keeps_factor: bool
@@ -95,6 +99,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             Capability.UPPER_BOUND,
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
+            Capability.FILES,
         }
     )
 
@@ -103,15 +108,27 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
     @property
     def d(self) -> int:
-        count: int = self.rows.Z.shape[1]
-        return count
+        return self.rows.n_weights
 
     @property
     def n_rows(self) -> int:
         return len(self.rows)
 
     @property
-    def training_rows(self) -> TrainingRows:
+    def training_rows(self) -> TrainingRows | None:
+        return self.memory if self.rows.in_memory else None
+
+    @property
+    def row_source(self) -> RowSource:
+        if self.rows.in_memory:
+            return MemoryRows(self.memory)
+        assert isinstance(self.rows, IndexedRows)
+        return self.rows
+
+    @property
+    def memory(self) -> TrainingRows:
+        """Return the training rows, which are known to be in memory."""
+        assert isinstance(self.rows, TrainingRows)
         return self.rows
 
     @property
@@ -161,7 +178,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         """
         known: SharedRows | None = self.__dict__.get("_shared_rows")
         if known is None:
-            given = self.rows, self.hyperparameters, self.shared, session
+            given = self.memory, self.hyperparameters, self.shared, session
             is_small = 8 * len(self) * self.shared.size <= FLOAT64_FACTOR_BYTES
             single = False if is_small else None
             known = SharedRows.of(*given, keep=self.keeps_factor, single=single)
@@ -200,7 +217,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> QueryRows:
         """Return the rows of each query; without its z, these are the nearest ones alone."""
-        Z = self.rows.Z.repeat_row(np.zeros(self.d), len(x))
+        Z = self.memory.Z.repeat_row(np.zeros(self.d), len(x))
         rows = None if own is None else np.arange(own.start, own.stop)
         return self.query_rows(InputRows(x, Z), session, rows)
 
@@ -219,7 +236,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         longest row of it has.
         """
         known, parts = self.shared_rows(session), []
-        near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.rows.Z
+        near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.memory.Z
         if request.variance or request.covariance:
             if pattern is None:
                 Z_near = _dense_rows(Z, near)
@@ -257,7 +274,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         self, A: Features, near: Neighbors, session: Session
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return <a_i, z_j> with rows near each query, and with shared ones;  (b, k), (b, m)."""
-        Z = self.rows.Z
+        Z = self.memory.Z
         shared = A.inner_products(Z[self.shared])
         if A.is_sparse:
             assert isinstance(A, SparseFeatures)
@@ -281,7 +298,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         assert found.shared_weights is not None
         near, shared = query.K_near * found.near_weights, query.K_shared * found.shared_weights
         if pattern is None:
-            Z = self.rows.Z
+            Z = self.memory.Z
             local = np.matmul(near[:, None, :], _dense_rows(Z, query.near))[:, 0]
             mean: np.ndarray = local + Z[self.shared].left_multiply(shared, session)
             return mean
@@ -313,12 +330,31 @@ class NeighborsPosterior(Posterior[QueryRows]):
         return self.d if pattern is None else int(pattern.counts.max(initial=0))
 
     def moments(self, queries: Queries, request: MomentRequest, session: Session) -> Moments:
-        """Return the moments of the weights of each query, with the noise sigma_w.
+        """Return the moments of the weights of each query, as `Posterior.moments` does.
 
         Upper bounds are the ordinary variances, which are never below the exact ones.
         """
         if request.method == "samples":
             raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
+        own = np.arange(len(queries)) if queries.own else None
+        if self.rows.in_memory:
+            return self._all_moments(queries, own, request, session)
+        pieces = []
+        for i in batches(self, len(queries), session):
+            mine = None if own is None else own[i]
+            local, index = around(self, queries[i], session, mine)
+            at = None if mine is None else np.searchsorted(index, mine)
+            pieces.append(local._all_moments(queries[i], at, request[i], session))
+        return Moments.joined(pieces)
+
+    def _all_moments(
+        self,
+        queries: InputRows,
+        own: np.ndarray | None,
+        request: MomentRequest,
+        session: Session,
+    ) -> Moments:
+        """Return the moments of queries, chunk by chunk; `own` is as in `query_rows`."""
         pattern: SparseFeatures | None = None
         if queries.Z.is_sparse and not request.covariance:
             entries = full_pattern(queries.Z.shape) if request.all_features else queries.Z
@@ -329,7 +365,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         session.require(each, "one query with its neighbours", "a smaller n_shared")
         pieces = []
         for i in slices(len(queries), max(1, session.chunk_bytes // each)):
-            rows = np.arange(i.start, i.stop) if queries.own else None
+            rows = None if own is None else own[i]
             some = queries[i]
             at = None if pattern is None else pattern[i]
             pieces.append(self._moments(some, rows, at, request[i], session))
@@ -354,15 +390,15 @@ class NeighborsPosterior(Posterior[QueryRows]):
         mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
-        prior, floor = self._prior(queries.x, own is not None)
+        given = self.hyperparameters, queries.x, own is not None
+        prior = PriorVariance.of(*given, request.surface)
         reduced = found.reduction(self._columns(request, pattern), moving)
         if pattern is None or not request.variance:
-            return self.moments_of(mean, reduced, request, prior, floor)
-        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior, floor)
+            return self.moments_of(mean, reduced, request, prior)
+        sums = self.moments_of(mean, reduced, replace(request, variance=False), prior)
         assert reduced.variance is not None
         in_use = np.arange(reduced.variance.shape[1]) < pattern.counts[:, None]
-        variance = np.maximum(prior[:, None] - reduced.variance, 0.0)[in_use] + floor
-        return replace(sums, variance=variance)
+        return replace(sums, variance=prior.minus(reduced.variance)[in_use])
 
     # Other answers.
 
@@ -373,6 +409,12 @@ class NeighborsPosterior(Posterior[QueryRows]):
         found = self.reduction(cross, MomentRequest(along=[A]), session)
         return found.along[0][:, None]
 
+    def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
+        if self.rows.in_memory:
+            return super().joint_covariance(queries, session)
+        batches(self, len(queries), session)
+        return around(self, queries, session)[0].joint_covariance(queries, session)
+
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from other rows, and its deviations;  (n,), (n,).
 
@@ -380,26 +422,42 @@ class NeighborsPosterior(Posterior[QueryRows]):
         the set s of the rows that it is conditioned on: alpha_i / (C_ss^-1)_ii is its residual, and
         (C_ss^-1)_ii is b.C_ss^-1 b for b = 1 at this row and 0 at all others.
         """
-        n = len(self)
-        residuals, deviations = np.empty(n), np.empty(n)
-        others = np.setdiff1d(np.arange(n), self.shared)
+        everything = np.arange(len(self))
+        if self.rows.in_memory:
+            return self._left_out(everything, session)
+        pieces = []
+        for i in batches(self, len(self), session):
+            some = everything[i]
+            local, index = around(self, self.rows[some], session, some)
+            pieces.append(local._left_out(np.searchsorted(index, some), session))
+        residuals, deviations = zip(*pieces, strict=True)
+        return np.concatenate(residuals), np.concatenate(deviations)
+
+    def _left_out(self, rows: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `leave_one_out` does, of some rows;  (r,) -> (r,), (r,)."""
+        residuals, deviations = np.empty(rows.size), np.empty(rows.size)
+        places = {int(row): k for k, row in enumerate(self.shared)}
+        place = np.array([places.get(int(row), -1) for row in rows])
+        others, mine = np.flatnonzero(place < 0), np.flatnonzero(place >= 0)
         each = query_bytes(self.nearby, self.shared.size, 1, self.keeps_factor)
         known, size = self.shared_rows(session), max(1, session.chunk_bytes // each)
+        y = self.memory.y
         for i in slices(others.size, size):
-            some = others[i]
-            mean, variance = self.predict_held_out(some, session)
-            residuals[some], deviations[some] = self.rows.y[some] - mean, np.sqrt(variance)
-        places = np.arange(self.shared.size)
-        for i in slices(self.shared.size, size):
-            some = self.shared[i]
-            query = self.query_rows(self.rows[some], session)
-            unit = (places == places[i][:, None]).astype(float)
+            at = others[i]
+            mean, variance = self.predict_held_out(rows[at], session)
+            residuals[at], deviations[at] = y[rows[at]] - mean, np.sqrt(variance)
+            session.journal.passed(i.stop, rows.size)
+        for i in slices(mine.size, size):
+            at = mine[i]
+            query = self.query_rows(self.memory[rows[at]], session)
+            unit = (np.arange(self.shared.size) == place[at][:, None]).astype(float)
             sides = RightHandSides.of_one(np.zeros_like(query.K_near), unit)
             found = known.condition(query.near, sides, session, mean=True)
             assert found.shared_weights is not None
-            alpha = found.shared_weights[np.arange(some.size), places[i]]
-            residuals[some] = alpha / found.found[:, 0]
-            deviations[some] = found.found[:, 0] ** -0.5
+            alpha = found.shared_weights[np.arange(at.size), place[at]]
+            residuals[at] = alpha / found.found[:, 0]
+            deviations[at] = found.found[:, 0] ** -0.5
+            session.journal.passed(others.size + i.stop, rows.size)
         return residuals, deviations
 
     def predict_held_out(self, some: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
@@ -407,7 +465,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
         (b,) -> (b,), (b,).
         """
-        known, rows = self.shared_rows(session), self.rows[some]
+        known, rows = self.shared_rows(session), self.memory[some]
         among = Eligible.without(len(self), self.shared, some.size, some)
         near = known.search.nearest(rows, self.nearby, among, session)
         K_near = known.kernel_of_near(rows.x, near, session)
@@ -437,12 +495,12 @@ class NeighborsPosterior(Posterior[QueryRows]):
         self, x: Any, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
         """Return draws as `sample_weights` does, from the rows nearest in x;  (m, d, count)."""
-        Z = self.rows.Z.repeat_row(np.zeros(self.d), len(x))
+        Z = self.rows[np.zeros(1, np.int64)].Z.repeat_row(np.zeros(self.d), len(x))
         return self.sample_weights(Queries(x, Z), count, random, session)
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
         n, settings = plan.n, plan.settings_of(NeighborsSettings)
-        must(isinstance(self.rows, TrainingRows), "its rows have no y")
+        must(isinstance(self.rows, TrainingRows | IndexedRows), "its rows have no y")
         self.rows.must_fit(self.hyperparameters.kernel, preprocessor, n)
         must_be_indices(self.shared, n, "shared rows")
         must(self.shared.size <= settings.shared, "it has more shared rows than planned")

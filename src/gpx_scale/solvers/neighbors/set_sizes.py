@@ -2,41 +2,71 @@
 
 Some training rows are predicted without themselves, with every pair (k, m) of a list. Of the pairs
 whose mean log density is close to the best one, that with the fewest flops per query is taken.
+
+All pairs predict the same rows, so that their differences per row are known much better than the
+log densities themselves, whose standard deviation is about 2 nats. Pairs that are clearly worse
+than the best one on a few rows are not tried on more.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...runtime.parallel import all_but
 from ...runtime.session import Session
+from .gathering import around
 from .planning import NeighborsSettings
 from .posterior import NeighborsPosterior
 
-# This many rows are predicted, with all pairs the same ones: 12 s for 50,000 rows on two cores. The
-# log density of a row has a standard deviation of 2.3 to 2.5 nats on kin40k, with long tails, so
-# that differences of 0.01 between two pairs may be chance.
-HELD_OUT_ROWS = 512
+# All pairs predict this many rows first. Those that remain predict as many again, and so on, until
+# a pair is decided, or until so many rows were predicted.
+FIRST_HELD_OUT_ROWS = 256
+MOST_HELD_OUT_ROWS = 1_024
 # A pair is good enough if it loses at most so much to the best one.
 GOOD_ENOUGH_NATS_PER_ROW = 0.01
+# A mean difference is certain beyond so many of its standard errors.
+CERTAIN_ERRORS = 2.0
 # The pairs are made of these numbers, as far as the plan allows them, and of the planned ones.
 NEIGHBORS = (64, 128, 256, 512)
-SHARED = (0, 512, 1_024, 2_048)
+SHARED = (0, 512, 1_024, 2_048, 4_096)
 
 
-@dataclass(frozen=True)
+@dataclass
 class SetSizes:
-    """Numbers of neighbours and of shared rows, and the mean log density of held-out rows."""
+    """Numbers of neighbours and of shared rows, and how well they predict held-out rows.
+
+    `densities` has the log densities of the rows so far, and `loss` is the mean of what they lose
+    to those of the best pair, with its `error`.
+    """
 
     neighbors: int
     shared: int
-    score: float
+    densities: np.ndarray = field(default_factory=lambda: np.empty(0))
+    loss: float = 0.0
+    error: float = 0.0
 
     def flops(self, d: int, keeps_factor: bool) -> float:
         """Return about how many flops a query with d weights takes."""
         k, m = float(self.neighbors), float(self.shared)
         return k**3 / 3.0 + k**2 * m + (k + m) * m * d + (0.0 if keeps_factor else k * m**2)
+
+    def compare(self, best: SetSizes) -> None:
+        """Set what is lost to the best pair, from differences of the same rows."""
+        lost = best.densities - self.densities
+        self.loss = float(lost.mean())
+        self.error = float(lost.std(ddof=1) / np.sqrt(lost.size)) if lost.size > 1 else 0.0
+
+    @property
+    def is_too_bad(self) -> bool:
+        """Return whether it certainly loses too much."""
+        return self.loss - CERTAIN_ERRORS * self.error > GOOD_ENOUGH_NATS_PER_ROW
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether it certainly loses little enough."""
+        return self.loss + CERTAIN_ERRORS * self.error <= GOOD_ENOUGH_NATS_PER_ROW
 
 
 def choose_sizes(
@@ -47,31 +77,59 @@ def choose_sizes(
     The posterior given has all shared rows, of which the first ones are taken, and as many
     neighbours as planned.
     """
-    rest = np.setdiff1d(np.arange(len(posterior)), posterior.shared)
+    rest = all_but(len(posterior), posterior.shared)
     most = posterior.shared.size
     if not rest.size:
         return posterior
-    held = np.sort(np.random.RandomState(posterior.seed).permutation(rest)[:HELD_OUT_ROWS])
-    known, tried = posterior.shared_rows(session), []
-    for m in _sizes(SHARED, most, settings.choose_shared):
-        some = known.first(m)
-        for k in _sizes(NEIGHBORS, settings.neighbors, settings.choose_neighbors):
-            if k + m:
-                one = replace(posterior, shared=some.shared, neighbors=k).with_known(some)
-                tried.append(SetSizes(k, m, _score(one, held, session)))
-                session.journal.say(f"{k} neighbours, {m} shared rows: {tried[-1].score:.4f} nats")
-    best = max(one.score for one in tried)
-    good = [one for one in tried if one.score >= best - GOOD_ENOUGH_NATS_PER_ROW]
-    taken = min(good, key=lambda one: one.flops(posterior.d, posterior.keeps_factor))
+    held = np.random.RandomState(posterior.seed).permutation(rest)[:MOST_HELD_OUT_ROWS]
+    local, held = _around(posterior, held, session)
+    pairs = [
+        SetSizes(k, m)
+        for m in _sizes(SHARED, most, settings.choose_shared)
+        for k in _sizes(NEIGHBORS, settings.neighbors, settings.choose_neighbors)
+        if k + m
+    ]
+    pairs.sort(key=lambda one: one.flops(posterior.d, posterior.keeps_factor))
+    left, count = pairs, 0
+    while True:
+        some = np.sort(held[count : max(FIRST_HELD_OUT_ROWS, 2 * count)])
+        count += some.size
+        _predict(left, local, some, session)
+        best = max(left, key=lambda one: float(one.densities.mean()))
+        for one in left:
+            one.compare(best)
+            session.journal.say(
+                f"{one.neighbors} neighbours, {one.shared} shared rows: {one.loss:.4f} nats lost "
+                f"(+- {one.error:.4f}, {count} rows)"
+            )
+        left = [one for one in left if not one.is_too_bad]
+        if left[0].is_good or count >= held.size:
+            break
+    taken = next(one for one in left if one.loss <= GOOD_ENOUGH_NATS_PER_ROW)
+    score = float(best.densities.mean())
     chosen = replace(
         posterior,
         shared=posterior.shared[: taken.shared],
         neighbors=taken.neighbors,
-        held_out=[(one.neighbors, one.shared, one.score) for one in tried],
+        held_out=[(one.neighbors, one.shared, score - one.loss) for one in pairs],
     )
     # Factors of fewer rows are computed anew, as a loaded model computes them: parts of larger ones
     # may differ in their last digits.
-    return chosen.with_known(known) if taken.shared == most else chosen
+    is_whole = taken.shared == most and local is posterior
+    return chosen.with_known(local.shared_rows(session)) if is_whole else chosen
+
+
+def _around(
+    posterior: NeighborsPosterior, held: np.ndarray, session: Session
+) -> tuple[NeighborsPosterior, np.ndarray]:
+    """Return a posterior in memory that predicts held-out rows alike, and their numbers there.
+
+    It has all shared rows and the most neighbours, so it has those of every pair that is compared.
+    """
+    if posterior.rows.in_memory:
+        return posterior, held
+    local, index = around(posterior, posterior.rows[held], session, held)
+    return local, np.searchsorted(index, held)
 
 
 def _sizes(usual: tuple[int, ...], most: int, is_chosen: bool) -> list[int]:
@@ -79,8 +137,16 @@ def _sizes(usual: tuple[int, ...], most: int, is_chosen: bool) -> list[int]:
     return [*(size for size in usual if size < most and is_chosen), most]
 
 
-def _score(posterior: NeighborsPosterior, held: np.ndarray, session: Session) -> float:
-    """Return the mean log density of held-out rows."""
-    mean, variance = posterior.predict_held_out(held, session)
-    e = posterior.rows.y[held] - mean
-    return float(np.mean(-0.5 * (np.log(2.0 * np.pi * variance) + e**2 / variance)))
+def _predict(
+    pairs: list[SetSizes], posterior: NeighborsPosterior, some: np.ndarray, session: Session
+) -> None:
+    """Add the log densities of held-out rows to those of each pair."""
+    known = posterior.shared_rows(session)
+    for m in sorted({one.shared for one in pairs}):
+        first = known.first(m)
+        for pair in (one for one in pairs if one.shared == m):
+            model = replace(posterior, shared=first.shared, neighbors=pair.neighbors)
+            mean, variance = model.with_known(first).predict_held_out(some, session)
+            e = posterior.memory.y[some] - mean
+            logs = -0.5 * (np.log(2.0 * np.pi * variance) + e**2 / variance)
+            pair.densities = np.append(pair.densities, logs)

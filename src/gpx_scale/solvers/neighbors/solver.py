@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ...data.indexed_rows import IndexedRows
 from ...data.inputs import TrainingRows
-from ...data.row_source import MemoryRows, RowSource
+from ...data.row_source import RowSource, keys, least
 from ...errors import InputError
 from ...linalg.covariance import TiledCovariance
-from ...linalg.neighbor_search import NeighborSearch
+from ...linalg.neighbor_search import search_among
 from ...linalg.preconditioner import choose_pivots
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
@@ -99,7 +100,8 @@ class NeighborsSolver(Solver):
         journal, rows = self._session.journal, search.rows
         first = search.start
         if not search.warm:
-            some = MemoryRows(rows.load(), self._seed).subset(search.most_rows(self._plan.subset))
+            data, count = rows.indexed(), search.most_rows(self._plan.subset)
+            some = data[least(keys(0, len(data), self._seed), count)]
             found = exact_subset_optimum(search, some, first)
             if len(some) == len(rows):
                 return replace(found, evidence=None)
@@ -112,7 +114,7 @@ class NeighborsSolver(Solver):
         if search.search_rows != "auto":
             sampled = max(sampled, search.most_rows(len(rows)))
         for _ in range(MOST_ROUNDS):
-            ordered = self._ordered = self._order(rows.load(), on.start, sampled)
+            ordered = self._ordered = self._order(rows.indexed(), on.start, sampled)
             optimum = on.maximise(self.evaluate, warm=True, tol=SAMPLE_TOLERANCE_NATS_PER_ROW)
             found_at = optimum.hyperparameters
             if journal.stopped or not _has_moved(on.start, found_at):
@@ -123,7 +125,7 @@ class NeighborsSolver(Solver):
         return replace(optimum, evidence=None, rows=used, promised_gain=promised)
 
     def _order(
-        self, data: TrainingRows, hyperparameters: Hyperparameters, sampled: int
+        self, data: TrainingRows | IndexedRows, hyperparameters: Hyperparameters, sampled: int
     ) -> OrderedRows:
         """Return the sampled rows and their neighbours, nearest at these hyperparameters."""
         known = self._known
@@ -134,7 +136,7 @@ class NeighborsSolver(Solver):
             else:
                 hyperparameters = known.hyperparameters
                 shared, neighbors, sampled = known.shared, known.neighbors, known.sampled
-            search = NeighborSearch(data, hyperparameters)
+            search = search_among(data, hyperparameters)
             given = data, shared, neighbors, sampled, self._seed, self._session
             return OrderedRows.of(search, *given)
 
@@ -144,7 +146,7 @@ class NeighborsSolver(Solver):
         return min(self.settings.shared, MOST_SHARED)
 
     def _choose_shared(
-        self, data: TrainingRows, hyperparameters: Hyperparameters, count: int
+        self, data: TrainingRows | IndexedRows, hyperparameters: Hyperparameters, count: int
     ) -> np.ndarray:
         """Return shared rows, chosen from a sample by a randomly pivoted Cholesky factorisation.
 
@@ -172,7 +174,7 @@ class NeighborsSolver(Solver):
         information: bool = False,
     ) -> Evidence:
         """Return Vecchia's log p(y), estimated from a sample, with its standard error."""
-        data = rows.load()
+        data = rows.indexed()
         if self._ordered is None or self._ordered.source is not data:
             free = int(np.isfinite(hyperparameters.theta).sum())
             self._ordered = self._order(data, hyperparameters, sampled_rows(free))
@@ -182,7 +184,7 @@ class NeighborsSolver(Solver):
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> NeighborsPosterior:
         """Return the posterior, with the numbers of rows that held-out rows have decided."""
-        data, settings = rows.load(), self.settings
+        data, settings = rows.indexed(), self.settings
         sampled = sampled_rows(int(np.isfinite(hyperparameters.theta).sum()))
         posterior = NeighborsPosterior(
             hyperparameters,
@@ -200,11 +202,12 @@ class NeighborsSolver(Solver):
             with self._session.journal.phase("numbers of neighbours"):
                 posterior = choose_sizes(posterior, settings, self._session)
         self._known, self._ordered = posterior, None
-        found = self.evaluate(MemoryRows(data), hyperparameters, gradient=False)
+        found = self.evaluate(rows, hyperparameters, gradient=False)
         posterior = replace(
             posterior, log_evidence=found.value, standard_error=found.standard_error
         )
-        posterior.shared_rows(self._session)
+        if data.in_memory:
+            posterior.shared_rows(self._session)
         return posterior
 
 

@@ -23,15 +23,16 @@ from functools import cached_property
 import numpy as np
 
 from ...compiled import vecchia as loops
+from ...data.indexed_rows import IndexedRows
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows
 from ...errors import NotPositiveDefinite
 from ...linalg.cholesky import FEW_ROWS_JITTER
-from ...linalg.neighbor_search import Eligible, NeighborSearch
+from ...linalg.neighbor_search import Eligible, NeighborSearch, PassSearch
 from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import PreparedRows
 from ...optimize.evidence import Evidence
-from ...runtime.parallel import slices
+from ...runtime.parallel import all_but, slices
 from ...runtime.session import Session
 from ...runtime.tile_loops import tile_threads
 from ..exact.solver import ExactSolver
@@ -56,8 +57,8 @@ class OrderedRows:
 
     Attributes
     ----------
-    source : TrainingRows
-        All training rows.
+    source : TrainingRows or IndexedRows
+        All training rows, wherever they are.
     data : TrainingRows
         Those of them that are used, which have numbers of their own below.
     shared : ndarray of shape (u,)
@@ -68,7 +69,7 @@ class OrderedRows:
         How many rows each is predicted from.
     """
 
-    source: TrainingRows
+    source: TrainingRows | IndexedRows
     data: TrainingRows
     shared: np.ndarray
     sets: np.ndarray
@@ -77,8 +78,8 @@ class OrderedRows:
     @classmethod
     def of(
         cls,
-        search: NeighborSearch,
-        data: TrainingRows,
+        search: NeighborSearch | PassSearch,
+        data: TrainingRows | IndexedRows,
         shared: np.ndarray,
         neighbors: int,
         sampled: int,
@@ -90,7 +91,7 @@ class OrderedRows:
         Neighbours are the nearest by `search`, at whose hyperparameters distances are measured.
         """
         n, shared = len(data), shared[:MOST_SHARED]
-        rest = np.setdiff1d(np.arange(n), shared)
+        rest = all_but(n, shared)
         order = np.random.RandomState(seed).permutation(rest)
         positions = np.full(n, n, np.int64)
         positions[order] = np.arange(order.size)
@@ -105,7 +106,8 @@ class OrderedRows:
         sets[:, : shared.size] = shared
         sets[:, shared.size : -1] = near.rows
         sets[np.arange(some.size), counts] = some
-        if search.profile is None:
+        if data.in_memory and search.profile is None:
+            assert isinstance(data, TrainingRows)
             return cls(data, data, shared, sets, counts)
         # Of many rows, few are used. A Gram matrix would be copied, vectors are short.
         used, numbers = np.unique(np.append(shared, sets), return_inverse=True)

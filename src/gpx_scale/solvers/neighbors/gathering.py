@@ -1,0 +1,63 @@
+"""Posteriors in memory around queries, where the training rows themselves are not in memory.
+
+One pass over all rows finds those near a batch of queries. They are gathered with the shared rows,
+and the posterior of these rows alone gives the same answers to the batch as that of all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...data.indexed_rows import IndexedRows
+from ...data.inputs import InputRows, TrainingRows
+from ...linalg.neighbor_search import Eligible, search_among
+from ...runtime.parallel import slices
+from ...runtime.session import Session
+from .planning import FACTOR_MEMORY_SHARE, gathered_bytes
+
+if TYPE_CHECKING:
+    from .posterior import NeighborsPosterior
+
+# The rows of a batch of queries take at most this share of the memory. A larger batch needs fewer
+# passes over all rows.
+PASS_MEMORY_SHARE = 0.25
+
+
+def around(
+    posterior: NeighborsPosterior,
+    queries: InputRows,
+    session: Session,
+    own: np.ndarray | None = None,
+) -> tuple[NeighborsPosterior, np.ndarray]:
+    """Return a posterior in memory that gives the same answers to these queries.
+
+    Its rows are the shared ones, those near the queries, and the `own` rows (b,) of queries that
+    are training rows. With it come their numbers among all rows, ascending, so that rows that are
+    equally near stay in their order. One pass over all rows.
+    """
+    shared = posterior.shared
+    among = Eligible.without(len(posterior), shared, len(queries), own)
+    search = search_among(posterior.rows, posterior.hyperparameters)
+    near = search.nearest(queries, posterior.nearby, among, session)
+    mine = [] if own is None else [own]
+    index = np.unique(np.concatenate([shared, near.rows[near.in_use], *mine]))
+    places, gathered = np.searchsorted(index, shared), posterior.rows[index]
+    assert isinstance(gathered, TrainingRows)
+    # Held-out rows are predicted several times, and new queries once.
+    share = FACTOR_MEMORY_SHARE * session.memory_limit
+    keeps = own is not None and 8.0 * index.size * shared.size <= share
+    return replace(posterior, rows=gathered, shared=places, keeps_factor=keeps), index
+
+
+def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list[slice]:
+    """Return slices of queries whose rows are found in one pass, and are in memory together."""
+    assert isinstance(posterior.rows, IndexedRows)
+    row_bytes = posterior.rows.bytes_per_row
+    each = gathered_bytes(posterior.nearby, row_bytes)
+    shared = gathered_bytes(posterior.shared.size, row_bytes)
+    session.require(each + shared, "one query with its neighbours", "a smaller n_shared")
+    share = PASS_MEMORY_SHARE * session.memory_limit
+    return slices(count, max(1, int((share - shared) // each)))

@@ -1,0 +1,214 @@
+"""The neighbours solver with rows in memory maps and files: the answers are those of memory."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gpx_scale import GPXRegressor, InputError, MemoryLimitError, make_plan
+from gpx_scale.data import row_files
+from gpx_scale.data.row_files import MappedFile
+from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
+from gpx_scale.solvers.neighbors import posterior
+from problems import make_problem, session_of
+
+PROBLEM = make_problem(n=330, p=2, d=3, m=9, seed=2)
+GIVEN = {"solver": "neighbors", "n_neighbors": 12, "n_shared": 7, "random_state": None}
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(row_files, "FILE_CHUNK_ROWS", 100)
+
+
+def mapped(folder, A, name):
+    """Return an array as a memory map of a file."""
+    np.save(folder / f"{name}.npy", A)
+    return np.load(folder / f"{name}.npy", mmap_mode="r")
+
+
+def model_of(**more):
+    return PROBLEM.model(**{**GIVEN, **more})
+
+
+def fitted(folder, **more):
+    """Return a model of memory maps of X, y and Z."""
+    X, y, Z = PROBLEM.data
+    arrays = mapped(folder, X, "X"), mapped(folder, y, "y"), mapped(folder, Z, "Z")
+    return model_of(**more).fit(*arrays)
+
+
+QUERIES = PROBLEM.X_query, PROBLEM.Z_query
+
+
+def assert_same(found, wanted):
+    """Raise an AssertionError unless explanations are equal up to the rounding of products."""
+    assert_allclose(found.weights, wanted.weights, rtol=0, atol=1e-11)
+    assert_allclose(found.weights_std, wanted.weights_std, rtol=1e-10)
+    assert_allclose(found.prediction_std, wanted.prediction_std, rtol=1e-10)
+
+
+def test_memory_maps_give_the_answers_of_memory(tmp_path):
+    memory, files = model_of().fit(*PROBLEM.data), fitted(tmp_path)
+    assert not files.posterior_.rows.in_memory
+    assert_same(files.explain(*QUERIES), memory.explain(*QUERIES))
+    assert_same(files.explain(*QUERIES, cov=True), memory.explain(*QUERIES, cov=True))
+    assert_allclose(
+        files.log_marginal_likelihood_value_, memory.log_marginal_likelihood_value_, rtol=1e-12
+    )
+    assert_allclose(np.array(files.leave_one_out()), np.array(memory.leave_one_out()), atol=1e-10)
+    assert_same(files.training_explanation(), memory.training_explanation())
+    value, slope = files.log_marginal_likelihood(files.theta_ + 0.1, eval_gradient=True)
+    wanted = memory.log_marginal_likelihood(files.theta_ + 0.1, eval_gradient=True)
+    assert_allclose(value, wanted[0], rtol=1e-12)
+    assert_allclose(slope, wanted[1], rtol=1e-9, atol=1e-9)
+    draws = files.sample_y(*QUERIES, n_samples=2, random_state=0)
+    assert_allclose(draws, memory.sample_y(*QUERIES, n_samples=2, random_state=0), atol=1e-9)
+    _, cov = files.predict(PROBLEM.X_query[:1], PROBLEM.Z_query[:1], return_cov=True)
+    assert_allclose(cov[0, 0], files.explain(*QUERIES).prediction_std[0] ** 2, rtol=1e-10)
+
+
+def test_batches_of_queries_give_the_same_answers(tmp_path, monkeypatch):
+    files = fitted(tmp_path)
+    together = files.explain(*QUERIES)
+
+    def one_by_one(posterior, count, session):
+        return [slice(i, i + 1) for i in range(count)]
+
+    monkeypatch.setattr(posterior, "batches", one_by_one)
+    assert_same(files.explain(*QUERIES), together)
+
+
+def test_held_out_rows_choose_the_same_sizes(tmp_path):
+    given = {"n_neighbors": "auto", "n_shared": "auto"}
+    memory, files = model_of(**given).fit(*PROBLEM.data), fitted(tmp_path, **given)
+    a, b = memory.posterior_, files.posterior_
+    assert (a.neighbors, a.shared.size) == (b.neighbors, b.shared.size)
+    assert_allclose([s for *_, s in b.held_out], [s for *_, s in a.held_out], rtol=1e-10)
+
+
+def test_a_complete_fit_finds_hyperparameters(tmp_path):
+    given = {"optimizer": "auto", "max_iter": 3}
+    memory, files = model_of(**given).fit(*PROBLEM.data), fitted(tmp_path, **given)
+    assert_allclose(files.theta_, memory.theta_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "npz"])
+def test_folders_give_the_answers_of_memory(tmp_path, kind):
+    X, y, _ = PROBLEM.data
+    for k, rows in enumerate(np.array_split(np.arange(len(y)), 3)):
+        if kind == "npz":
+            np.savez(tmp_path / f"{k}.npz", X=X[rows], y=y[rows])
+            continue
+        frame = pd.DataFrame(X[rows], columns=["a", "b"]).assign(target=y[rows])
+        path = tmp_path / f"{k}.{kind}"
+        frame.to_parquet(path) if kind == "parquet" else frame.to_csv(path, index=False)
+    files = model_of().fit(tmp_path, None if kind == "npz" else "target")
+    memory = model_of().fit(X, y)
+    queries = PROBLEM.X_query
+    if kind != "npz":
+        queries = pd.DataFrame(queries, columns=["a", "b"])
+    assert_same(files.explain(queries), memory.explain(PROBLEM.X_query))
+    assert_same(pickle.loads(pickle.dumps(files)).explain(queries), files.explain(queries))
+
+
+def test_a_search_in_one_pass_is_that_of_memory(tmp_path):
+    files = fitted(tmp_path)
+    rows, hyperparameters = files.posterior_.rows, files.posterior_.hyperparameters
+    memory = rows.load()
+    queries = memory[np.arange(0, 330, 7)]
+    own = np.arange(0, 330, 7)
+    for among in (
+        Eligible.without(330, np.arange(40, 60), len(queries), own),
+        Eligible.before(np.random.RandomState(0).permutation(330), own),
+    ):
+        found = PassSearch(rows, hyperparameters).nearest(queries, 20, among, session_of(2))
+        wanted = NeighborSearch(memory, hyperparameters).nearest(queries, 20, among, session_of())
+        assert_array_equal(found.rows, wanted.rows)
+        assert_array_equal(found.keys, wanted.keys)
+        # Parts may be searched apart, and merged in any order.
+        parts = []
+        for piece in (slice(200, 330), slice(0, 30), slice(30, 200)):
+            part = BestRows(queries, hyperparameters, among, 20)
+            part.add(memory[piece], piece.start, session_of())
+            parts.append(part)
+        whole = parts[0].fresh()
+        for part in parts:
+            whole.merge(part)
+        taken = np.sort(np.where(wanted.in_use, wanted.rows, -1), axis=1)
+        heap = np.where(np.arange(20) < whole.heaps.counts[:, None], whole.heaps.rows, -1)
+        assert_array_equal(np.sort(heap, axis=1), taken)
+
+
+@pytest.mark.parametrize("changed", ["X", "y", "Z"])
+def test_rows_that_have_changed_are_refused(tmp_path, changed):
+    files = fitted(tmp_path)
+    files.predict(*QUERIES)
+    A = np.load(tmp_path / f"{changed}.npy", mmap_mode="r+")
+    A[250] += 1.0
+    with pytest.raises(InputError, match=r"chunk 3.*differ from those at fit.*put them back"):
+        files.predict(*QUERIES)
+    A[250] -= 1.0
+
+
+def test_files_that_are_gone_or_shorter_are_refused(tmp_path):
+    files = fitted(tmp_path)
+    np.save(tmp_path / "X.npy", PROBLEM.X[:300])
+    with pytest.raises(InputError, match="bytes, and had"):
+        files.predict(*QUERIES)
+    (tmp_path / "X.npy").unlink()
+    with pytest.raises(InputError, match="there is no such file"):
+        files.predict(*QUERIES)
+
+
+def test_a_late_nan_is_named_by_its_row(tmp_path):
+    X = PROBLEM.X.copy()
+    X[317, 1] = np.nan
+    with pytest.raises(InputError, match=r"chunk 4, its row 18 \(row 318 of all\)"):
+        model_of().fit(mapped(tmp_path, X, "X"), PROBLEM.y)
+
+
+def test_copies_refer_to_memory_maps(tmp_path):
+    files = fitted(tmp_path, n_neighbors=3, n_shared=2)
+    state = pickle.dumps(files)
+    assert PROBLEM.X.tobytes()[:64] not in state
+    assert_same(pickle.loads(state).explain(*QUERIES), files.explain(*QUERIES))
+
+
+@pytest.mark.parametrize("cut", [slice(5, 300), slice(None, None, 2), slice(None, None, -1)])
+def test_a_part_of_a_memory_map_is_found_again(tmp_path, cut):
+    A = mapped(tmp_path, PROBLEM.X, "X")[cut]
+    place = MappedFile.of(A)
+    assert_array_equal(pickle.loads(pickle.dumps(place)).open(), PROBLEM.X[cut])
+    fortran = mapped(tmp_path, np.asfortranarray(PROBLEM.X), "F")[cut, 1:]
+    assert_array_equal(MappedFile.of(fortran).open(), PROBLEM.X[cut, 1:])
+
+
+def test_a_function_of_chunks_is_refused_with_a_remedy():
+    with pytest.raises(InputError, match=r"read only in their order.*solver='inducing'"):
+        model_of().fit(lambda: [PROBLEM.data])
+    assert GPXRegressor().fit(lambda: [(np.zeros((9, 4)), np.arange(9.0))]).solver_ == "inducing"
+
+
+def test_auto_takes_neighbours_for_files_and_points_for_streams():
+    sizes = {"memory_limit": "4GiB", "n_jobs": 2}
+    assert make_plan(1_000_000, 10, 10, files=True, **sizes).solver == "neighbors"
+    assert make_plan(1_000_000, 10, 10, stream=True, **sizes).solver == "inducing"
+    few, many = (make_plan(n, 8, 8, files=True, **sizes).bytes_needed for n in (10**6, 10**7))
+    assert many - few <= 50 * (10**7 - 10**6)
+
+
+def test_memory_below_one_query_is_refused(tmp_path):
+    files = fitted(tmp_path)
+    files.set_params(memory_limit=1000)
+    with pytest.raises(MemoryLimitError, match="One query with its neighbours"):
+        files.predict(*QUERIES)
+
+
+def test_duplicates_are_told_apart_by_their_numbers(tmp_path):
+    X, Z, y = np.ones((330, 2)), np.ones((330, 3)), PROBLEM.y
+    files = model_of().fit(mapped(tmp_path, X, "X"), y, mapped(tmp_path, Z, "Z"))
+    memory = model_of().fit(X, y, Z)
+    assert_same(files.explain(X[:2], Z[:2]), memory.explain(X[:2], Z[:2]))
