@@ -654,9 +654,10 @@ def _of_weights(found: dict[str, Any], words: str) -> Row:
 
 def markdown(results: Results) -> str:
     """Return the tables of errors, of densities and coverage, and of seconds."""
-    return "\n\n".join(
-        (_errors(results), _candidates(results), _densities(results), _seconds(results))
-    )
+    if not _measured_tables(results):
+        return "Not measured yet: `make bench CASE=default`."
+    parts = _errors(results), _candidates(results), _densities(results), _seconds(results)
+    return "\n\n".join(parts)
 
 
 def _lines(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
