@@ -35,6 +35,8 @@ TRAINING_ROWS, TEST_ROWS, EXPLAINED_ROWS = 3_000, 3_000, 1_000
 TRAINING_SHARE = 0.8
 # Standard deviations of half a 95% interval.
 HALF_INTERVAL = 1.959964
+# Candidates with this many times the error of the best one are measured on the first split only.
+FAR_BEHIND = 1.1
 KERNELS = ("rbf", "matern52", "matern32", "rq")
 ALL_FITS = ("default", "rbf", "paper")
 PEERS = ("LightGBM", "EBM")
@@ -394,22 +396,39 @@ class Results:
         keys = (key_of(name, number, method) for number in range(SPLITS))
         return [self.found[key][field] for key in keys if key in self.found]
 
+    def candidate_errors(self, name: str, number: int) -> dict[Candidate, float]:
+        """Return the error of each measured candidate on a split.
+
+        They are those with the intercept that the default has chosen there. They are returned
+        with an intercept, so that splits can be compared.
+        """
+        default = self.found.get(key_of(name, number, "default"))
+        found = {}
+        for one in candidates(default["fit_intercept"]) if default else ():
+            known = self.found.get(key_of(name, number, str(one)))
+            if known is not None:
+                found[replace(one, intercept=True)] = known["rmse"]
+        return found
+
+    def promising(self, name: str) -> list[Candidate]:
+        """Return the candidates whose error on the first split is not far from the best one."""
+        errors = self.candidate_errors(name, 0)
+        if len(errors) < len(candidates(True)):
+            return candidates(True)
+        return [one for one in errors if errors[one] <= FAR_BEHIND * min(errors.values())]
+
     def best_of_eight(self, name: str) -> tuple[Candidate, float] | None:
         """Return the candidate with the least mean error on a table, and that error.
 
-        The candidates of a split have the intercept that the default has chosen there. None if a
-        split has not been measured.
+        It is None until all candidates that are needed have been measured.
         """
-        errors: dict[Candidate, list[float]] = {}
-        for number in range(SPLITS):
-            default = self.found.get(key_of(name, number, "default"))
-            for one in candidates(default["fit_intercept"]) if default else ():
-                known = self.found.get(key_of(name, number, str(one)))
-                if known is not None:
-                    errors.setdefault(replace(one, intercept=True), []).append(known["rmse"])
-        means = {one: float(np.mean(e)) for one, e in errors.items() if len(e) == SPLITS}
-        if len(means) < len(candidates(True)):
+        by_split = [self.candidate_errors(name, number) for number in range(SPLITS)]
+        if len(by_split[0]) < len(candidates(True)):
             return None
+        needed = self.promising(name)
+        if not all(one in errors for errors in by_split for one in needed):
+            return None
+        means = {one: float(np.mean([errors[one] for errors in by_split])) for one in needed}
         best = min(means, key=means.__getitem__)
         return best, means[best]
 
@@ -488,14 +507,16 @@ def alone(keys: list[str], results: Results) -> None:
 def groups(name: str, number: int, wanted: list[str], results: Results) -> Iterator[list[str]]:
     """Yield the methods of a split that share a process, in the order in which they can run.
 
-    The candidates have the intercept that the default has chosen, and come after it.
+    The candidates have the intercept that the default has chosen, and come after it. Those that
+    are far behind on the first split are not measured on the others.
     """
     yield [method for method in ALL_FITS if method in wanted]
     peers = PEERS if name in EBM_TABLES else PEERS[:1]
     yield [method for method in peers if method in wanted]
     default = results.found.get(key_of(name, number, "default"))
     if default is not None and "candidates" in wanted:
-        yield [str(one) for one in candidates(default["fit_intercept"])]
+        these = candidates(True) if number == 0 else results.promising(name)
+        yield [str(replace(one, intercept=default["fit_intercept"])) for one in these]
 
 
 def run(names: list[str], splits: int, wanted: list[str], results: Results) -> None:
@@ -721,15 +742,13 @@ def _candidates(results: Results) -> str:
     """Return the table of the errors of all candidates."""
     rows = []
     for name in _measured_tables(results):
+        by_split = [results.candidate_errors(name, number) for number in range(SPLITS)]
         cells = []
         for one in candidates(True):
-            found = [
-                results.found.get(
-                    key_of(name, number, str(replace(one, intercept=intercept))), {}
-                ).get("rmse")
-                for number, intercept in enumerate(results.of(name, "default", "fit_intercept"))
-            ]
-            cells.append(_number(None if None in found else float(np.mean(found))))
+            found = [errors.get(one) for errors in by_split]
+            text = _number(None if None in found else float(np.mean(found)))
+            is_first_only = found[0] is not None and found[1:] == [None] * (SPLITS - 1)
+            cells.append(f"({found[0]:.3f})" if is_first_only else text)
         rows.append((name, *cells))
     return _lines(("table", *(one.title for one in candidates(True))), rows)
 

@@ -93,8 +93,21 @@ def test_the_best_candidate_has_the_intercept_of_the_default(bench, results):
     best, error = results.best_of_eight("boston")
     assert (best.kernel, best.ard) == ("matern32", True)
     assert error == pytest.approx(0.9 * 0.4)
-    del results.found[bench.key_of("boston", 2, "candidate rq")]
+    del results.found[bench.key_of("boston", 2, "candidate matern32, ard")]
     assert results.best_of_eight("boston") is None
+
+
+def test_candidates_that_are_far_behind_are_measured_once(bench, results):
+    """On the first split, all but the best candidate are 1 / 0.9 behind, which is far."""
+    assert [one.title for one in results.promising("boston")] == ["matern32, ARD"]
+    *_, later = bench.groups("boston", 1, ["candidates"], results)
+    assert later == ["candidate matern32, ard"]
+    *_, first = bench.groups("boston", 0, ["candidates"], results)
+    assert len(first) == 8
+    for number in (1, 2):
+        del results.found[bench.key_of("boston", number, "candidate rq")]
+    assert results.best_of_eight("boston")[1] == pytest.approx(0.9 * 0.4)
+    assert "(0.300)" in bench.markdown(results)
 
 
 def test_verdicts_follow_from_the_results(bench, results):
