@@ -223,6 +223,7 @@ def test_functions_converge_to_the_exact_model(name, p):
     assert errors[-1] <= {"rbf": 0.02 if p == 3 else 1e-6, "matern52": 0.1}.get(name, np.inf)
 
 
+@pytest.mark.filterwarnings("ignore:The functions of the basis")
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("name", ["rbf", "ard", "matern52", "matern12", "sum"])
 @pytest.mark.parametrize("sigma_w", [0.2, 0.0])

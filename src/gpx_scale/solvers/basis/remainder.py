@@ -48,6 +48,8 @@ TAIL_SHARE = 1.5e-3
 # take some seconds on two cores, and than T fits into this share of the memory.
 MOST_PRODUCTS = 5e10
 MEMORY_SHARE = 0.125
+# Nor are there more for one weight than this, with which the tail is measured in 200 MB.
+MOST_FUNCTIONS = 200_000
 # The tail is measured at this many rows.
 TAIL_ROWS = 64
 # A worker looks up the products of this many functions with all others at once.
@@ -135,9 +137,10 @@ class ErrorCovariance:
 def outer_box(
     box: LaplacianBasis, hyperparameters: Hyperparameters, some: TrainingRows, memory_limit: int
 ) -> LaplacianBasis | None:
-    """Return a box with further functions for what `box` leaves out, None if that is negligible.
+    """Return a box with further functions for what `box` leaves out.
 
-    It is measured at some of the rows.
+    It is measured at some of the rows. None is returned if it is negligible, or if there would be
+    too many further functions; all of it counts as noise then.
     """
     kernel, d = hyperparameters.kernel, some.Z.shape[1]
     angles = box.angles(some.x[:TAIL_ROWS])
@@ -153,9 +156,10 @@ def outer_box(
         return None
     for reach in REACHES:
         wider = replace(box, counts=np.ceil(reach * box.counts).astype(int))
-        more = functions_in(wider.counts) * d
+        functions = functions_in(wider.counts)
+        more = functions * d
         too_many = more * size**2 > MOST_PRODUCTS or 8 * more * size > MEMORY_SHARE * memory_limit
-        if too_many and found is not None:
+        if functions > MOST_FUNCTIONS or (too_many and found is not None):
             break
         found = wider
         if left_by(wider) <= min(TAIL_SHARE_OF_REMAINDER * remainder, most):
