@@ -69,6 +69,11 @@ CASES = {
         "test",
         (_script("cores"),),
     ),
+    "default": Case(
+        "the default model beside its candidates, the paper's and boosting: 45 minutes",
+        "peers",
+        (_script("default"),),
+    ),
     "search": Case(
         "complete fits beside those before the tile engine, and SGPR: 45 minutes",
         "peers",

@@ -143,14 +143,17 @@ def run_cases(file, description, cases, summary, name, timeout=3600):
         return
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}_raw.json"
-    found = json.loads(path.read_text()) if path.is_file() else {}
+
+    def found():
+        return json.loads(path.read_text()) if path.is_file() else {}
+
     for case in asked.names or list(cases):
         if (result := _alone(file, case, timeout)) is None:
             continue  # An earlier result of this case stays.
-        found[case] = result
         print(case, result, flush=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    report(summary(found), name)
+        # Another run may have measured other cases meanwhile.
+        path.write_text(json.dumps(found() | {case: result}, indent=1) + "\n")
+    report(summary(found()), name)
 
 
 def _alone(file, case, timeout):

@@ -11,6 +11,7 @@ import json
 import re
 from pathlib import Path
 
+import default
 import fits
 import scaling
 from measure import RESULTS
@@ -54,6 +55,11 @@ def table(rows):
     return "\n".join(lines)
 
 
+def listed(rows):
+    """Return rows (`Row`) as the dicts that results have."""
+    return [row._asdict() for row in rows]
+
+
 def dated(rows, text):
     """Return a text, and before it the dates of the first and the last measurement of rows."""
     dates = {row.get("date") for row in rows} - {None}
@@ -70,6 +76,11 @@ def main():
     between(MEASURED, "peers", dated(peers, markdown(read("peers_tasks"))))
     targets = [row for row in peers if row["target"] != USUAL_TARGET]
     between(MEASURED, "targets of peers", dated(targets, table(targets)))
+    chosen = default.Results(RESULTS / "default.json")
+    between(
+        MEASURED, "default", dated(chosen.found.values(), table(listed(default.targets(chosen))))
+    )
+    between(MEASURED, "default by table", default.markdown(chosen))
     between(MEASURED, "accuracy", table(accuracy()))
     between(SCALING, "scaling", scaling.markdown(read("scaling")))
     between(SCALING, "fits", fits.markdown())

@@ -22,7 +22,7 @@ from typing import Any
 import experiments
 import figures
 from pages import page, write_tables
-from protocol import LOADERS, NAMES, SPLITS, Methods, measured, search, split_of, timed
+from protocol import DEFAULT, LOADERS, NAMES, SPLITS, Methods, measured, search, split_of, timed
 from published import TIMES
 from scores import FOLDER, Scores
 from side_by_side import processes
@@ -33,6 +33,7 @@ QUICK = ("Diabetes", "Boston", "Fish")
 SEARCHED = ("Localized", "Network")
 TOGETHER = (
     ("GPX",),
+    (DEFAULT,),
     ("GPR", "GPR+LIME", "GPR+SHAP"),
     ("ARD", "KL"),
     ("Lasso", "Ridge"),

@@ -49,5 +49,12 @@ class SlowFitWarning(GPXWarning):
     """No solver is predicted to fit this many rows in the time that a person waits for."""
 
 
+class UnresolvedKernelWarning(GPXWarning):
+    """The kernel is too rough for the functions of a basis, or for a grid.
+
+    Standard deviations may be too small. The message says how much of the prior variance is missed.
+    """
+
+
 class JitterWarning(GPXWarning):
     """Jitter was added to the diagonal of a nearly singular covariance matrix."""

@@ -24,6 +24,43 @@ def test_bundled_and_generated_sets():
     assert np.allclose(synth.X.std(axis=0), 1.0)
 
 
+def test_a_synthetic_table_has_known_noise_and_few_features_that_matter():
+    data, exact = datasets.synth_ard(400), datasets.synth_ard(400, noise=0.0)
+    assert data.X.shape == (400, 26)
+    assert np.allclose(data.X.std(axis=0), 1.0)
+    assert np.array_equal(data.X, exact.X)
+    # The signal is standardised. The standard deviation of 400 draws is off by 0.1 / sqrt(800).
+    assert exact.y.std() == pytest.approx(1.0)
+    assert (data.y - exact.y).std() == pytest.approx(0.1, abs=4 * 0.1 / np.sqrt(800))
+
+
+@pytest.mark.parametrize("relevant", [1, 3])
+def test_a_synthetic_table_does_not_use_its_other_features(relevant):
+    """The signal is computed again from the columns that matter, by the formula."""
+    data = datasets.synth_ard(50, p=3, relevant=relevant, noise=0.0, random_state=4)
+    A = np.random.RandomState(4).standard_normal((relevant, relevant)) / np.sqrt(relevant)
+    signal = np.array(
+        [
+            sum(np.sin(row[:relevant] @ a) * x for a, x in zip(A, row, strict=False))
+            for row in data.X
+        ]
+    )
+    assert np.allclose(data.y, (signal - signal.mean()) / signal.std())
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"relevant": 27}, "relevant=27 is more than the 26 features"),
+        ({"p": 0}, "p=0 is not valid"),
+        ({"noise": -0.1}, "noise=-0.1 is not valid"),
+    ],
+)
+def test_a_synthetic_table_refuses_what_it_cannot_make(asked, message):
+    with pytest.raises(InputError, match=message):
+        datasets.synth_ard(10, **asked)
+
+
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -49,6 +49,11 @@ CASES = {
         X2,
         None,
     ),
+    "exact, compared": (
+        GPXRegressor(candidates=["rbf", "matern32"], solver="exact", **SMALL),
+        np.insert(X[:, :4], 1, 2.0, axis=1),
+        None,
+    ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
     "exact, Gram matrix": (
         GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),

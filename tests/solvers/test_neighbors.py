@@ -340,7 +340,7 @@ def test_numbers_of_rows_are_chosen_by_held_out_rows(monkeypatch):
     model = GPXRegressor(solver="neighbors", random_state=0, optimizer=None, theta2=10.0)
     posterior = model.fit(data.X, data.y).posterior_
     scores = {(k, m): score for k, m, score in posterior.held_out}
-    assert len(scores) == 12
+    assert len(scores) == 9
     mine = scores[posterior.neighbors, posterior.shared.size]
     assert mine >= max(scores.values()) - set_sizes.GOOD_ENOUGH_NATS_PER_ROW
     assert "were compared on held-out rows" in model.fit_report_.solution
@@ -350,6 +350,70 @@ def test_numbers_of_rows_are_chosen_by_held_out_rows(monkeypatch):
     half.fit(data.X, data.y)
     assert half.posterior_.neighbors == 50
     assert {k for k, _, _ in half.posterior_.held_out} == {50}
+
+
+def test_pairs_are_compared_row_by_row():
+    """Log densities differ by 2 nats between rows, and by little between pairs on the same row."""
+    random = np.random.RandomState(0)
+    rows = 2.0 * random.standard_normal(256)
+    best = set_sizes.SetSizes(512, 1024, rows)
+    close = set_sizes.SetSizes(256, 1024, rows - 0.005 + 0.02 * random.standard_normal(256))
+    far = set_sizes.SetSizes(64, 0, rows - 0.05 + 0.1 * random.standard_normal(256))
+    unclear = set_sizes.SetSizes(128, 0, rows - 0.02 + 0.5 * random.standard_normal(256))
+    loss, error = close.lost_to(best)
+    assert loss == pytest.approx(0.005, abs=2 * error)
+    assert error == pytest.approx(2 * 0.02 / 16, rel=0.3)
+    pairs = best, close, far, unclear
+    assert [one.is_good_enough([best]) for one in pairs] == [True, True, False, False]
+    assert [one.is_too_bad(best) for one in pairs] == [False, False, True, False]
+    assert best.is_good_enough([close, far])
+    assert not best.is_good_enough([unclear])  # It may be better by more than 0.01 nats.
+
+
+def test_pairs_that_are_clearly_worse_predict_few_rows(monkeypatch):
+    """128 neighbours lose 1 nat per row, 256 lose 0.002, and rows differ by 0.1 nats or more."""
+    lost, random, tried = {128: 1.0, 256: 0.002, 512: 0.0}, np.random.RandomState(0), []
+
+    def predict(pairs, posterior, some, session):
+        tried.append((some.size, {one.neighbors for one in pairs}))
+        for one in pairs:
+            logs = 0.1 * random.standard_normal(some.size) - lost[one.neighbors]
+            one.densities = np.append(one.densities, logs)
+
+    monkeypatch.setattr(set_sizes, "_predict", predict)
+    monkeypatch.setattr(set_sizes, "FIRST_HELD_OUT_ROWS", 100)
+    monkeypatch.setattr(set_sizes, "MOST_HELD_OUT_ROWS", 1_600)
+    problem = make_problem(n=2000, p=2, d=2)
+    posterior = problem.fitted(solver="neighbors", n_shared=10, random_state=0).posterior_
+    assert tried == [(100, {128, 256, 512}), *((size, {256, 512}) for size in (100, 200, 400, 800))]
+    assert posterior.neighbors == 256
+    scores = {k: score for k, _, score in posterior.held_out}
+    assert scores[512] - scores[128] == pytest.approx(1.0, abs=0.1)
+    assert scores[512] - scores[256] == pytest.approx(0.002, abs=0.01)
+
+
+def test_there_are_enough_neighbours_for_the_weights_of_a_rough_function():
+    """The density of y hardly depends on how many there are, but the means of the weights do."""
+    random = np.random.RandomState(0)
+    n, length = 3000, 2.0
+    X, Z = np.sort(random.uniform(0.0, 10.0, (n, 1)), axis=0), random.standard_normal((n, 2))
+    w = random.standard_normal((n, 2))
+    for i in range(1, n):
+        a = np.exp(-(X[i, 0] - X[i - 1, 0]) / length)
+        w[i] = a * w[i - 1] + np.sqrt(1.0 - a * a) * w[i]
+    y = (w * Z).sum(axis=1) + 0.6 * random.standard_normal(n)
+    given = {"theta1": 1.0, "theta2": 2.0 * length**2, "sigma_w": 0.05, "sigma_y": 0.6}
+    given |= {"kernel": "matern12", "optimizer": None, "standardize": False, "random_state": 0}
+    near = GPXRegressor(solver="neighbors", n_shared=0, **given).fit(X, y, Z)
+    scores = {k: score for k, _, score in near.posterior_.held_out}
+    assert np.ptp(list(scores.values())) < set_sizes.GOOD_ENOUGH_NATS_PER_ROW
+    assert near.posterior_.neighbors == min(set_sizes.NEIGHBORS)
+    query = random.uniform(0.0, 10.0, (100, 1)), random.standard_normal((100, 2))
+    exact = GPXRegressor(solver="exact", **given).fit(X, y, Z).explain(*query)
+    found = near.explain(*query)
+    assert (np.abs(found.weights - exact.weights) <= 0.05 * exact.weights_std).all()
+    assert (found.weights_std**2 <= 1.02 * exact.weights_std**2).all()
+    assert (found.weights_std >= (1.0 - 1e-9) * exact.weights_std).all()
 
 
 def test_the_scores_are_those_of_leaving_out():

@@ -25,6 +25,9 @@ class GPX(Method):
         The number of threads, as in `GPXRegressor`.
     random_state : int, RandomState or None, default=None
         The source of randomness.
+    model : dict or None, default=None
+        The arguments of `GPXRegressor` in place of `PAPER`. An empty one takes its defaults, which
+        choose the kernel.
 
     Attributes
     ----------
@@ -42,9 +45,15 @@ class GPX(Method):
     (5, 3)
     """
 
-    def __init__(self, n_jobs: int | None = None, random_state: Any = None) -> None:
+    def __init__(
+        self,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        model: dict[str, Any] | None = None,
+    ) -> None:
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.model = model
 
     def fit(self, X: Any, y: Any, Z: Any = None) -> Self:
         """Fit the model.
@@ -74,7 +83,8 @@ class GPX(Method):
         'exact'
         """
         options = {"standardize": False, "n_jobs": self.n_jobs, "random_state": self.random_state}
-        self.model_ = GPXRegressor(**PAPER, **options).fit(X, y, Z)
+        arguments = PAPER if self.model is None else self.model
+        self.model_ = GPXRegressor(**arguments | options).fit(X, y, Z)
         self.n_features_in_ = self.model_.n_features_in_
         return self
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..runtime.arguments import whole
+from ..errors import InputError
+from ..runtime.arguments import positive, whole
 from .tabular import Dataset
 from .varying_coefficients import Varying
 
@@ -41,6 +42,62 @@ def synth10(n: int, random_state: int = 0) -> Dataset:
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     y = (np.sin(X @ A.T) * X).sum(axis=1) + 0.1 * random.standard_normal(n)
     return Dataset(X, (y - y.mean()) / y.std(), [f"x{k}" for k in range(10)])
+
+
+def synth_ard(
+    n: int, p: int = 26, relevant: int = 6, noise: float = 0.1, random_state: int = 0
+) -> Dataset:
+    """Return a synthetic data set of many features, of which only the first few matter.
+
+    y = f(x) + `noise` e, where f is locally linear in the first r = `relevant` features: f(x) is
+    sum_l w_l(x) x_l for l < r, standardised, and w_l(x) = sin(x . a_l). The directions a_l are
+    random and 0 beyond the first r features. X and e are standard normal, and X is standardised.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    p : int, default=26
+        The number of features.
+    relevant : int, default=6
+        The number of features that matter, from 1 to p.
+    noise : float, default=0.1
+        The standard deviation of the noise, which is the least root mean squared error that a
+        prediction can have.
+    random_state : int, default=0
+        The seed of the random numbers.
+
+    Returns
+    -------
+    Dataset
+        X of shape (n, p), y of shape (n,), and the names x0, x1, and so on.
+
+    Raises
+    ------
+    InputError
+        If an argument is outside of its range.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth_ard
+    >>> data = synth_ard(100)
+    >>> data.X.shape, data.y.shape, data.feature_names[-1]
+    ((100, 26), (100,), 'x25')
+    """
+    n, p = whole(n, "n", least=2), whole(p, "p", least=1)
+    relevant, noise = whole(relevant, "relevant", least=1), positive(noise, "noise", zero=True)
+    if relevant > p:
+        raise InputError(
+            f"relevant={relevant} is more than the {p} features. Give at most p, or a larger p."
+        )
+    random = np.random.RandomState(random_state)
+    A = random.standard_normal((relevant, relevant)) / np.sqrt(relevant)
+    X = random.standard_normal((n, p))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    some = X[:, :relevant]
+    signal = (np.sin(some @ A.T) * some).sum(axis=1)
+    y = (signal - signal.mean()) / signal.std() + noise * random.standard_normal(n)
+    return Dataset(X, y, [f"x{k}" for k in range(p)])
 
 
 def synth2(n: int, random_state: int = 0) -> Varying:

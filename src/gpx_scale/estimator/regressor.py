@@ -437,7 +437,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @property
     def kernel_table_(self) -> Any:
-        """The models that were compared, as a pandas data frame, the chosen one first."""
+        """The models that were compared, as a pandas data frame, the chosen one first.
+
+        `integrated` is the log evidence, integrated over the hyperparameters, and `behind` how much
+        less it is than that of the chosen model.
+
+        Raises
+        ------
+        AttributeError
+            If the last fit compared no models.
+        ImportError
+            If pandas is not installed. `fit_report_.kernel_table` needs no pandas.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(candidates=["rbf", "matern32"]).fit(X[:100, :2], y[:100])
+        >>> list(model.kernel_table_.columns)[:4]
+        ['kernel', 'ard', 'fit_intercept', 'log_evidence']
+        """
         report = self.__dict__.get("fit_report_")
         if report is None or not report.kernel_table:
             raise AttributeError(

@@ -45,7 +45,7 @@ SEARCHES_OF_SUBSET = 9.0
 EVALUATIONS = 12.0
 FLOPS_PER_CUBE = 2.0
 # The pairs (k, m) that are compared take as many flops as so many queries of the largest one.
-COMPARED_QUERIES = 600.0
+COMPARED_QUERIES = 1_200.0
 
 
 @stored
