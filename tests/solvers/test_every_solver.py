@@ -516,7 +516,11 @@ def test_added_rows_equal_a_batch(name):
     for rows in pieces_of(LARGE):
         parts.partial_fit(LARGE.X[rows], LARGE.y[rows], LARGE.Z[rows])
     assert parts.fit_report_.n_samples == len(LARGE.y)
-    assert_near(answers(parts, LARGE), answers(batch, LARGE), case.allowed(LARGE, batch))
+    # A log p(y) that is estimated from a sample of rows is compared by its standard errors.
+    error = np.hypot(batch.fit_report_.evidence_deviation, parts.fit_report_.evidence_deviation)
+    allowed = case.allowed(LARGE, batch)
+    allowed = replace(allowed, nats=allowed.nats + 4.0 * error)
+    assert_near(answers(parts, LARGE), answers(batch, LARGE), allowed)
 
 
 @able(Capability.STREAM)
