@@ -56,5 +56,9 @@ class UnresolvedKernelWarning(GPXWarning):
     """
 
 
+class FewPointsWarning(GPXWarning):
+    """The means of inducing points are several standard deviations off between the points."""
+
+
 class JitterWarning(GPXWarning):
     """Jitter was added to the diagonal of a nearly singular covariance matrix."""

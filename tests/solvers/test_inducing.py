@@ -15,8 +15,9 @@ from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import InputRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets import synth10
-from gpx_scale.errors import SolverUnavailable
+from gpx_scale.errors import FewPointsWarning, SolverUnavailable
 from gpx_scale.runtime.parallel import threads
+from gpx_scale.solvers.inducing import held_out_check
 from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
 from problems import make_problem, problems, session_of
@@ -635,3 +636,75 @@ def test_rows_that_do_not_fit_change_nothing(change, words):
         model.partial_fit(*change(X.copy(), y))
     assert_array_equal(model.predict(X[:5]), before)
     assert model.fit_report_.n_samples == 200
+
+
+# the held-out check
+
+
+def wiggly(n=600):
+    random = np.random.RandomState(0)
+    X = random.uniform(-3.0, 3.0, (n, 1))
+    return X, np.sin(6.0 * X[:, 0]) + 0.05 * random.standard_normal(n), np.ones((n, 1))
+
+
+WIGGLY = {"theta1": 1.0, "theta2": 0.05, "sigma_w": 0.0, "sigma_y": 0.05}
+
+
+def fit_wiggly(points, *rows):
+    given = {"solver": "inducing", "optimizer": None, "standardize": False, "random_state": 0}
+    return GPXRegressor(n_inducing=points, **given, **WIGGLY).fit(*rows)
+
+
+def test_too_few_points_are_warned_of_and_reported():
+    rows = wiggly()
+    with pytest.warns(FewPointsWarning, match="too few: on held-out rows, means are .* larger"):
+        few = fit_wiggly(12, *rows)
+    assert "standard deviations (at most" in few.fit_report_.variances
+    many = fit_wiggly(150, *rows)  # There is no warning, which would be an error.
+    assert "standard deviations (at most" in many.fit_report_.variances
+    exact = GPXRegressor(solver="exact", optimizer=None, standardize=False, **WIGGLY).fit(*rows)
+    x, z = np.linspace(-2.8, 2.8, 200)[:, None], np.ones((200, 1))
+    wanted = exact.explain(x, z)
+    off_few, off_many = (
+        np.abs(model.explain(x, z).weights - wanted.weights) / model.explain(x, z).weights_std
+        for model in (few, many)
+    )
+    # What the check found is true: means are wrong between few points, and right with many.
+    assert off_few.max() > 3.0
+    assert off_many.max() < 1.0
+
+
+def test_a_stream_has_the_same_check():
+    X, y, Z = wiggly()
+    with pytest.warns(FewPointsWarning):
+        memory = fit_wiggly(12, X, y, Z)
+    chunks = [(X[i], y[i], Z[i]) for i in np.split(np.arange(600), [250, 400])]
+    with pytest.warns(FewPointsWarning):
+        stream = fit_wiggly(12, lambda: iter(chunks))
+    assert stream.fit_report_.variances == memory.fit_report_.variances
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_check_is_that_of_the_oracle(sparse, monkeypatch):
+    problem = make_problem(n=120, p=2, d=6, share=0.5)
+    monkeypatch.setattr(held_out_check, "NEAR_ROWS", 119)
+    given = {"solver": "inducing", "inducing_points": some_points(problem, 20), "random_state": 0}
+    Z = sp.csr_array(problem.Z) if sparse else problem.Z
+    model = problem.model(**given).fit(problem.X, problem.y, Z)
+    rows = problem.sparse_inputs if sparse else problem.inputs
+    found = held_out_check.check_held_out(model.posterior_, rows, session_of())
+    mean, std = model.predict(problem.X, Z, return_std=True)
+    noise = problem.sigma_y**2 + problem.sigma_w**2 * np.square(problem.Z).sum(axis=1)
+    residuals, deviations = oracle.leave_one_out(problem.k, *problem.data, *problem.noise)
+    both = deviations**2 - noise + std**2 - noise
+    some = problem.Z.any(axis=1)  # Rows without features have nothing to compare.
+    t = np.abs(mean - (problem.y - residuals))[some] / np.sqrt(both[some])
+    assert found.most == pytest.approx(t.max(), rel=1e-6)
+    usual = np.sqrt(np.square(t).sum() / 120)
+    assert found.usual == pytest.approx(usual, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_hardly_any_rows_are_checked_or_not(n):
+    model = fit_wiggly(5, *wiggly(n))
+    assert ("held-out" in model.fit_report_.variances) == (n > 1)

@@ -50,6 +50,8 @@ class InducingPosterior(KernelPosterior):
     E: np.ndarray
     log_evidence: float
     jitter: float
+    # How far means are from those by near rows, in words. Empty if it was not measured.
+    held_out: str = ""
 
     capabilities = frozenset(
         {
@@ -106,7 +108,7 @@ class InducingPosterior(KernelPosterior):
     def diagnostics(self) -> Diagnostics:
         variances = (
             f"variational, from {len(self)} inducing points, which leave {self.unexplained:.1%} "
-            "of the rows' prior variance unexplained"
+            f"of the rows' prior variance unexplained{'; ' if self.held_out else ''}{self.held_out}"
         )
         return Diagnostics(
             self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...data.inputs import InputRows, Preprocessor
 from ...data.row_source import BLOCK_ROWS, MemoryRows, RowSource
-from ...errors import InputError, JitterWarning
+from ...errors import FewPointsWarning, InputError, JitterWarning
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.newton import BY_VALUE_ONE_METRIC
 from ...optimize.objective import Optimum
@@ -28,6 +28,7 @@ from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
 from ..rates import Rates
 from .collapsed_bound import BlockStatistics, Bound, BoundGradient, InducingVariables
+from .held_out_check import SAMPLE_ROWS, check_held_out
 from .point_optimization import curvature, optimize_points
 from .point_selection import PointSelection, can_move, have_same_columns
 from .posterior import InducingPosterior
@@ -300,4 +301,21 @@ class InducingSolver(Solver):
                 JitterWarning,
                 stacklevel=3,
             )
-        return InducingPosterior.of(bound)
+        return self._checked(InducingPosterior.of(bound), rows)
+
+    def _checked(self, posterior: InducingPosterior, rows: RowSource) -> InducingPosterior:
+        """Return the posterior with the result of the held-out check, and warn if it fails."""
+        with self._session.journal.phase("held-out check"):
+            sample = rows.subset(SAMPLE_ROWS)
+            if len(sample) < 2:
+                return posterior
+            found = check_held_out(posterior, sample, self._session)
+        if found.fails:
+            warnings.warn(
+                f"Inducing points are too few: {found}. Means between the points are wrong, and "
+                "their standard deviations too small. Give a larger n_inducing, or use "
+                "solver='neighbors' for rows in memory.",
+                FewPointsWarning,
+                stacklevel=3,
+            )
+        return replace(posterior, held_out=str(found))
