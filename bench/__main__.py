@@ -82,6 +82,11 @@ CASES = {
     "peers": Case(
         "one table beside seven other packages: half an hour", "peers", (("-m", "peers"),)
     ),
+    "neighbors_files": Case(
+        "neighbours among ten million rows of a memory map: 15 minutes",
+        "test",
+        (_script("neighbors_files"),),
+    ),
     "large": Case(
         "tens of thousands of rows beside GPyTorch: an hour", "peers", (_script("large"),)
     ),

@@ -376,7 +376,9 @@ def fit_rough(kernel, X, y, Z, **arguments):
     """Return a model of a rough function."""
     from gpx_scale import GPXRegressor
 
-    return GPXRegressor(kernel, random_state=0, n_jobs=THREADS, **arguments).fit(X, y, Z)
+    return GPXRegressor(
+        kernel, fit_intercept=False, random_state=0, n_jobs=THREADS, **arguments
+    ).fit(X, y, Z)
 
 
 def threads():

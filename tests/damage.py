@@ -28,6 +28,11 @@ CASES = {
         DATA.X,
         None,
     ),
+    "exact, compared": (
+        GPXRegressor(candidates=["rbf", "matern32"], solver="exact", warm_start=True, **SMALL),
+        np.insert(DATA.X[:, :4], 1, 2.0, axis=1),
+        None,
+    ),
     "exact, float32": (
         GPXRegressor(solver="exact", dtype="float32", **SMALL, kernel="rbf", fit_intercept=False),
         DATA.X,

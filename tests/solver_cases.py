@@ -197,6 +197,7 @@ CASES = {
     "neighbors": Case(
         {"n_neighbors": 60, "n_shared": 20},  # all rows
         {"n_neighbors": 40, "n_shared": 60},
+        lambda problem: {"n_neighbors": len(problem.y), "n_shared": 20},
         rough=lambda problem: problem.fitted(solver="neighbors", n_neighbors=8, n_shared=5),
     ),
     "grid": Case({"n_basis": GRID_POINTS}, {"n_basis": 40}, kernel_error=grid_error, **ITERATIVE),

@@ -10,13 +10,18 @@ from gpx_scale.compiled import neighbor_search as loops
 from gpx_scale.data.features import DenseFeatures, SparseFeatures
 from gpx_scale.data.inputs import InputRows
 from gpx_scale.linalg import neighbor_search
-from gpx_scale.linalg.neighbor_search import Eligible, NeighborSearch, largest_scores
+from gpx_scale.linalg.neighbor_search import (
+    WORKER_QUERIES,
+    Eligible,
+    NeighborSearch,
+    largest_scores,
+)
 from gpx_scale.model.hyperparameters import Hyperparameters
 from kernel_cases import KERNELS, plain
 from problems import session_of
 
 # One row, less than a tile, and several tiles and blocks of queries with a rest.
-SIZES = [(1, 1), (5, 40), (loops.QUERIES + 3, 2 * loops.TILE + 9)]
+SIZES = [(1, 1), (5, 40), (WORKER_QUERIES + 3, 2 * loops.TILE + 9)]
 
 
 def make_rows(n, m, seed=0, p=3, d=2):
@@ -200,3 +205,17 @@ def test_nothing_is_found_where_nothing_is_asked_for(queries):
     assert found.rows.shape == (queries, 5)
     assert not found.counts.any()
     assert not found.in_use.any()
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-18, 1e18, 1e30])
+def test_numbers_that_float32_does_not_have_are_compared_in_float64(scale):
+    random = np.random.RandomState(0)
+    x, q = scale * random.standard_normal((900, 9)), scale * random.standard_normal((70, 9))
+    x[:5] *= 1e3  # Some rows are far from all others.
+    hyperparameters = Hyperparameters.of(kernels.RBF(1.0, 1.0), 0.1, 0.1)
+    rows, queries = (InputRows(A, DenseFeatures(np.ones((len(A), 1)))) for A in (x, q))
+    search = NeighborSearch(rows, hyperparameters)
+    among = Eligible.without(900, np.arange(0), 70)
+    found = search.nearest(queries, 12, among, session_of(2))
+    distances = ((q[:, None] / scale - x / scale) ** 2).sum(axis=2)
+    assert_array_equal(found.rows, np.argsort(distances, axis=1)[:, :12])

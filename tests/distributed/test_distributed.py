@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
-from gpx_scale import GPXError, GPXRegressor, InputError
+from gpx_scale import GPXError, GPXRegressor, InputError, load
 from gpx_scale.datasets import synth2, synth10
 
 dask = pytest.importorskip("dask", reason="needs the [dask] extra")
@@ -132,6 +132,48 @@ def test_an_error_of_a_task_is_not_waited_for(client):
 
     with pytest.raises(TimeoutError, match="storage"):
         result_of(client, client.submit(late, pure=False))
+
+
+NEAR = {"solver": "neighbors", "n_neighbors": 25, "n_shared": 12, "theta2": 20.0}
+NEAR |= {"optimizer": None, "kernel": "rbf", "fit_intercept": False}
+
+
+def near_in_memory():
+    return GPXRegressor(**NEAR).fit(X, y)
+
+
+def assert_same(found, wanted):
+    assert_allclose(found.weights, wanted.weights, rtol=0, atol=1e-9)
+    assert_allclose(found.weights_std, wanted.weights_std, rtol=1e-9)
+
+
+def test_each_partition_finds_its_neighbours(client, tmp_path):
+    memory = near_in_memory()
+    # The second partition has no rows.
+    cuts = [slice(0, 500), slice(0, 0), slice(500, 1200)]
+    futures = client.scatter([(X[rows], y[rows]) for rows in cuts])
+    model = DaskGPXRegressor(client, **NEAR).fit(futures)
+    assert not model.posterior_.rows.in_memory
+    assert_same(model.explain(X[:40]), memory.explain(X[:40]))
+    assert_allclose(
+        model.log_marginal_likelihood_value_, memory.log_marginal_likelihood_value_, rtol=1e-9
+    )
+    model.save(tmp_path / "model.gpx")
+    for one in (model.to_local(), pickle.loads(pickle.dumps(model)), load(tmp_path / "model.gpx")):
+        assert one.posterior_.rows.in_memory
+        assert_same(one.explain(X[:40]), memory.explain(X[:40]))
+    new = np.full((1, 10), 50.0)
+    model.partial_fit(da.from_array(new), da.from_array(np.array([9.0])))
+    memory.partial_fit(new, [9.0])
+    assert_same(model.explain(new), memory.explain(new))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")
+def test_neighbours_survive_a_worker_that_is_killed(client):
+    model = DaskGPXRegressor(client, **NEAR).fit(*arrays(100))
+    wanted = model.explain(X[:40])
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    assert_same(model.explain(X[:40]), wanted)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")

@@ -109,7 +109,9 @@ import numpy as np
 from gpx_scale import GPXRegressor
 X, y = (np.load(f"{sys.argv[1]}/{name}.npy", mmap_mode="r") for name in "Xy")
 rows = slice(int(sys.argv[2]))
-model = GPXRegressor(solver="inducing", n_inducing=60, random_state=0, max_iter=3)
+model = GPXRegressor(
+    "rbf", fit_intercept=False, solver="inducing", n_inducing=60, random_state=0, max_iter=3
+)
 model.fit(X[rows], y[rows])
 assert model.fit_report_.reasons[0].startswith("rows come in chunks")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -181,7 +181,9 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         (data.X[:60], data.y[:60], {"ard": True}),
     ):
         with pytest.raises(InputError, match="other data"):
-            GPXRegressor(checkpoint=path, **arguments, kernel="rbf", fit_intercept=False).fit(X, y)
+            GPXRegressor(
+                checkpoint=path, **{"kernel": "rbf", "fit_intercept": False} | arguments
+            ).fit(X, y)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="cannot be read"):
         GPXRegressor(checkpoint=path, kernel="rbf", fit_intercept=False).fit(

@@ -32,6 +32,7 @@ from gpx_scale.runtime.state import (
 from gpx_scale.solvers import registry
 from gpx_scale.solvers.exact.posterior import ExactPosterior
 from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.neighbors import gathering
 
 N = 40
 X, Y, _ = datasets.synth10(N)
@@ -46,6 +47,11 @@ CASES = {
     "exact": (
         GPXRegressor(solver="exact", warm_start=True, **SMALL, kernel="rbf", fit_intercept=False),
         X2,
+        None,
+    ),
+    "exact, compared": (
+        GPXRegressor(candidates=["rbf", "matern32"], solver="exact", **SMALL),
+        np.insert(X[:, :4], 1, 2.0, axis=1),
         None,
     ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
@@ -181,13 +187,21 @@ def test_a_model_is_made_again_of_the_same_parts(case, tmp_path):
     np.testing.assert_array_equal(loaded.predict(A, Z), model.predict(A, Z))
 
 
-def test_every_stored_class_is_in_a_model_of_some_solver(tmp_path):
+def models_of_files(folder):
+    """Yield models whose rows are too many for a file, one of them with rows added."""
+    np.save(folder / "X.npy", X2)
+    np.savez(folder / "rows.npz", X=X2, y=Y)
+    mapped = np.load(folder / "X.npy", mmap_mode="r")
+    yield GPXRegressor(solver="neighbors", **SMALL).fit(mapped, Y)
+    yield GPXRegressor(solver="neighbors", **SMALL).fit(folder / "rows.npz").partial_fit(X2, Y)
+
+
+def test_every_stored_class_is_in_a_model_of_some_solver(tmp_path, monkeypatch):
+    monkeypatch.setattr(gathering, "SAVED_ROWS_BYTES", 0)
     found = set()
     # A plan of "auto" has candidates.
-    for model in (
-        *map(fitted, CASES),
-        GPXRegressor(**SMALL, kernel="rbf", fit_intercept=False).fit(X2, Y),
-    ):
+    automatic = GPXRegressor(**SMALL, kernel="rbf", fit_intercept=False).fit(X2, Y)
+    for model in (*map(fitted, CASES), automatic, *models_of_files(tmp_path)):
         model.save(tmp_path / "model.gpx")
         found |= set(tags_in(tree_of(tmp_path / "model.gpx")["state"]))
     ours = {kind.__name__ for kind in stored_classes() if kind.__module__.startswith("gpx_scale.")}

@@ -1,17 +1,19 @@
 """The neighbours solver with rows in memory maps and files: the answers are those of memory."""
 
 import pickle
+import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gpx_scale import GPXRegressor, InputError, MemoryLimitError, make_plan
+from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, load, make_plan
 from gpx_scale.data import row_files
 from gpx_scale.data.row_files import MappedFile
 from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
-from gpx_scale.solvers.neighbors import posterior
+from gpx_scale.solvers.neighbors import gathering, posterior
 from problems import make_problem, session_of
 
 PROBLEM = make_problem(n=330, p=2, d=3, m=9, seed=2)
@@ -131,10 +133,10 @@ def test_a_search_in_one_pass_is_that_of_memory(tmp_path):
         # Parts may be searched apart, and merged in any order.
         parts = []
         for piece in (slice(200, 330), slice(0, 30), slice(30, 200)):
-            part = BestRows(queries, hyperparameters, among, 20)
+            whole = BestRows(queries, hyperparameters, among, 20)
+            part = whole.of_part(piece.start, piece.stop)
             part.add(memory[piece], piece.start, session_of())
             parts.append(part)
-        whole = parts[0].fresh()
         for part in parts:
             whole.merge(part)
         taken = np.sort(np.where(wanted.in_use, wanted.rows, -1), axis=1)
@@ -205,6 +207,73 @@ def test_memory_below_one_query_is_refused(tmp_path):
     files.set_params(memory_limit=1000)
     with pytest.raises(MemoryLimitError, match="One query with its neighbours"):
         files.predict(*QUERIES)
+
+
+def saved(model, folder):
+    model.save(folder / "model.gpx")
+    return load(folder / "model.gpx")
+
+
+@pytest.mark.parametrize("limit", [0, 2**30])
+def test_a_model_file_has_the_rows_or_their_places(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(gathering, "SAVED_ROWS_BYTES", limit)
+    files = fitted(tmp_path)
+    loaded = saved(files, tmp_path)
+    assert loaded.posterior_.rows.in_memory == bool(limit)
+    assert_same(loaded.explain(*QUERIES), files.explain(*QUERIES))
+    again = saved(loaded, tmp_path)
+    assert_same(again.explain(*QUERIES), files.explain(*QUERIES))
+    np.save(tmp_path / "X.npy", PROBLEM.X + 1.0)
+    if limit:
+        assert_same(again.explain(*QUERIES), loaded.explain(*QUERIES))
+        return
+    with pytest.raises(InputError, match="differ from those at fit"):
+        again.predict(*QUERIES)
+
+
+def test_a_model_file_of_others_opens_no_file_but_those_of_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(gathering, "SAVED_ROWS_BYTES", 0)
+    fitted(tmp_path).save(tmp_path / "model.gpx")
+    for old, new in ((b'"<f8"', b'"|O8"'), (b'"offset": 128', b'"offset": 999')):
+        copy_with(tmp_path / "model.gpx", tmp_path / "other.gpx", old, new)
+        loaded = load(tmp_path / "other.gpx")
+        with pytest.raises(InputError, match=r"X\.npy"):
+            loaded.predict(*QUERIES)
+
+
+def copy_with(path, other, old, new):
+    """Copy a model file with another text in its tree."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(other, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            assert name != "model.json" or old in content
+            target.writestr(name, content.replace(old, new) if name == "model.json" else content)
+
+
+@pytest.mark.parametrize("kind", ["memory", "files"])
+@pytest.mark.parametrize("kernel", ["rbf", kernels.RBF(0.5, 3.0) + kernels.Matern32(0.4, 2.0)])
+def test_added_rows_are_neighbours_at_once(tmp_path, kind, kernel):
+    X, y, Z = PROBLEM.data
+    first, given = slice(0, 250), {"kernel": kernel, "n_neighbors": 25}
+    parts, whole = model_of(**given), model_of(**given).fit(X, y, Z)
+    arrays = X[first], y[first], Z[first]
+    if kind == "files":
+        arrays = [mapped(tmp_path, A, f"part{k}") for k, A in enumerate(arrays)]
+    parts.fit(*arrays)
+    before = parts.theta_
+    for rows in (slice(250, 251), slice(251, 330)):
+        parts.partial_fit(X[rows], y[rows], Z[rows])
+    assert_array_equal(parts.theta_, before)
+    assert parts.fit_report_.n_samples == 330
+    same = replace(whole.posterior_, shared=parts.posterior_.shared)
+    loaded = saved(parts, tmp_path)
+    whole.posterior_ = same
+    for model in (parts, loaded, pickle.loads(pickle.dumps(parts))):
+        assert_same(model.explain(*QUERIES), whole.explain(*QUERIES))
+    # A row that was added is found by the query at its place.
+    far = np.full((1, 2), 40.0)
+    parts.partial_fit(far, [9.0], np.ones((1, 3)))
+    assert abs(parts.predict(far, np.ones((1, 3)))[0] - 9.0) < 1.0
 
 
 def test_duplicates_are_told_apart_by_their_numbers(tmp_path):

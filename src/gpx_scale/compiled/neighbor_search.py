@@ -19,12 +19,14 @@ from numba import prange
 
 from ..runtime.tile_loops import TileLoop
 from . import jit
-from .blas import gemm
 
-# A worker takes this many queries, and this many rows at once: their products in float64 take
-# 256 kB, which stay in the second-level cache of a core.
-QUERIES = 64
+# So many rows are compared with a query at once. With up to 100 columns, their coordinates in
+# float32 stay in the second-level cache of a core while a worker's queries are compared with them.
 TILE = 512
+# All lower bounds of distances in float32 are below this number.
+EVERYTHING = np.float32(3e38)
+# In runs of this length, rows that are too far are passed over together.
+RUN = 64
 
 
 @jit
@@ -96,15 +98,80 @@ def _squared_distance(a, b):
 
 
 @TileLoop
+def transpose_single(points, squared, scale, share, coordinates, low):
+    """Write points (r, p) as columns of `coordinates` (p, r), and `share` |x|^2 as `low` (r,).
+
+    Both are in float32, and times `scale` and its square.
+    """
+    r, p = points.shape
+    for t in prange((r + TILE - 1) // TILE):
+        for j in range(t * TILE, min(r, (t + 1) * TILE)):
+            low[j] = np.float32(scale * scale * share * squared[j])
+            for k in range(p):
+                coordinates[k, j] = np.float32(scale * points[j, k])
+
+
+@jit
+def _lower_bounds(query, coordinates, low, start, out):
+    """Write `low` - 2 q.x of some columns to `out` (w,) in float32.
+
+    Four coordinates are taken at a time, or eight, which halves the numbers that are written.
+    """
+    p, w = query.size, out.size
+    part = low[start : start + w]
+    k = 0
+    if p >= 8:
+        a, b = np.float32(-2.0 * query[0]), np.float32(-2.0 * query[1])
+        c, d = np.float32(-2.0 * query[2]), np.float32(-2.0 * query[3])
+        e, f = np.float32(-2.0 * query[4]), np.float32(-2.0 * query[5])
+        g, h = np.float32(-2.0 * query[6]), np.float32(-2.0 * query[7])
+        x0, x1 = coordinates[0, start : start + w], coordinates[1, start : start + w]
+        x2, x3 = coordinates[2, start : start + w], coordinates[3, start : start + w]
+        x4, x5 = coordinates[4, start : start + w], coordinates[5, start : start + w]
+        x6, x7 = coordinates[6, start : start + w], coordinates[7, start : start + w]
+        for j in range(w):
+            first = (a * x0[j] + b * x1[j]) + (c * x2[j] + d * x3[j])
+            second = (e * x4[j] + f * x5[j]) + (g * x6[j] + h * x7[j])
+            out[j] = part[j] + (first + second)
+        k = 8
+    else:
+        for j in range(w):
+            out[j] = part[j]
+    while k + 4 <= p:
+        a, b = np.float32(-2.0 * query[k]), np.float32(-2.0 * query[k + 1])
+        c, d = np.float32(-2.0 * query[k + 2]), np.float32(-2.0 * query[k + 3])
+        x0, x1 = coordinates[k, start : start + w], coordinates[k + 1, start : start + w]
+        x2, x3 = coordinates[k + 2, start : start + w], coordinates[k + 3, start : start + w]
+        for j in range(w):
+            out[j] += (a * x0[j] + b * x1[j]) + (c * x2[j] + d * x3[j])
+        k += 4
+    while k < p:
+        a, x0 = np.float32(-2.0 * query[k]), coordinates[k, start : start + w]
+        for j in range(w):
+            out[j] += a * x0[j]
+        k += 1
+
+
+@jit
+def _count_close(bounds, most):
+    """Return how many bounds are at most `most`."""
+    close = np.int32(0)
+    for c in range(bounds.size):
+        close += np.int32(bounds[c] <= most)
+    return close
+
+
+@TileLoop
 def merge_distances(
     queries,
-    query_squared,
+    query_low,
+    group,
     points,
-    squared,
+    coordinates,
+    low,
     row_norms,
     ranks,
     first_row,
-    slack,
     limits,
     own,
     keys,
@@ -114,36 +181,40 @@ def merge_distances(
 ):
     """Merge rows into the heaps of queries by their squared distances.
 
-    queries (b, p) and points (r, p) are scaled so that s = |x - x'|^2, with |x|^2 in
-    `query_squared` (b,) and `squared` (r,). The first point is the row `first_row`. A matrix
-    product gives s up to `slack`. Rows that may be among the best by that are compared by their
-    differences, so that equal points are equally far. 2 p flops per pair, and a comparison.
+    queries (b, p) and points (r, p) are scaled so that s = |x - x'|^2. The first point is the row
+    `first_row`. Sums in float32 give lower bounds of s: `query_low` (b,) + `low` (r,) - 2 x.x',
+    where the first two are |x|^2 less what rounding can add. Rows that may be among the best by
+    that are compared by their differences in float64, so that equal points are equally far. A
+    worker takes `group` queries at once. 2 p flops per pair, and a comparison.
     """
-    b, p = queries.shape
+    b = len(queries)
     r = len(points)
-    for t in prange((b + QUERIES - 1) // QUERIES):
-        start = t * QUERIES
-        m = min(QUERIES, b - start)
-        product = np.empty((m, TILE))
-        left = queries[start:].ravel()
+    for t in prange((b + group - 1) // group):
+        sums = np.empty(TILE, np.float32)
         for col in range(0, r, TILE):
             w = min(TILE, r - col)
-            right = points[col:].ravel()
-            gemm(False, True, m, w, p, 2.0, left, p, right, p, 0.0, product.ravel(), TILE)
-            for q in range(m):
-                i = start + q
+            for i in range(t * group, min(b, (t + 1) * group)):
+                query, heap = queries[i], keys[i]
                 count, limit, me = counts[i], limits[i], own[i]
-                base = query_squared[i] - slack
-                inner, heap = product[q], keys[i]
-                for c in range(w):
-                    j = col + c
-                    if count == heap.size and base + squared[j] - inner[c] > heap[0]:
-                        continue
-                    row = first_row + j
-                    if ranks[j] >= limit or row == me:
-                        continue
-                    s = _squared_distance(queries[i], points[j])
-                    count = _offer(s, row_norms[j], row, heap, norms[i], rows[i], count)
+                part = sums[:w]
+                _lower_bounds(query, coordinates, low, col, part)
+                at = 0
+                while at < w:
+                    end = min(w, at + RUN)
+                    most = EVERYTHING
+                    if count == heap.size:
+                        most = np.float32(heap[0] - query_low[i])
+                    if _count_close(part[at:end], most):
+                        for c in range(at, end):
+                            if part[c] > most:
+                                continue
+                            j = col + c
+                            row = first_row + j
+                            if ranks[j] >= limit or row == me:
+                                continue
+                            s = _squared_distance(query, points[j])
+                            count = _offer(s, row_norms[j], row, heap, norms[i], rows[i], count)
+                    at = end
                 counts[i] = count
 
 

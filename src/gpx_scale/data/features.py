@@ -405,3 +405,13 @@ def full_pattern(shape: tuple[int, int]) -> SparseFeatures:
     return SparseFeatures(
         d * np.arange(m + 1), np.tile(np.arange(d, dtype=np.int32), m), np.ones(m * d), d
     )
+
+
+def stacked(parts: list[Any]) -> Features:
+    """Return the rows of several features of the same form as one, in their order."""
+    if isinstance(parts[0], DenseFeatures):
+        return DenseFeatures(np.concatenate([part.array for part in parts]))
+    counts = np.concatenate([part.counts for part in parts])
+    indices = np.concatenate([part.indices[part.span] for part in parts])
+    values = np.concatenate([part.values[part.span] for part in parts])
+    return SparseFeatures(np.concatenate([[0], np.cumsum(counts)]), indices, values, parts[0].d)

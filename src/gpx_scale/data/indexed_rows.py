@@ -21,6 +21,7 @@ from .chunks import ChunkChecksum, Raw, is_empty, named, through
 from .inputs import Preprocessor, TrainingRows
 from .row_files import Chunk, RowFiles
 from .row_source import (
+    MemoryRows,
     R,
     RowSource,
     blocks_of,
@@ -47,8 +48,8 @@ class PassOverRows(Protocol):
     def add(self, rows: TrainingRows, start: int, session: Session) -> None:
         """Take in consecutive rows, of which the first has the number `start`."""
 
-    def fresh(self) -> Self:
-        """Return the same task without any rows."""
+    def of_part(self, start: int, stop: int) -> Self:
+        """Return the same task without any rows, for those with numbers from `start` on."""
 
     def merge(self, other: Self) -> None:
         """Take in the result of a task that has seen other rows."""
@@ -84,6 +85,18 @@ class IndexedRows(RowSource):
     @abc.abstractmethod
     def run(self, task: P, session: Session) -> P:
         """Return the task after it has seen all rows, in one pass."""
+
+    def local(self) -> TrainingRows | IndexedRows:
+        """Return rows that need no cluster: these, or the same ones in memory."""
+        return self
+
+    @abc.abstractmethod
+    def with_intercept(self) -> IndexedRows:
+        """Return the same rows with the column of an intercept in Z."""
+
+    @abc.abstractmethod
+    def with_rows(self, more: TrainingRows) -> IndexedRows:
+        """Return these rows with others in memory after them."""
 
     @abc.abstractmethod
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
@@ -165,6 +178,9 @@ class FileRows(IndexedRows):
     def load(self) -> TrainingRows:
         return joined(list(self._chunks()))
 
+    def with_rows(self, more: TrainingRows) -> AddedRows:
+        return AddedRows(self, more)
+
     def fingerprint(self, kernel: Kernel) -> bytes:
         return np.array([chunk.checksum for chunk in self.prints], np.int64).tobytes()
 
@@ -212,6 +228,65 @@ class FileRows(IndexedRows):
     def _standardised(self, raw: Raw) -> TrainingRows:
         """Return the numbers of a chunk in standardised units."""
         return self.preprocessor.training(raw.x, raw.Z, raw.y, self.standardize)
+
+
+@stored
+@dataclass(frozen=True)
+class AddedRows(IndexedRows):
+    """Training rows that are elsewhere, and rows in memory that were added after the fit."""
+
+    first: IndexedRows
+    more: TrainingRows
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.more)
+
+    @property
+    def n_weights(self) -> int:
+        return self.first.n_weights
+
+    @property
+    def bytes_per_row(self) -> int:
+        return self.first.bytes_per_row
+
+    def __getitem__(self, index: np.ndarray) -> TrainingRows:
+        is_more = index >= len(self.first)
+        if not is_more.any():
+            return self.first[index]
+        found = joined([self.first[index[~is_more]], self.more[index[is_more] - len(self.first)]])
+        order = np.concatenate([np.flatnonzero(~is_more), np.flatnonzero(is_more)])
+        return found[np.argsort(order)]
+
+    def run(self, task: P, session: Session) -> P:
+        task = self.first.run(task, session)
+        task.add(self.more, len(self.first), session)
+        return task
+
+    def sum_over(self, task: Callable[[TrainingRows], R], session: Session) -> R:
+        total: Any = self.first.sum_over(task, session)
+        total += MemoryRows(self.more).sum_over(task, session)
+        found: R = total
+        return found
+
+    def load(self) -> TrainingRows:
+        return joined([self.first.load(), self.more])
+
+    def local(self) -> TrainingRows | IndexedRows:
+        return self.first.local().with_rows(self.more)
+
+    def with_rows(self, more: TrainingRows) -> AddedRows:
+        return AddedRows(self.first, joined([self.more, more]))
+
+    def with_intercept(self) -> AddedRows:
+        return AddedRows(self.first.with_intercept(), self.more.with_intercept())
+
+    def fingerprint(self, kernel: Kernel) -> bytes:
+        return self.first.fingerprint(kernel) + MemoryRows(self.more).fingerprint(kernel)
+
+    def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
+        must(n_train in (None, len(self)), "its rows are not as many as planned")
+        self.first.must_fit(kernel, preprocessor)
+        self.more.must_fit(kernel, preprocessor)
 
 
 def _is_float64(A: Any) -> bool:

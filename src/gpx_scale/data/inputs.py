@@ -20,7 +20,7 @@ from ..errors import GPXError, InputError
 from ..runtime.arguments import real_array
 from ..runtime.state import must, must_be_numbers, stored
 from .checks import bounded, matrix_of, must_be_features, must_be_moderate, symmetric, target_of
-from .features import Features
+from .features import Features, stacked
 from .scaling import Scaling
 
 
@@ -190,6 +190,12 @@ class TrainingRows(InputRows):
 
     def __getitem__(self, rows: Any) -> TrainingRows:
         return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])
+
+    def with_rows(self, more: TrainingRows) -> TrainingRows:
+        """Return these rows and others after them, of which x are vectors."""
+        x = [self.x, more.x]
+        both = stacked(x) if isinstance(self.x, Features) else np.concatenate(x)
+        return TrainingRows(both, stacked([self.Z, more.Z]), np.concatenate([self.y, more.y]))
 
     def with_intercept(self) -> TrainingRows:
         """Return these rows with the column of an intercept in Z;  O(n d)."""

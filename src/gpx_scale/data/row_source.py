@@ -19,7 +19,7 @@ from ..kernels.kernel import Kernel
 from ..runtime.files import digest
 from ..runtime.parallel import slices
 from ..runtime.session import Session
-from .features import DenseFeatures, Features, SparseFeatures
+from .features import SparseFeatures, stacked
 from .inputs import TrainingRows
 
 # Rows of a block. From 512 to 2,048, the time of an evaluation with 500 and with 1,000 inducing
@@ -202,13 +202,3 @@ def joined(parts: list[TrainingRows]) -> TrainingRows:
         stacked([part.Z for part in parts]),
         np.concatenate([part.y for part in parts]),
     )
-
-
-def stacked(parts: list[Any]) -> Features:
-    """Return the rows of several features of the same form as one, in their order."""
-    if isinstance(parts[0], DenseFeatures):
-        return DenseFeatures(np.concatenate([part.array for part in parts]))
-    counts = np.concatenate([part.counts for part in parts])
-    indices = np.concatenate([part.indices[part.span] for part in parts])
-    values = np.concatenate([part.values[part.span] for part in parts])
-    return SparseFeatures(np.concatenate([[0], np.cumsum(counts)]), indices, values, parts[0].d)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import dask
@@ -32,6 +33,7 @@ from .cluster import (
     sum_by_tree,
     workers_of,
 )
+from .cluster_rows import ClusterRows
 from .partition_tasks import (
     Sample,
     has_room,
@@ -106,6 +108,21 @@ class DaskRows(SurveyedRows):
     def subset(self, count: int) -> TrainingRows:
         """Return the `count` rows with the smallest keys of those that the driver has."""
         return self.drawn.data[least(self.drawn.keys, count)]
+
+    @property
+    def is_indexed(self) -> bool:
+        return True
+
+    def indexed(self) -> ClusterRows:
+        return self._on_cluster
+
+    @cached_property
+    def _on_cluster(self) -> ClusterRows:
+        """Return the rows as those of the cluster, the same object at every call."""
+        known = {one.name: one.rows for one in self.survey.prints}
+        names = map(name_of_partition, range(len(self.inputs)))
+        starts = np.cumsum([0, *(known.get(name, 0) for name in names)])
+        return ClusterRows(self, starts, self.subset(1))
 
     def with_intercept(self) -> DaskRows:
         """Return the same rows with the column of an intercept, which the workers add."""

@@ -168,6 +168,19 @@ class Sample:
         return self
 
 
+def take_rows(data: TrainingRows, index: np.ndarray) -> TrainingRows:
+    """Return some rows of a partition by their numbers in it."""
+    return data[index]
+
+
+def pass_over(data: TrainingRows, task: Any, start: int) -> Any:
+    """Return a task after it has seen a partition, whose first row has the number `start`."""
+    _keep_freed_memory()
+    with threads(1):
+        task.add(data, start, serial_session())
+    return task
+
+
 @lru_cache(maxsize=1)
 def _keep_freed_memory() -> None:
     """Let this process keep the memory that it frees.

@@ -31,9 +31,9 @@ class DaskGPXRegressor(GPXRegressor):
     """A GPXRegressor that is fitted on a Dask cluster.
 
     `fit` and `partial_fit` take Dask arrays or dataframes (with y as a series, or as the name of a
-    column of X), or a list of futures of (X, y) or (X, y, Z) partitions. The solver is "inducing"
-    or, for X of one to three columns, "basis". Arrays in memory are fitted as `GPXRegressor` does
-    it, without the cluster.
+    column of X), or a list of futures of (X, y) or (X, y, Z) partitions. The solver is "inducing",
+    "neighbors" or, for X of one to three columns, "basis". Arrays in memory are fitted as
+    `GPXRegressor` does it, without the cluster.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ class DaskGPXRegressor(GPXRegressor):
     -----
     The rows stay on the workers. A fit reads every partition once, or twice if its worker has not
     enough memory to hold it. `predict` of a Dask array or dataframe returns a Dask array; all other
-    methods take rows in memory and need no cluster.
+    methods take rows in memory and need no cluster, unless the solver is "neighbors": each worker
+    then finds the rows of its partitions that are nearest to the queries.
 
     Examples
     --------
@@ -102,6 +103,8 @@ class DaskGPXRegressor(GPXRegressor):
         local.__dict__.update(
             {name: value for name, value in state.items() if name not in ("client", "_rows")}
         )
+        if hasattr(self, "posterior_"):
+            local.posterior_ = self.posterior_.local()
         return local
 
     def predict(
@@ -161,7 +164,7 @@ class DaskGPXRegressor(GPXRegressor):
         X, Z = unpack(X, Z)
         if not is_remote(X):
             return super()._survey(X, y, Z, options)
-        return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z)), False
+        return partial(DaskRows.open, client_of(self.client), partitions_of(X, y, Z)), True
 
     def _sum_over(self, X: Any, y: Any, Z: Any, task: Any, session: Session) -> Any:
         """Return the sum of a task over further rows, or None if there are no rows."""

@@ -437,7 +437,22 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @property
     def kernel_table_(self) -> Any:
-        """The models that were compared, as a pandas data frame, the chosen one first."""
+        """The models that were compared, as a pandas data frame, the best one first.
+
+        Raises
+        ------
+        AttributeError
+            If the fit compared no models, as with a named kernel.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = GPXRegressor(candidates=["rbf", "matern32"], ard=False).fit(X[:80], y[:80])
+        >>> int(model.kernel_table_["chosen"].sum())
+        1
+        """
         report = self.__dict__.get("fit_report_")
         if report is None or not report.kernel_table:
             raise AttributeError(
@@ -447,13 +462,14 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
-        """Add rows to a fitted model of inducing points or of basis functions.
+        """Add rows to a fitted model of neighbours, inducing points or basis functions.
 
-        Hyperparameters, scaling, and inducing points or the box of the basis stay as they are. The
+        Hyperparameters, scaling, and shared rows, inducing points or the box of the basis stay as
+        they are. With "neighbors", new rows are kept in memory, and are neighbours at once. The
         first call fits the model, with inducing points if `solver="auto"`. If "auto" has already
-        fitted a model with a solver that keeps its rows, that model is first replaced by one of
-        inducing points, from the rows that it keeps. The method exists for the solvers "auto",
-        "inducing" and "basis".
+        fitted a model with another solver that keeps its rows, that model is first replaced by one
+        of inducing points, from the rows that it keeps. The method exists for the solvers "auto",
+        "neighbors", "inducing" and "basis".
 
         Parameters
         ----------
@@ -512,7 +528,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         If the model keeps its training rows, it is replaced by one of inducing points.
         """
         kept = model.posterior.training_rows
-        if kept is None:
+        if kept is None or Capability.ADD_ROWS in model.posterior.capabilities:
             return model.plan, model.posterior
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+from ..data.inputs import Preprocessor
 from ..errors import InputError
 from ..kernels import NAMES, as_kernel
 from ..kernels.kernel import Kernel
@@ -98,6 +99,17 @@ class ModelChoice:
     table: tuple[ComparedModel, ...] = ()
     reasons: tuple[str, ...] = ()
     unused_columns: tuple[int, ...] = ()
+
+    def suits(self, preprocessor: Preprocessor) -> bool:
+        """Return whether rows with these columns can have this model, as far as they decide."""
+        ard_is_possible = not (self.ard and preprocessor.sparse_x)
+        return ard_is_possible and max(self.unused_columns, default=-1) < preprocessor.n_x
+
+    def must_fit(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless this choice, read from a file, fits the rest of a model."""
+        alike = self.kernel.input_kind == preprocessor.transforms.input_kind
+        must(alike and self.suits(preprocessor), "its choice of a model is of other inputs")
+        must(all(k >= 0 for k in self.unused_columns), "a column that is not used has no number")
 
     def to_text(self) -> str:
         """Return the choice as JSON for a checkpoint, which knows the kernel by its name."""

@@ -90,7 +90,7 @@ def decided(
         fewer = source.subset(FIRST_ROWS)
         first = fewer if np.ptp(fewer.y) else None
     with session.journal.phase("choice of the model"):
-        ranked = compared(models, flips, some, first, session)
+        ranked = compared(models, flips, some, first, limits.max_iter, session)
     best = ranked[0]
     if best.point is None or best.point.evidence is None:
         raise _all_failed(ranked)

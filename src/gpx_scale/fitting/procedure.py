@@ -117,12 +117,11 @@ def decision_about(
     open_model = options.open_model
     if open_model.is_decided:
         return None
+    earlier = None if known is None else known.choice
     if options.search.checkpoint is not None:
-        earlier = choice_in(options.search.checkpoint, open_model)
-        if earlier is not None:
-            return Decision(earlier)
-    if known is not None and known.choice is not None and open_model.has(known.choice):
-        return Decision(known.choice)
+        earlier = choice_in(options.search.checkpoint, open_model) or earlier
+    if earlier is not None and open_model.has(earlier) and earlier.suits(preprocessor):
+        return Decision(earlier)
 
     def problem_with(kernel: Kernel, ard: bool) -> Problem:
         return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
@@ -258,8 +257,8 @@ def notes_on(
         return []
     return [
         f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "
-        f"{given.sigma_w:.2g}. Standard deviations of weights include it: give sigma_w=0 for those "
-        "of the smooth surface alone."
+        f"{given.sigma_w:.2g}. Standard deviations of weights include it, and those of "
+        "explain(std='surface') do not."
     ]
 
 

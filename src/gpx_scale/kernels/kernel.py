@@ -144,6 +144,10 @@ class Kernel(abc.ABC):
         """
         return self.sliceable(x)
 
+    def vectors_of(self, x: Any) -> Any:
+        """Return the vectors that `training_input` was made of, if the kernel takes vectors."""
+        return x
+
     def query_input(self, x: Any, n_train: int) -> Sliceable:
         """Return the x of queries in a form that `prepare` takes and that can be sliced by rows."""
         rows: Sliceable = x
@@ -405,6 +409,9 @@ class Pair(Kernel):
 
     def training_input(self, x: Any) -> PairPoints:
         return PairPoints(self.first.training_input(x), self.second.training_input(x))
+
+    def vectors_of(self, x: Any) -> Any:
+        return self.first.vectors_of(x.first) if isinstance(x, PairPoints) else x
 
     def query_input(self, x: Any, n_train: int) -> PairPoints:
         return PairPoints(self.first.query_input(x, n_train), self.second.query_input(x, n_train))

@@ -33,11 +33,18 @@ from ..runtime.tile_loops import Threads, tile_threads
 # Pairs of a query and a row that one worker compares in one call: less than a second of a slow
 # core, so that Ctrl-C is noticed in time.
 CALL_PAIRS = 1e8
+# A worker compares at most so many queries with a part of the rows.
+WORKER_QUERIES = 64
 # Keys that are computed at once where the search has no compiled form: 64 MB in float64.
 KEYS_AT_ONCE = 2**23
-# A matrix product rounds |x|^2 + |x'|^2 - 2 x.x' by less than (p + 4) eps (|x| + |x'|)^2, and the
-# differences that are compared afterwards are rounded by less than that. This factor covers both.
+# Sums in float32 round |x|^2 + |x'|^2 - 2 x.x' by less than 2 (p + 4) eps (|x|^2 + |x'|^2), with
+# the rounding of their numbers, and a comparison in float64 is rounded by far less. This factor
+# covers them twice.
 SLACK_FACTOR = 4.0
+# Larger squared distances than four times this number, and differences smaller than the other one,
+# are not represented in float32.
+LARGEST_SINGLE_SQUARE = 1e37
+SMALLEST_SINGLE = 1e-36
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ class Eligible:
 
     Query i may take rows with a rank below `limits[i]`, and not the row `own[i]`;  limits (b,),
     own (b,), both int64. Ranks are the `positions` (n,) of the rows in an order. If these are None,
-    the ranks of rows `excluded` are 1 and those of all others 0.
+    the ranks of rows `excluded` are 1 and those of all others 0. `positions` may be those of some
+    rows alone, of which the `first` has that number.
     """
 
     n: int
@@ -85,6 +93,7 @@ class Eligible:
     own: np.ndarray
     excluded: np.ndarray
     positions: np.ndarray | None = None
+    first: int = 0
 
     @classmethod
     def without(
@@ -105,14 +114,17 @@ class Eligible:
     def ranks(self, rows: slice) -> np.ndarray:
         """Return the ranks of consecutive rows;  (r,) int64."""
         if self.positions is not None:
-            return self.positions[rows]
+            return self.positions[rows.start - self.first : rows.stop - self.first]
         ranks = np.zeros(rows.stop - rows.start, np.int64)
         first, last = np.searchsorted(self.excluded, (rows.start, rows.stop))
         ranks[self.excluded[first:last] - rows.start] = 1
         return ranks
 
-    def __getitem__(self, queries: slice) -> Eligible:
-        return replace(self, limits=self.limits[queries], own=self.own[queries])
+    def of_part(self, start: int, stop: int) -> Eligible:
+        """Return what queries may take of some rows, without the places of all others."""
+        if self.positions is None:
+            return self
+        return replace(self, positions=self.positions[start:stop].copy(), first=start)
 
 
 class _Heaps:
@@ -213,19 +225,29 @@ class NeighborSearch:
     def _merge_distances(
         self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
-        """Merge all rows by squared distances, which matrix products give."""
+        """Merge all rows by squared distances."""
         kernel = self.hyperparameters.kernel
         seen, known = kernel.profile(kernel.prepare(queries.x)), self.profile
         assert seen is not None
         assert known is not None
+        b, p = seen.points.shape
         squared = _squared_rows(seen.points)
-        p, size = seen.points.shape[1], float(np.sqrt(squared.max()) + np.sqrt(self._squared.max()))
-        slack = SLACK_FACTOR * (p + 4) * np.finfo(float).eps * size**2
-        for rows in self._calls(len(queries), session):
-            at = _moved(rows, start)
-            arrays = known.points[rows], self._squared[rows], self.norms[rows], heaps.ranks(at)
-            merged = seen.points, squared, *arrays, at.start, slack, *heaps.arrays
-            threads.run(loops.merge_distances, *merged)
+        share = 1.0 - SLACK_FACTOR * (p + 4) * np.finfo(np.float32).eps
+        # Without a bound in float32, all pairs are compared by their differences.
+        is_small = max(squared.max(), self._squared.max()) < LARGEST_SINGLE_SQUARE
+        scale = 1.0 if is_small else 0.0
+        query_low = scale * share * squared - SMALLEST_SINGLE
+        group = max(1, min(WORKER_QUERIES, -(-b // session.executor.n_jobs)))
+        for rows in self._calls(b, session):
+            at, points = _moved(rows, start), known.points[rows]
+            coordinates = np.empty((p, len(points)), np.float32)
+            low = np.empty(len(points), np.float32)
+            given = points, self._squared[rows], scale, share
+            threads.run(loops.transpose_single, *given, coordinates, low)
+            arrays = points, coordinates, low, self.norms[rows], heaps.ranks(at), at.start
+            threads.run(
+                loops.merge_distances, seen.points, query_low, group, *arrays, *heaps.arrays
+            )
 
     def _calls(self, queries: int, session: Session) -> Iterator[slice]:
         """Yield the rows of each call, which has about CALL_PAIRS pairs per worker."""
@@ -271,9 +293,9 @@ class BestRows:
         with tile_threads(session.executor.n_jobs) as threads:
             search.merge(self.queries, start, self.heaps, session, threads)
 
-    def fresh(self) -> BestRows:
-        """Return the same search without any rows."""
-        return replace(self)
+    def of_part(self, start: int, stop: int) -> BestRows:
+        """Return the same search without any rows, for those with numbers from `start` on."""
+        return replace(self, among=self.among.of_part(start, stop))
 
     def merge(self, other: BestRows) -> None:
         """Take in the best of other rows."""

@@ -115,6 +115,8 @@ def _check_attributes(
         found.hyperparameters.must_fit(preprocessor)
         if found.points is not None:
             found.points.must_fit(found.hyperparameters.kernel, preprocessor)
+        if found.choice is not None:
+            found.choice.must_fit(preprocessor)
 
 
 def _same(value: Any, other: Any) -> bool:

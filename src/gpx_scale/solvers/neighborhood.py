@@ -147,6 +147,20 @@ class SharedRows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def with_rows(self, rows: TrainingRows, session: Session) -> SharedRows:
+        """Return the same shared rows among more rows, which begin with those of this one.
+
+        r m^2 flops for r new rows if F of all rows is kept.
+        """
+        hyperparameters = self.search.hyperparameters
+        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows.Z)
+        diagonal = search.variances
+        made = replace(self, search=search, y=rows.y, diagonal=diagonal, noise=noise, F=None)
+        if self.F is None:
+            return made
+        new = made.factors_of(np.arange(len(self), len(rows)), session)
+        return replace(made, F=np.concatenate([self.F, new.astype(self.F.dtype)]))
+
     def first(self, count: int) -> SharedRows:
         """Return the first `count` of these rows, whose factors are parts of those of all."""
         return replace(

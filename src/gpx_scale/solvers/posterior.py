@@ -303,6 +303,10 @@ class Posterior(abc.ABC, Generic[Cross]):
         rows = self.training_rows
         return None if rows is None else MemoryRows(rows)
 
+    def local(self) -> Self:
+        """Return a posterior that needs no cluster: this one, or one with the rows in memory."""
+        return self
+
     def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
         """Return whether log p(y) at other hyperparameters follows from this posterior alone.
 

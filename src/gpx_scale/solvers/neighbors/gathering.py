@@ -7,7 +7,7 @@ and the posterior of these rows alone gives the same answers to the batch as tha
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ...data.inputs import InputRows, TrainingRows
 from ...linalg.neighbor_search import Eligible, search_among
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ...runtime.state import fields_of
 from .planning import FACTOR_MEMORY_SHARE, gathered_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 # The rows of a batch of queries take at most this share of the memory. A larger batch needs fewer
 # passes over all rows.
 PASS_MEMORY_SHARE = 0.25
+# Rows of files are written into a model file up to this size.
+SAVED_ROWS_BYTES = 2**30
 
 
 def around(
@@ -61,3 +64,16 @@ def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list
     session.require(each + shared, "one query with its neighbours", "a smaller n_shared")
     share = PASS_MEMORY_SHARE * session.memory_limit
     return slices(count, max(1, int((share - shared) // each)))
+
+
+def fields_for_a_file(posterior: NeighborsPosterior) -> dict[str, Any]:
+    """Return the fields of a posterior for a model file, with its rows if these are not too many.
+
+    Otherwise, the file has the places and checksums of the rows.
+    """
+    known, rows = fields_of(posterior), posterior.row_source
+    if not rows.in_memory:
+        assert isinstance(rows, IndexedRows)
+        if len(rows) * rows.bytes_per_row <= SAVED_ROWS_BYTES:
+            known["rows"] = rows.load()
+    return known

@@ -100,7 +100,7 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     choosing the shared rows, the exact search on a subset, and a worker's sets of Vecchia's
     likelihood.
     """
-    n, k, m = problem.n, settings.neighbors, settings.shared
+    n, k, m = problem.n, min(problem.n, settings.neighbors), settings.shared
     if problem.stream:
         chunk = 8 * min(n, FILE_CHUNK_ROWS) * (8 * (problem.p + 2) + 4 * problem.d)
         held = ORDER_BYTES_PER_ROW * n + chunk
@@ -141,7 +141,9 @@ def plan_neighbors(problem: Problem) -> Plan:
         k = 1
     affordable = max(m, int(share / (16 * max(1, m))))
     pivots = min(n, PIVOT_ROWS, PIVOT_ROWS_PER_SHARED * m, affordable)
-    settings = NeighborsSettings(k, m, asked_k is None, asked_m is None, keeps, pivots)
+    # Rows may be added later, and a number that was asked for then holds for all of them.
+    wanted = k if asked_k is None else asked_k
+    settings = NeighborsSettings(wanted, m, asked_k is None, asked_m is None, keeps, pivots)
     subset = min(n, SUBSET_ROWS)
     while subset > SMALLEST_SUBSET_ROWS and neighbors_bytes(problem, settings, subset) > limit:
         subset = max(SMALLEST_SUBSET_ROWS, subset // 2)
@@ -180,7 +182,7 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     rows, F_j of all rows, and a comparison of numbers of rows.
     """
     settings, n = plan.settings_of(NeighborsSettings), float(plan.n)
-    k, m, s = float(settings.neighbors), float(settings.shared), float(plan.subset)
+    k, m, s = min(n, float(settings.neighbors)), float(settings.shared), float(plan.subset)
     wide = 0.5 + (plan.d + plan.p) / 40.0
     search = SEARCHES_OF_SUBSET * (s**3 / rates.flops64 + 2.0 * s**2 * wide / rates.entries64)
     r, sampled = min(k, MOST_NEIGHBORS) + min(m, MOST_SHARED), min(n, LEAST_SAMPLED_ROWS)

@@ -7,6 +7,7 @@ own, there is no joint distribution of several queries.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...data.features import Features, SparseFeatures, full_pattern
 from ...data.indexed_rows import IndexedRows
 from ...data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ...data.row_source import MemoryRows, RowSource
+from ...errors import SolverUnavailable
 from ...linalg.neighbor_search import Eligible, Neighbors
 from ...runtime.parallel import slices
 from ...runtime.session import Session
@@ -24,9 +26,18 @@ from ...runtime.state import must, must_be_indices, stored
 from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
-from ..posterior import Diagnostics, MomentRequest, Moments, Posterior, PriorVariance
-from .gathering import around, batches
+from ..posterior import (
+    Diagnostics,
+    MomentRequest,
+    Moments,
+    Posterior,
+    PriorVariance,
+    RowStatistics,
+)
+from .adding_rows import NewRows, with_rows
+from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
+from .query_rows import QueryRows, dense_rows, with_own
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
@@ -35,28 +46,7 @@ SEEDS_END = 2**32
 FLOAT64_FACTOR_BYTES = 2**28
 
 
-@dataclass(frozen=True)
-class QueryRows:
-    """The rows that each of b queries is conditioned on, besides the shared ones.
-
-    Attributes
-    ----------
-    near : Neighbors
-        The rows near each query.
-    K_near, K_shared : ndarray of shape (b, k), (b, m)
-        k(x*, x_j) of these rows and of the shared ones. For the own weights of a training row, that
-        of the row itself has sigma_w^2 added.
-    """
-
-    near: Neighbors
-    K_near: np.ndarray
-    K_shared: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.near)
-
-
-@stored
+@stored(take=fields_for_a_file)
 @dataclass(frozen=True)
 class NeighborsPosterior(Posterior[QueryRows]):
     """The posterior of each query given shared rows and its nearest rows.
@@ -100,6 +90,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
             Capability.FILES,
+            Capability.ADD_ROWS,
         }
     )
 
@@ -124,6 +115,12 @@ class NeighborsPosterior(Posterior[QueryRows]):
             return MemoryRows(self.memory)
         assert isinstance(self.rows, IndexedRows)
         return self.rows
+
+    def local(self) -> NeighborsPosterior:
+        if self.rows.in_memory:
+            return self
+        assert isinstance(self.rows, IndexedRows)
+        return replace(self, rows=self.rows.local())
 
     @property
     def memory(self) -> TrainingRows:
@@ -208,7 +205,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         K_shared = known.kernel_of_shared(queries.x, session)
         own_variance = self.hyperparameters.sigma_w**2
         if own is not None:
-            near = _with_own(near, own, ~np.isin(own, self.shared))
+            near = with_own(near, own, ~np.isin(own, self.shared))
         K_near = known.kernel_of_near(queries.x, near, session)
         if own is not None:
             K_near[near.in_use & (near.rows == own[:, None])] += own_variance
@@ -239,7 +236,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.memory.Z
         if request.variance or request.covariance:
             if pattern is None:
-                Z_near = _dense_rows(Z, near)
+                Z_near = dense_rows(Z, near)
                 Z_shared = Z[self.shared].to_dense()
                 parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
             else:
@@ -284,7 +281,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
                 Z_rows = self.shared_rows(session).search.compiled_features
                 threads.run(loops.sparse_inner_products, Z_rows, *given)
             return found, shared
-        return np.matmul(_dense_rows(Z, near), A.to_dense()[:, :, None])[:, :, 0], shared
+        return np.matmul(dense_rows(Z, near), A.to_dense()[:, :, None])[:, :, 0], shared
 
     def _mean(
         self,
@@ -299,7 +296,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         near, shared = query.K_near * found.near_weights, query.K_shared * found.shared_weights
         if pattern is None:
             Z = self.memory.Z
-            local = np.matmul(near[:, None, :], _dense_rows(Z, query.near))[:, 0]
+            local = np.matmul(near[:, None, :], dense_rows(Z, query.near))[:, 0]
             mean: np.ndarray = local + Z[self.shared].left_multiply(shared, session)
             return mean
         pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
@@ -482,6 +479,18 @@ class NeighborsPosterior(Posterior[QueryRows]):
         variance = np.maximum(known.diagonal[some] - found.found[:, 0], noise)
         return mean, variance
 
+    def statistics_task(self) -> Callable[[TrainingRows], NewRows]:
+        if self.hyperparameters.kernel.input_kind != "vectors":
+            raise SolverUnavailable(
+                "Rows cannot be added to a model whose kernel compares objects, as it keeps the "
+                "kernel values of all pairs of rows. Call fit with all rows."
+            )
+        return NewRows.of
+
+    def with_statistics(self, more: RowStatistics, session: Session) -> NeighborsPosterior:
+        assert isinstance(more, NewRows)
+        return with_rows(self, more, session)
+
     def sample_weights(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
@@ -510,21 +519,6 @@ class NeighborsPosterior(Posterior[QueryRows]):
         compared = [(k, m) for k, m, _ in self.held_out]
         chosen = len(compared) < 2 or compared.count((self.neighbors, self.shared.size)) == 1
         must(chosen, "its numbers of rows are not among those that were compared")
-
-
-def _with_own(near: Neighbors, own: np.ndarray, is_added: np.ndarray) -> Neighbors:
-    """Return near rows with the own row of each query added where `is_added`;  (b,), (b,)."""
-    rows = np.hstack([near.rows, np.zeros((len(near), 1), np.int64)])
-    keys = np.hstack([near.keys, np.full((len(near), 1), np.inf)])
-    at = np.flatnonzero(is_added)
-    rows[at, near.counts[at]] = own[at]
-    return Neighbors(rows, near.counts + is_added, keys)
-
-
-def _dense_rows(Z: Features, near: Neighbors) -> np.ndarray:
-    """Return z of the rows near each query as a dense array;  (b, k, d)."""
-    found = Z[near.rows.ravel()].to_dense()
-    return found.reshape(*near.rows.shape, Z.shape[1])
 
 
 def _draws(found: Moments, count: int, random: np.random.RandomState) -> np.ndarray:

@@ -98,7 +98,23 @@ class OrderedRows:
         # The rows of a random order at evenly spaced places are a random sample of all of them,
         # and of all numbers of rows before a row.
         places = np.linspace(0, order.size - 1, min(sampled, order.size)).astype(int)
-        some = order[places]
+        return cls.in_order(search, data, shared, neighbors, positions, order[places], session)
+
+    @classmethod
+    def in_order(
+        cls,
+        search: NeighborSearch | PassSearch,
+        data: TrainingRows | IndexedRows,
+        shared: np.ndarray,
+        neighbors: int,
+        positions: np.ndarray,
+        some: np.ndarray,
+        session: Session,
+    ) -> OrderedRows:
+        """Return `some` rows (T,), each predicted from the shared ones and from rows before it.
+
+        `positions` (n,) are the places of rows in the order, n for the shared rows.
+        """
         among = Eligible.before(positions, some)
         near = search.nearest(data[some], min(neighbors, MOST_NEIGHBORS), among, session)
         sets = np.zeros((some.size, shared.size + near.rows.shape[1] + 1), np.int64)
@@ -141,7 +157,7 @@ class OrderedRows:
         """
         found = self._predicted(hyperparameters, session, gradient)
         v, e, times = found.variance, self._targets - found.mean, self.rows_per_sampled
-        logs = -0.5 * (np.log(2.0 * np.pi * v) + e**2 / v)
+        logs = found.log_densities(self._targets)
         value, size = times * float(logs.sum()), logs.size
         missing = 1.0 - size / max(1.0, len(self.source) - self.shared.size)
         spread = float(logs.std(ddof=1)) if size > 1 else 0.0
@@ -166,6 +182,10 @@ class OrderedRows:
         return Evidence(
             value, slope, len(self.source), information=metric, standard_error=float(error)
         )
+
+    def log_densities(self, hyperparameters: Hyperparameters, session: Session) -> np.ndarray:
+        """Return log p(y_i | y_U, y_N(i)) of the sampled rows;  (T,)."""
+        return self._predicted(hyperparameters, session, False).log_densities(self._targets)
 
     def _predicted(
         self, hyperparameters: Hyperparameters, session: Session, gradient: bool
@@ -250,6 +270,12 @@ class PredictedRows:
     variance: np.ndarray
     mean_gradient: np.ndarray
     variance_gradient: np.ndarray
+
+    def log_densities(self, y: np.ndarray) -> np.ndarray:
+        """Return the log density of each y;  (T,)."""
+        v, e = self.variance, y - self.mean
+        logs: np.ndarray = -0.5 * (np.log(2.0 * np.pi * v) + e**2 / v)
+        return logs
 
 
 def sampled_rows(parameters: int) -> int:

@@ -1,0 +1,403 @@
+"""The choice of kernel, length scales and intercept by the integrated evidence."""
+
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from sklearn.base import clone
+
+import oracle
+from gpx_scale import PAPER, GPXRegressor, InputError, kernels, load
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.errors import NotPositiveDefinite
+from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS
+from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
+from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
+from problems import session_of
+
+COMPARED = "choice of the model"
+QUICK = {"candidates": ["rbf", "matern32"], "random_state": 0}
+
+
+def table(seed=0, n=60, p=4, noise=0.1):
+    """Return rows of which only the first two columns matter."""
+    random = np.random.RandomState(seed)
+    X = random.standard_normal((n, p))
+    return X, np.sin(2.0 * X[:, 0]) * X[:, 1] + noise * random.standard_normal(n)
+
+
+def drawn(kernel, X, Z, noise, seed):
+    """Return y and the weights of data drawn from the model;  (n,), (n, d)."""
+    random = np.random.RandomState(seed)
+    n, d = Z.shape
+    L = np.linalg.cholesky(kernel(X) + 1e-8 * np.eye(n))
+    weights = L @ random.standard_normal((n, d))
+    return (weights * Z).sum(axis=1) + noise * random.standard_normal(n), weights
+
+
+def chosen(model):
+    """Return the record of the model that was chosen."""
+    (found,) = [one for one in model.fit_report_.kernel_table if one.chosen]
+    return found
+
+
+def compared_on(model):
+    """Return how often models were evaluated for the comparison of the last fit."""
+    counts = model.fit_report_.evaluations
+    return sum(count for phase, count in counts.items() if phase.startswith(COMPARED))
+
+
+def test_the_integrated_evidence_is_near_a_quadrature():
+    """With a Gram matrix and sigma_w = 0, theta1 and sigma_y are free."""
+    random = np.random.RandomState(0)
+    n, start = 80, 0.5
+    x = np.sort(random.uniform(0.0, 6.0, n))
+    K = np.exp(-((x[:, None] - x) ** 2))
+    y = np.linalg.cholesky(2.0 * K + 0.09 * np.eye(n)) @ random.standard_normal(n)
+
+    kernel = kernels.Precomputed(1.0)
+    given = Hyperparameters.of(kernel, 0.0, start)
+    model = Contender(kernel, False, False, given, given)
+    rows = TrainingRows(kernel.sliceable(K), DenseFeatures(np.ones((n, 1))), y)
+    race = Race(Setting.of(rows, session_of()), Rule(ENOUGH_NATS, np.inf))
+    race.run(model, [given])
+
+    assert_allclose(
+        oracle.log_density(y, 2.0 * K + 0.09 * np.eye(n)),
+        _log_density(K, y, np.log([[2.0]]), np.log([[0.3]]))[0, 0],
+    )
+    t, s = np.meshgrid(np.linspace(-6.0, 8.0, 281), np.linspace(-4.0, 2.0, 281), indexing="ij")
+    log_prior = sum(
+        -0.5 * (log / sd) ** 2 - np.log(sd) - 0.5 * np.log(2.0 * np.pi)
+        for log, sd in ((t, PRIOR_SD["theta1"]), (s - np.log(start), PRIOR_SD["sigma"]))
+    )
+    cell = (t[1, 0] - t[0, 0]) * (s[0, 1] - s[0, 0])
+    expected = logsumexp(_log_density(K, y, t, s) + log_prior) + np.log(cell)
+    # Laplace's error is of the order 1/n per parameter. Half of log 2 pi would be 0.9.
+    assert_allclose(model.integrated, expected, atol=0.15)
+
+
+def _log_density(K, y, log_theta1, log_sigma_y):
+    """Return log p(y) for a grid of hyperparameters, by the eigenvalues of K."""
+    values, vectors = np.linalg.eigh(K)
+    squared = (vectors.T @ y) ** 2
+    c = np.exp(log_theta1)[..., None] * values + np.exp(2.0 * log_sigma_y)[..., None]
+    return -0.5 * (squared / c + np.log(c) + np.log(2.0 * np.pi)).sum(axis=-1)
+
+
+def test_leave_one_out_density_is_that_of_models_without_each_row():
+    X, y = table(n=12)
+    Z, noise, k = np.ones((12, 1)), (0.2, 0.3), oracle.rbf(0.8, 2.0)
+    expected = 0.0
+    for i in range(12):
+        rest = np.arange(12) != i
+        expected += oracle.log_evidence(k, X, y, Z, *noise)
+        expected -= oracle.log_evidence(k, X[rest], y[rest], Z[rest], *noise)
+    setting = Setting.of(TrainingRows(X, DenseFeatures(Z), y), session_of())
+    given = Hyperparameters.of(kernels.RBF(0.8, 2.0), *noise)
+    evidence = setting.solver.evaluate(setting.with_intercept(False), given)
+    assert_allclose(evidence.leave_one_out_log_density(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern32"])
+def test_the_kernel_that_made_the_data_is_chosen(kernel):
+    random = np.random.RandomState(1)
+    X, Z = random.uniform(-1.0, 1.0, (150, 1)), np.ones((150, 1))
+    made = {"rbf": kernels.RBF(1.0, 0.3), "matern32": kernels.Matern32(1.0, 0.3)}[kernel]
+    y, _ = drawn(made, X, Z, 0.02, seed=2)
+    model = GPXRegressor(**QUICK, sigma_w=0.0).fit(X, y, Z)
+    assert chosen(model).kernel == kernel
+    assert type(model.posterior_.hyperparameters.kernel) is type(made)
+
+
+def test_length_scales_per_column_have_to_earn_their_place():
+    X, y = table(n=80)
+    assert chosen(GPXRegressor(**QUICK).fit(X, y)).ard
+    ones = np.ones((80, 1))
+    alike, _ = drawn(kernels.RBF(1.0, 8.0), X, ones, 0.5, seed=4)
+    model = GPXRegressor(**QUICK).fit(X, alike, ones)
+    assert not chosen(model).ard
+    # The evidence at the optimum grows with the number of length scales.
+    own = [one.log_evidence for one in model.fit_report_.kernel_table if one.ard]
+    assert max(own) > chosen(model).log_evidence - 1.0
+
+
+def model_draw(seed, n=150, d=4):
+    """Return X = Z, y and the weights of data drawn from the model."""
+    X = np.random.RandomState(seed).standard_normal((n, d))
+    y, weights = drawn(kernels.RBF(1.0, 8.0), X, X, 0.3, seed + 1000)
+    return X, y, weights
+
+
+def test_data_of_the_model_get_an_intercept_where_z_is_centred():
+    X, y, _ = model_draw(0)
+    named = {"kernel": "rbf", "random_state": 0}
+    auto = GPXRegressor(**named).fit(X, y)
+    without = GPXRegressor(**named, fit_intercept=False).fit(X, y)
+    given = GPXRegressor(**named, fit_intercept=True).fit(X, y)
+    better = given.log_marginal_likelihood() > without.log_marginal_likelihood()
+    assert chosen(auto).fit_intercept == better
+    same = given if better else without
+    assert_allclose(auto.log_marginal_likelihood(), same.log_marginal_likelihood(), atol=1e-2)
+    assert_allclose(auto.predict(X), same.predict(X), atol=1e-2)
+
+
+@pytest.mark.slow
+def test_intervals_of_weights_cover_the_weights_of_the_model():
+    covered = []
+    for seed in range(20):
+        X, y, weights = model_draw(seed, n=200)
+        model = GPXRegressor(random_state=seed).fit(X, y)
+        explanation = model.explain(X)
+        apart = np.abs(explanation.weights - weights)
+        covered.append(np.mean(apart <= 1.96 * explanation.weights_std))
+    assert 0.93 < np.mean(covered) < 0.97
+
+
+def test_a_constant_column_and_a_sparse_z_get_no_intercept():
+    X, y = table()
+    for Z in (np.ones((60, 1)), np.column_stack([X, np.full(60, 3.0)]), sp.csr_array(X > 0)):
+        model = GPXRegressor("rbf", random_state=0).fit(X, y, Z)
+        assert not model.fit_report_.kernel_table
+        assert any("intercept" in note for note in model.fit_report_.notes)
+        assert not model._preprocessor.scaling.intercept
+
+
+def test_one_column_has_one_length_scale():
+    X, y = table(p=2)
+    model = GPXRegressor(**QUICK, fit_intercept=False).fit(X[:, :1], y)
+    assert [one.ard for one in model.fit_report_.kernel_table] == [False, False]
+
+
+def test_many_columns_share_a_length_scale_and_the_report_says_so():
+    random = np.random.RandomState(0)
+    X = random.standard_normal((30, MAX_ARD_COLUMNS + 1))
+    model = GPXRegressor(**QUICK, fit_intercept=False).fit(X, X[:, 0], X[:, :2])
+    assert not any(one.ard for one in model.fit_report_.kernel_table)
+    assert f"{MAX_ARD_COLUMNS + 1} columns" in str(model.fit_report_)
+
+
+def test_duplicate_rows_and_a_constant_y_are_fitted():
+    X, y = table(n=15)
+    model = GPXRegressor(**QUICK).fit(np.repeat(X, 4, axis=0), np.repeat(y, 4))
+    assert np.isfinite(model.predict(X)).all()
+    flat = GPXRegressor(random_state=0).fit(X, np.full(15, 2.0))
+    assert "y is constant" in str(flat.fit_report_)
+    assert_allclose(flat.predict(X), 2.0)
+
+
+def test_a_constant_column_leaves_the_kernel(tmp_path):
+    X, y = table(n=70)
+    X = np.insert(X, 2, 5.0, axis=1)
+    model = GPXRegressor(random_state=0, candidates=["rbf"], fit_intercept=False).fit(X, y)
+    theta2 = model.hyperparameters_["theta2"]
+    assert_array_equal(np.flatnonzero(np.isinf(theta2)), [2])
+    assert model.theta_.size == theta2.size - 1 + 3
+    assert "does not read 1 of 5 columns" in str(model.fit_report_)
+    model.save(tmp_path / "model.gpx")
+    loaded = load(tmp_path / "model.gpx")
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
+    assert gradient.shape == model.theta_.shape
+    assert_allclose(value, model.log_marginal_likelihood_value_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [kernels.RBF, kernels.Matern32, kernels.RationalQuadratic])
+def test_a_kernel_with_infinite_length_scales_is_one_of_fewer_columns(kind):
+    random = np.random.RandomState(0)
+    x, G = random.standard_normal((9, 4)), random.standard_normal((9, 9))
+    whole, part = kind(1.3, (2.0, np.inf, 0.7, np.inf)), kind(1.3, (2.0, 0.7))
+    kept = np.ascontiguousarray(x[:, [0, 2]])
+    a, b = whole.prepare(x), part.prepare(kept)
+    assert_array_equal(whole(x), part(kept))
+    assert_array_equal(whole.theta, part.theta)
+    assert whole.parameter_kinds == part.parameter_kinds
+    assert whole.with_theta(whole.theta + 1.0).theta2[1] == np.inf
+    assert_array_equal(
+        whole.contract_gradient(a, a, G.copy()), part.contract_gradient(b, b, G.copy())
+    )
+    along = whole.contract_input_gradient(a, a, G.copy())
+    assert_array_equal(along[:, [0, 2]], part.contract_input_gradient(b, b, G.copy()))
+    assert not along[:, [1, 3]].any()
+    assert Hyperparameters.of(whole, 0.1, 0.1).names[1:3] == ["theta2[0]", "theta2[2]"]
+    combined = (whole + part).without_columns([0])
+    assert combined.first.theta2[0] == combined.second.theta2[0] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"candidates": []}, "at least one"),
+        ({"candidates": "rbf"}, "Give a list"),
+        ({"candidates": ["rbf", "cubic"]}, "cubic"),
+        ({"candidates": ["precomputed"]}, "does not take vectors"),
+        ({"kernel": "rbf", "candidates": ["rbf"]}, 'kernel="auto"'),
+        ({"ard": "yes"}, "ard='yes'"),
+        ({"fit_intercept": None}, "fit_intercept=None"),
+        ({"fit_intercept": "no"}, "fit_intercept='no'"),
+        ({"kernel": "automatic"}, "no known kernel"),
+    ],
+)
+def test_broken_arguments_are_named(arguments, words):
+    model = GPXRegressor(**arguments)
+    with pytest.raises(InputError, match=words):
+        model.fit(*table(n=10))
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+class Broken(kernels.RBF):
+    def multiply(self, a, b, out):
+        raise ValueError("it is broken")
+
+
+def test_a_kernel_that_fails_is_left_out_and_all_errors_are_named():
+    X, y = table()
+    model = GPXRegressor(candidates=["rbf", Broken()], random_state=0).fit(X, y)
+    assert {one.note for one in model.fit_report_.kernel_table if one.kernel == "Broken"} == {
+        "ValueError: it is broken"
+    }
+    failing = GPXRegressor(candidates=[Broken(), Broken(2.0)])
+    with pytest.raises(NotPositiveDefinite, match=r"Broken: ValueError: it is broken; .*name a"):
+        failing.fit(X, y)
+
+
+def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):
+    model = GPXRegressor(**QUICK).fit(*table())
+    frame = model.kernel_table_
+    assert {
+        "kernel",
+        "ard",
+        "fit_intercept",
+        "log_evidence",
+        "integrated",
+        "seconds",
+        "chosen",
+    } <= {*frame.columns}
+    assert frame.chosen.sum() == 1
+    assert frame.chosen[0]
+    assert frame.integrated[0] == frame.integrated.max()
+    assert (frame.behind.dropna() >= 0).all()
+    assert frame.log_evidence[0] == pytest.approx(model.log_marginal_likelihood_value_, abs=1.0)
+    model.save(tmp_path / "model.gpx")
+    loaded = load(tmp_path / "model.gpx")
+    assert loaded.kernel_table_.equals(frame)
+    assert str(loaded.fit_report_) == str(model.fit_report_)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"gpx-scale\[files\]"):
+        _ = model.kernel_table_
+    named = GPXRegressor(**PAPER).fit(*table())
+    assert not hasattr(named, "kernel_table_")
+
+
+def test_arguments_stay_as_given():
+    model = GPXRegressor(**QUICK)
+    before = model.get_params()
+    model.fit(*table())
+    assert model.get_params() == before
+    assert clone(model).get_params() == before
+
+
+def test_without_a_search_auto_is_an_rbf_at_the_given_values():
+    X, y = table()
+    given = {"optimizer": None, "theta1": 0.7, "theta2": 3.0}
+    auto = GPXRegressor(**given).fit(X, y)
+    named = GPXRegressor("rbf", ard=False, fit_intercept=False, **given).fit(X, y)
+    assert_array_equal(auto.predict(X), named.predict(X))
+    assert not auto.fit_report_.kernel_table
+
+
+def test_a_warm_start_keeps_the_choice():
+    X, y = table()
+    model = GPXRegressor(**QUICK, warm_start=True).fit(X, y)
+    first = chosen(model)
+    assert compared_on(model)
+    model.fit(X, y + 0.01 * X[:, 0])
+    assert chosen(model) == first
+    assert not compared_on(model)
+    model.set_params(kernel="matern52", candidates=None, ard=False, fit_intercept=False)
+    assert model.fit(X, y).fit_report_.kernel_table == ()
+
+
+def test_a_checkpoint_keeps_the_choice(tmp_path):
+    X, y = table()
+    path = tmp_path / "state.npz"
+    model = GPXRegressor(**QUICK, checkpoint=path).fit(X, y)
+    again = GPXRegressor(**QUICK, checkpoint=path).fit(X, y)
+    assert again.fit_report_.evaluations == {}
+    assert again.fit_report_.kernel_table == model.fit_report_.kernel_table
+    assert_array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(InputError, match="other data"):
+        GPXRegressor(**QUICK, checkpoint=path).fit(X + 1.0, y[::-1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "{",
+        lambda text: "[]",
+        lambda text: text.replace('"kernel": "', '"kernel": "other'),
+        lambda text: text.replace('"ard": ', '"ard": "', 1),
+        lambda text: text.replace('"seconds": ', '"seconds": "", "more": '),
+        lambda text: text.replace('"unused_columns": []', '"unused_columns": [-1]'),
+    ],
+)
+def test_a_damaged_choice_is_refused(tmp_path, change):
+    X, y = table()
+    path = tmp_path / "state.npz"
+    GPXRegressor(**QUICK, checkpoint=path).fit(X, y)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    assert change(str(arrays["choice"])) != str(arrays["choice"])
+    np.savez(path, **arrays | {"choice": np.array(change(str(arrays["choice"])))})
+    with pytest.raises(InputError, match="cannot be read"):
+        GPXRegressor(**QUICK, checkpoint=path).fit(X, y)
+
+
+def test_a_stream_is_compared_on_its_sample():
+    X, y = table(n=90)
+    arguments = {**QUICK, "solver": "inducing", "n_inducing": 15, "max_iter": 3}
+    memory = GPXRegressor(**arguments).fit(X, y)
+    stream = GPXRegressor(**arguments).fit(
+        lambda: ((X[k : k + 30], y[k : k + 30]) for k in (0, 30, 60))
+    )
+    assert chosen(stream).name == chosen(memory).name
+    assert_array_equal(stream.predict(X), memory.predict(X))
+
+
+def test_rows_of_a_stream_get_the_intercept_that_was_chosen():
+    X, y = table(n=90)
+    shifted = y + 3.0 * (X[:, 0] > 0)
+    arguments = {"solver": "inducing", "n_inducing": 15, "max_iter": 3, "random_state": 0}
+    models = [GPXRegressor("rbf", **arguments, fit_intercept=one) for one in ("auto", True)]
+    for model in models:
+        model.fit(lambda: [(X, shifted)]).partial_fit(X[:5], shifted[:5])
+    auto, given = models
+    assert chosen(auto).fit_intercept
+    assert auto.posterior_.d == given.posterior_.d == 5
+    assert_allclose(auto.predict(X), given.predict(X), atol=0.1 * np.std(shifted))
+
+
+def test_a_callback_that_stops_the_comparison_leaves_a_model():
+    X, y = table()
+    calls = []
+    model = GPXRegressor(**QUICK, callbacks=lambda state: calls.append(state) or len(calls) == 5)
+    model.fit(X, y)
+    assert len(calls) == 5
+    assert np.isfinite(model.predict(X)).all()
+    assert model.fit_report_.converged is False
+
+
+def test_the_search_of_all_rows_begins_at_the_optimum_of_the_comparison():
+    X, y = table(n=720, p=2)
+    arguments = {**QUICK, "ard": False, "fit_intercept": False}
+    report = GPXRegressor(**arguments).fit(X, y).fit_report_
+    assert set(report.evaluations) == {
+        f"{COMPARED}, 500 rows",
+        f"{COMPARED}, 720 rows",
+        "all rows",
+    }
+    assert report.evaluations["all rows"] <= 4
