@@ -900,7 +900,23 @@ def test_more_rows_than_are_held(tmp_path, capsys):
         tmp_path / "t.csv", index=False
     )
     model = str(tmp_path / "m.gpx")
-    assert main(["fit", str(tmp_path / "t.csv"), "-t", "y", "-o", model, "--n-inducing", "20"]) == 0
+    assert (
+        main(
+            [
+                "fit",
+                str(tmp_path / "t.csv"),
+                "-t",
+                "y",
+                "-o",
+                model,
+                "--kernel",
+                "rbf",
+                "--n-inducing",
+                "20",
+            ]
+        )
+        == 0
+    )
     fitted = gpx_scale.load(model)
     assert fitted.solver_ == "inducing"
     assert fitted.fit_report_.n_samples == 100_500
