@@ -911,6 +911,7 @@ def test_more_rows_than_are_held(tmp_path, capsys):
                 model,
                 "--kernel",
                 "rbf",
+                "--no-intercept",
                 "--n-inducing",
                 "20",
             ]
