@@ -894,6 +894,7 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     assert "row 121 has 'wide'" in refused(capsys, "fit", tmp_path / "late.csv", *fit[2:])
 
 
+@pytest.mark.filterwarnings("ignore:Inducing points are too few")
 def test_more_rows_than_are_held(tmp_path, capsys):
     A = np.random.RandomState(0).normal(size=(100_500, 4)).round(3)
     pd.DataFrame(A, columns=list("abcd")).assign(y=(A[:, 0] + A[:, 1] * A[:, 2]).round(3)).to_csv(

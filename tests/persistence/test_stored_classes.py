@@ -93,6 +93,11 @@ CASES = {
         X2,
         X,
     ),
+    "basis, further functions": (
+        GPXRegressor("matern52", solver="basis", n_basis=40, **SMALL, fit_intercept=False),
+        X[:, :1],
+        None,
+    ),
     "neighbors": (
         GPXRegressor(solver="neighbors", **SMALL, kernel="rbf", fit_intercept=False),
         X2,

@@ -20,7 +20,6 @@ from ...data.inputs import Queries, TrainingRows
 from ...linalg.neighbor_search import Eligible
 from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
-from ...runtime.state import stored
 from ..neighborhood import RightHandSides, SharedRows
 from ..posterior import MomentRequest
 from .posterior import InducingPosterior
@@ -35,7 +34,6 @@ SAMPLE_ROWS = 4_000
 WARNED_DEVIATIONS = 2.0
 
 
-@stored
 @dataclass(frozen=True)
 class HeldOutCheck:
     """The root mean square and the largest |t| of the rows that were compared."""
