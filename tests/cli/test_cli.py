@@ -232,7 +232,6 @@ def test_evaluate(folder, capsys):
     ("load", "rows"),
     [
         (datasets.load_boston, 506),
-        (datasets.load_abalone, 2000),
         pytest.param(datasets.load_abalone, 4177, marks=pytest.mark.slow),
     ],
 )
