@@ -12,11 +12,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 import oracle
 from gpx_scale import XZ, GPXRegressor, GPXWarning, InputError, MemoryLimitError, kernels, make_plan
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import InputRows
+from gpx_scale.data.inputs import InputRows, TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets import synth10
 from gpx_scale.errors import FewPointsWarning, SolverUnavailable
 from gpx_scale.runtime.parallel import threads
+from gpx_scale.solvers.inducing import held_out_check
 from gpx_scale.solvers.inducing.point_selection import PointSelection
 from gpx_scale.solvers.inducing.solver import InducingSolver
 from problems import make_problem, problems, session_of
@@ -687,3 +688,25 @@ def test_a_stream_has_the_same_check():
 def test_hardly_any_rows_are_checked_or_not(n):
     model = fit_wiggly(5, *wiggly(n))
     assert ("held-out" in model.fit_report_.variances) == (n > 1)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_check_is_that_of_the_oracle(sparse, monkeypatch):
+    problem = make_problem(n=120, p=2, d=6, share=0.5)
+    monkeypatch.setattr(held_out_check, "NEAR_ROWS", 119)
+    given = {"solver": "inducing", "inducing_points": some_points(problem, 20), "random_state": 0}
+    Z = sp.csr_array(problem.Z) if sparse else problem.Z
+    model = problem.model(**given).fit(problem.X, problem.y, Z)
+    # The model has shifted x, and its inducing points with it.
+    queries = model._model.queries(problem.X, Z)
+    rows = TrainingRows(queries.x, queries.Z, problem.y)
+    found = held_out_check.check_held_out(model.posterior_, rows, session_of())
+    mean, std = model.predict(problem.X, Z, return_std=True)
+    noise = problem.sigma_y**2 + problem.sigma_w**2 * np.square(problem.Z).sum(axis=1)
+    residuals, deviations = oracle.leave_one_out(problem.k, *problem.data, *problem.noise)
+    both = deviations**2 - noise + std**2 - noise
+    some = problem.Z.any(axis=1)  # Rows without features have nothing to compare.
+    t = np.abs(mean - (problem.y - residuals))[some] / np.sqrt(both[some])
+    assert found.most == pytest.approx(t.max(), rel=1e-6)
+    usual = np.sqrt(np.square(t).sum() / 120)
+    assert found.usual == pytest.approx(usual, rel=1e-6)
