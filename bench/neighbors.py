@@ -483,36 +483,34 @@ def ratio_row(what, ratio, words, limit, at_most=True):
     return what, f"{ratio:.3g} ({words})", f"at {'most' if at_most else 'least'} {limit:g}", met
 
 
+def error_row(what, ours, other, limit, more=""):
+    """Return the row for the ratio of two RMSEs, with `more` words about them."""
+    words = f"RMSE {ours['rmse']:.4f} / {other['rmse']:.4f}{more}"
+    return ratio_row(what, ours["rmse"] / other["rmse"], words, limit)
+
+
 def rows_beside_exact(found):
     """Yield the rows of complete fits beside exact and beside inducing points."""
     ours, exact, points = (found.get(f"kin40k{more}") for more in ("", "_exact", "_inducing"))
     what = "kin40k, n = 36,000"
     if ours and exact:
-        error = ours["rmse"] / exact["rmse"]
-        words = f"RMSE {ours['rmse']:.4f} / {exact['rmse']:.4f}"
-        yield ratio_row(f"{what}: error / exact's", error, words, 1.15)
+        yield error_row(f"{what}: error / exact's", ours, exact, 1.15)
         lost = exact["log_likelihood"] - ours["log_likelihood"]
         words = f"{ours['log_likelihood']:.3f} / {exact['log_likelihood']:.3f}"
         what_lost = f"{what}: log-likelihood per row, exact's minus ours"
         yield ratio_row(what_lost, lost, words, 0.1)
     if ours and points:
-        error = ours["rmse"] / points["rmse"]
-        words = f"RMSE {ours['rmse']:.4f} / {points['rmse']:.4f}"
-        yield ratio_row(f"{what}: error / that of 1,000 inducing points", error, words, 0.6)
+        yield error_row(f"{what}: error / that of 1,000 inducing points", ours, points, 0.6)
         times = points["fit"] / ours["fit"]
         words = f"{ours['fit']:.0f} s, {points['fit']:.0f} s"
         yield ratio_row(f"{what}: times faster to fit", times, words, 5.0, at_most=False)
     if ours and (peer := found.get("svgp_kin40k")):
-        error = ours["rmse"] / peer["rmse"]
-        words = f"RMSE {ours['rmse']:.4f} / {peer['rmse']:.4f}; {ours['fit']:.0f} s / "
-        words += f"{peer['fit']:.0f} s for {SVGP_PASSES} passes"
-        yield ratio_row(f"{what}: error / that of GPyTorch's SVGP", error, words, 0.6)
+        more = f"; {ours['fit']:.0f} s / {peer['fit']:.0f} s for {SVGP_PASSES} passes"
+        yield error_row(f"{what}: error / that of GPyTorch's SVGP", ours, peer, 0.6, more)
     ours, exact = found.get("synth10_50k"), found.get("synth10_50k_exact")
     what = "synth10, n = 50,000"
     if ours and exact:
-        error = ours["rmse"] / exact["rmse"]
-        words = f"RMSE {ours['rmse']:.4f} / {exact['rmse']:.4f}"
-        yield ratio_row(f"{what}: error / exact's", error, words, 1.3)
+        yield error_row(f"{what}: error / exact's", ours, exact, 1.3)
         times = exact["fit"] / ours["fit"]
         words = f"{ours['fit']:.0f} s, search included / {exact['fit']:.0f} s without search"
         yield ratio_row(f"{what}: times faster to fit", times, words, 5.0, at_most=False)
@@ -526,9 +524,7 @@ def rows_beside_exact(found):
         words = f"{mine:.0f} s / {theirs:.0f} s"
         what_time = f"{what}: fit and 1,000 explanations / those of 500 inducing points"
         yield ratio_row(what_time, mine / theirs, words, 0.25)
-        error = ours["rmse"] / points["rmse"]
-        words = f"RMSE {ours['rmse']:.4f} / {points['rmse']:.4f}"
-        yield ratio_row(f"{what}: error / that of 500 inducing points", error, words, 0.6)
+        yield error_row(f"{what}: error / that of 500 inducing points", ours, points, 0.6)
 
 
 def rows_of_peers(found):
