@@ -92,9 +92,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           rows, and if Z is sparse and few pairs of rows share a feature.
         - "neighbors" conditions each query on its nearest rows and on rows that all queries share.
           Standard deviations are never below the exact ones. There is no joint distribution of
-          several queries. "auto" takes it where "cg" needs too much time or memory.
+          several queries. "auto" takes it where "cg" needs too much time or memory, and for rows
+          in memory maps and folders of files.
         - "inducing" (or "nystrom") approximates the model by inducing points. "auto" takes it for
-          streams.
+          streams that can be read only in their order.
         - "basis" approximates the kernel by functions on a box. It needs dense X and Z, and X has 1
           to 3 columns. "auto" prefers it for such an X, also in a stream, if that is much
           faster and the kernel is an RBF, or if "exact" takes too long.
