@@ -23,7 +23,7 @@ def problem():
 @pytest.fixture
 def shared_data(monkeypatch):
     """The folder of real data sets, where it is."""
-    folder = Path(os.environ.get("GPX_SCALE_DATA", SHARED / "data"))
+    folder = Path(os.environ.get("GPX_SCALE_DATA") or SHARED / "data")
     if not folder.is_dir():
         pytest.skip(f"no data folder at {folder} (set GPX_SCALE_DATA)")
     monkeypatch.setenv("GPX_SCALE_DATA", str(folder))
