@@ -185,7 +185,11 @@ class FittedModel:
         for z = 0, and None where variances are estimates from samples.
         """
         prior, size = self.hyperparameters.weight_prior, queries.Z.squared_norms()
-        noise, whole = prior.sigma_w**2 * size, prior.variance(queries.x) * size
+        noise, variance = prior.sigma_w**2 * size, prior.variance(queries.x)
+        if variance.ndim == 1:
+            whole = variance * size
+        else:
+            whole = (variance * np.square(queries.Z.to_dense())).sum(axis=1)
         seen, *others = moments.along
         if request.surface:
             seen = seen + noise

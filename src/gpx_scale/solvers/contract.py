@@ -60,6 +60,7 @@ class Capability(enum.Enum):
     STREAM = "fit rows that come in chunks"
     FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
+    WEIGHT_TERMS = "take weights with priors of their own"
 
 
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
