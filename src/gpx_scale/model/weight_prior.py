@@ -98,11 +98,12 @@ class Term:
         variances[self.columns] = free[self._representatives[1]]
         return replace(self, weight_variances=variances)
 
-    def without_columns(self, columns: np.ndarray) -> Term:
-        """Return this term for all weights but those of some columns of Z."""
+    def with_variance(self, column: int, variance: float) -> Term:
+        """Return this term with another variance of one weight, and of those tied to it."""
         assert self.weight_variances is not None
         variances = self.weight_variances.copy()
-        variances[columns] = 0.0
+        at = column if self.tied is None else self.tied == self.tied[column]
+        variances[at] = variance
         return replace(self, weight_variances=variances)
 
     def along_free_variances(self, along_columns: np.ndarray) -> np.ndarray:
@@ -284,7 +285,7 @@ class WeightPrior:
             found |= term.kernel.as_dict() if term.is_active else {}
         for term in self.terms:
             if term.weight_variances is not None:
-                found[f"{term.part}_variances"] = term.weight_variances
+                found[f"{term.part}_variances"] = tuple(term.weight_variances.tolist())
         return {**found, "sigma_w": self.sigma_w}
 
     @property

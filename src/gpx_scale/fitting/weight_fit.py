@@ -1,0 +1,71 @@
+"""The steps of a fit that concern weights with priors of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..data.row_source import RowSource
+from ..model.hyperparameters import Hyperparameters
+from ..optimize.objective import Optimum, forget
+from ..runtime.session import Session
+from ..solvers.contract import Solver
+from .options import FitOptions
+from .pruning import Tested, pruned, same_terms
+from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum
+from .weight_options import WeightNames, WeightOptions
+
+
+@dataclass(frozen=True)
+class WeightFit:
+    """What is asked for of the weights, for a Z whose features or groups have names."""
+
+    options: WeightOptions
+    features: WeightNames
+
+    def applied(self, given: Hyperparameters) -> Hyperparameters:
+        """Return given hyperparameters with the priors that are asked for."""
+        return self.options.applied(given, self.features)
+
+    def started(self, subset: SubsetOptimum | None) -> SubsetOptimum | None:
+        """Return the optimum of a comparison of models, from which a search for terms begins.
+
+        It knows no variances, so that no stage of the search is left out.
+        """
+        if subset is None or self.options.shared:
+            return subset
+        return SubsetOptimum(self.applied(subset.hyperparameters), 0)
+
+    def restarted(self, known: KnownOptimum | None, given: Hyperparameters) -> KnownOptimum | None:
+        """Return the optimum of an earlier fit, with the terms that it has removed."""
+        if known is None or self.options.shared:
+            return known
+        found = self.options.restarted(known.hyperparameters, given, self.features)
+        return replace(known, hyperparameters=found)
+
+    def pruned(
+        self,
+        optimum: Optimum,
+        start: StartingPoint,
+        rows: RowSource,
+        solver: Solver,
+        options: FitOptions,
+        session: Session,
+    ) -> tuple[Optimum, Tested]:
+        """Return the optimum without the terms that earn too little, and what the others earn.
+
+        Checkpoints keep the optimum of all terms, from which this step can be taken again.
+        """
+        if session.journal.stopped or session.journal.was_interrupted:
+            return optimum, Tested(optimum.hyperparameters)
+
+        def refit(found: Hyperparameters) -> Hyperparameters:
+            nonlocal optimum
+            given = same_terms(start.given, found)
+            again = replace(start, given=given, hyperparameters=found, warm=True, file=None)
+            optimum = solver.search(again.search(rows, options.search, session, forget))
+            return optimum.hyperparameters
+
+        tested = pruned(optimum.hyperparameters, rows, refit, self.options.prune, session)
+        if tested.hyperparameters is not optimum.hyperparameters:
+            optimum = replace(optimum, hyperparameters=tested.hyperparameters, evidence=None)
+        return optimum, tested
