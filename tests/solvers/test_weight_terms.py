@@ -9,14 +9,15 @@ from numpy.testing import assert_allclose
 import oracle
 from gpx_scale import kernels
 from gpx_scale.data.features import DenseFeatures
-from gpx_scale.data.inputs import Queries, TrainingRows
+from gpx_scale.data.inputs import Queries
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels.constant import Constant
 from gpx_scale.likelihoods.likelihood import GaussianLikelihood
 from gpx_scale.linalg import lower_tiles
 from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.model.hyperparameters import Hyperparameters
-from gpx_scale.model.weight_prior import Term, WeightPrior
+from gpx_scale.model.term import Term
+from gpx_scale.model.weight_prior import WeightPrior
 from gpx_scale.solvers.exact.solver import ExactSolver
 from gpx_scale.solvers.posterior import MomentRequest
 from problems import make_problem, session_of

@@ -104,28 +104,12 @@ def form_tile(n, size, kernel, points, Z, i, j, ld, tile):
 @overload(form_tile, jit_options={"fastmath": FASTMATH})
 def _form_tile(n, size, kernel, points, Z, i, j, ld, tile):
     """Return the implementation for one kernel, or for a sum of terms."""
-    form = _form_tile_of_terms if is_sum(kernel) else _form_tile_of_kernel
+    form = term_tiles.form_tile if is_sum(kernel) else _form_tile_of_kernel
 
     def call(n, size, kernel, points, Z, i, j, ld, tile):
         form(n, size, kernel, points, Z, i, j, ld, tile)
 
     return call
-
-
-@jit
-def _form_tile_of_terms(n, size, kernel, points, Z, i, j, ld, tile):
-    """Write tile (i, j) of a sum of terms to `tile`, whose rows are `ld` apart."""
-    w, col = tile_rows(n, size, j), j * size
-    strip = np.empty((STRIP_ROWS, w), Z.dtype)
-    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
-        m = min(STRIP_ROWS, tile_rows(n, size, i) - offset)
-        S = strip[:m]
-        term_tiles.form_strip(kernel, points, Z, i * size + offset, col, S)
-        for r in range(m):
-            at = (offset + r) * ld
-            source, target = S[r], tile[at : at + w]
-            for c in range(w):
-                target[c] = source[c]
 
 
 # The compiler vectorises loops over slices. It does not vectorise a loop over A[at + c], because
@@ -226,7 +210,7 @@ def contract_inverse_tile(n, size, kernel, by_column, points, Z, alpha, i, j, in
 @overload(contract_inverse_tile, jit_options={"fastmath": FASTMATH})
 def _contract_inverse_tile(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
     """Return the implementation for one kernel, or for a sum of terms."""
-    contract = _contract_inverse_of_terms if is_sum(kernel) else _contract_inverse_of_kernel
+    contract = term_tiles.contract_inverse_tile if is_sum(kernel) else _contract_inverse_of_kernel
 
     def call(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
         contract(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total)
@@ -257,40 +241,6 @@ def _contract_inverse_of_kernel(
                 g[end] *= a * a - inverse[at + end]
                 g[end + 1 :] = 0.0
         _contract_strip(kernel, by_column, points[2], row, col, E, G, total)
-
-
-@jit
-def _contract_inverse_of_terms(
-    n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total
-):
-    """Add the sums of one tile of alpha alpha^T - C^-1 with the derivatives of all terms."""
-    w, col = tile_rows(n, size, j), j * size
-    strip = np.empty((STRIP_ROWS, w), Z.dtype)
-    sums = np.empty((STRIP_ROWS, total.size), Z.dtype)
-    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
-        m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
-        W = strip[:m]
-        for r in range(m):
-            at = (offset + r) * ld
-            a, end, weights = alpha[row + r], offset + r if i == j else w, W[r]
-            below, columns = inverse[at : at + end], alpha[col : col + end]
-            for c in range(end):
-                weights[c] = 2.0 * (a * columns[c] - below[c])
-            if i == j:
-                weights[end] = a * a - inverse[at + end]
-                weights[end + 1 :] = 0.0
-        _add_contracted(kernel, points, Z, row, col, W, sums[:m], total)
-
-
-@jit
-def _add_contracted(kernel, points, Z, row, col, W, sums, total):
-    """Add the sums of W with the derivatives of all terms to `total`; `sums` is overwritten."""
-    sums[:] = 0.0
-    term_tiles.contract_strip(kernel, points, Z, row, col, W, sums)
-    for r in range(sums.shape[0]):
-        source = sums[r]
-        for k in range(total.size):
-            total[k] += source[k]
 
 
 @TileLoop
@@ -338,7 +288,7 @@ def contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i,
 @overload(contract_product_tile, jit_options={"fastmath": FASTMATH})
 def _contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i, j, total):
     """Return the implementation for one kernel, or for a sum of terms."""
-    contract = _contract_product_of_terms if is_sum(kernel) else _contract_product_of_kernel
+    contract = term_tiles.contract_product_tile if is_sum(kernel) else _contract_product_of_kernel
 
     def call(n, size, kernel, by_column, points, Z, left, right, i, j, total):
         contract(n, size, kernel, by_column, points, Z, left, right, i, j, total)
@@ -364,19 +314,6 @@ def _contract_product_of_kernel(n, size, kernel, by_column, points, Z, left, rig
         _contract_strip(kernel, by_column, points[2], row, col, E, G, total)
 
 
-@jit
-def _contract_product_of_terms(n, size, kernel, by_column, points, Z, left, right, i, j, total):
-    """Add the sums of one tile of left right^T with the derivatives of all terms."""
-    w, col = tile_rows(n, size, j), j * size
-    strip = np.empty((STRIP_ROWS, w), left.dtype)
-    sums = np.empty((STRIP_ROWS, total.size), left.dtype)
-    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
-        m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
-        W = strip[:m]
-        times_transposed(left, row, right, col, W)
-        _add_contracted(kernel, points, Z, row, col, W, sums[:m], total)
-
-
 @TileLoop
 def contract_products(n, size, first, last, kernel, by_column, points, Z, left, right, sums):
     """Contract (left right^T) o ZZ^T with the derivatives of a kernel over lower tiles.
@@ -398,7 +335,7 @@ def tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out
 @overload(tangent_strip, jit_options={"fastmath": FASTMATH})
 def _tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
     """Return the implementation for one kernel, or for a sum of terms."""
-    contract = _tangent_strip_of_terms if is_sum(kernel) else _tangent_strip_of_kernel
+    contract = term_tiles.tangent_strip if is_sum(kernel) else _tangent_strip_of_kernel
 
     def call(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
         contract(n, size, kernel, by_column, points, squares, Z, row, m, v, out)
@@ -445,18 +382,6 @@ def _tangent_strip_of_kernel(n, size, kernel, by_column, points, squares, Z, row
                     out[row + r, 3 + k] += (
                         x_k * x_k * total - 2.0 * x_k * product[r, k] + product[r, p + k]
                     )
-
-
-@jit
-def _tangent_strip_of_terms(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
-    """out_i <- the sums over j of v_j with the derivatives of all terms, between i and j."""
-    out[row : row + m] = 0.0
-    for col in range(0, n, size):
-        w = min(size, n - col)
-        W = np.empty((m, w), v.dtype)
-        for r in range(m):
-            W[r] = v[col : col + w]
-        term_tiles.contract_strip(kernel, points, Z, row, col, W, out[row : row + m])
 
 
 @TileLoop

@@ -21,6 +21,10 @@ import numpy as np
 from . import jit
 from .blas import gemm
 from .dense import contract_profile, profile_of_row, refine_close_pairs
+from .tiles import tile_rows
+
+# A worker forms this many rows of a tile at once, which keeps its strips in the second-level cache.
+STRIP_ROWS = 128
 
 
 @jit
@@ -125,3 +129,76 @@ def _add_squared_differences(G, x, start, p, row, col, sums, at):
         for k in range(p):
             x_k = x[row + r, start + k]
             sums[r, at + k] += x_k * x_k * total - 2.0 * x_k * product[r, k] + product[r, p + k]
+
+
+@jit
+def form_tile(n, size, kernel, points, Z, i, j, ld, tile):
+    """Write tile (i, j) of a sum of terms to `tile`, whose rows are `ld` apart."""
+    w, col = tile_rows(n, size, j), j * size
+    strip = np.empty((STRIP_ROWS, w), Z.dtype)
+    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
+        m = min(STRIP_ROWS, tile_rows(n, size, i) - offset)
+        S = strip[:m]
+        form_strip(kernel, points, Z, i * size + offset, col, S)
+        for r in range(m):
+            at = (offset + r) * ld
+            source, target = S[r], tile[at : at + w]
+            for c in range(w):
+                target[c] = source[c]
+
+
+@jit
+def contract_inverse_tile(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
+    """Add the sums of one tile of alpha alpha^T - C^-1 with the derivatives of all terms."""
+    w, col = tile_rows(n, size, j), j * size
+    strip = np.empty((STRIP_ROWS, w), Z.dtype)
+    sums = np.empty((STRIP_ROWS, total.size), Z.dtype)
+    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
+        m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
+        W = strip[:m]
+        for r in range(m):
+            at = (offset + r) * ld
+            a, end, weights = alpha[row + r], offset + r if i == j else w, W[r]
+            below, columns = inverse[at : at + end], alpha[col : col + end]
+            for c in range(end):
+                weights[c] = 2.0 * (a * columns[c] - below[c])
+            if i == j:
+                weights[end] = a * a - inverse[at + end]
+                weights[end + 1 :] = 0.0
+        _add_contracted(kernel, points, Z, row, col, W, sums[:m], total)
+
+
+@jit
+def _add_contracted(kernel, points, Z, row, col, W, sums, total):
+    """Add the sums of W with the derivatives of all terms to `total`; `sums` is overwritten."""
+    sums[:] = 0.0
+    contract_strip(kernel, points, Z, row, col, W, sums)
+    for r in range(sums.shape[0]):
+        source = sums[r]
+        for k in range(total.size):
+            total[k] += source[k]
+
+
+@jit
+def contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i, j, total):
+    """Add the sums of one tile of left right^T with the derivatives of all terms."""
+    w, col = tile_rows(n, size, j), j * size
+    strip = np.empty((STRIP_ROWS, w), left.dtype)
+    sums = np.empty((STRIP_ROWS, total.size), left.dtype)
+    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
+        m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
+        W = strip[:m]
+        _times_transposed(left, row, right, col, 0, left.shape[1], W)
+        _add_contracted(kernel, points, Z, row, col, W, sums[:m], total)
+
+
+@jit
+def tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
+    """out_i <- the sums over j of v_j with the derivatives of all terms, between i and j."""
+    out[row : row + m] = 0.0
+    for col in range(0, n, size):
+        w = min(size, n - col)
+        W = np.empty((m, w), v.dtype)
+        for r in range(m):
+            W[r] = v[col : col + w]
+        contract_strip(kernel, points, Z, row, col, W, out[row : row + m])

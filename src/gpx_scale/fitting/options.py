@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..data.inputs import InputOptions
@@ -54,7 +54,7 @@ class FitOptions:
     solver: SolverOptions
     search: SearchLimits
     open_model: OpenModel
-    weights: WeightOptions = WeightOptions()
+    weights: WeightOptions = field(default_factory=WeightOptions)
 
     @classmethod
     def checked(cls, estimator: Any, solver: str | None = None) -> FitOptions:

@@ -110,8 +110,9 @@ def fit_model(
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
         report.weight_table = weight_table(*described)
-        found = optimum.hyperparameters, rows.load(), weights.features, report.weight_table
-        report.notes += notes_on_weights(*found)
+        data, table = rows.load(), report.weight_table
+        found = optimum.hyperparameters
+        report.notes += notes_on_weights(found, data, weights.features, table)
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 

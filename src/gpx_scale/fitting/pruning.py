@@ -17,7 +17,7 @@ import numpy as np
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import CONSTANT, VARYING, Term
+from ..model.term import CONSTANT, VARYING
 from ..runtime.session import Session
 from ..solvers.contract import WEIGHT_TEST_ROWS
 from ..solvers.exact.solver import ExactSolver
@@ -130,12 +130,7 @@ def _by_size(hyperparameters: Hyperparameters) -> list[int]:
 def _variance(hyperparameters: Hyperparameters, part: str, column: int) -> float:
     """Return the variance of a part of a weight, 0 if it has none."""
     terms = hyperparameters.weight_prior.terms
-    return sum(_known(term)[column] for term in terms if term.part == part)
-
-
-def _known(term: Term) -> np.ndarray:
-    assert term.weight_variances is not None
-    return term.weight_variances
+    return float(sum(term.variances[column] for term in terms if term.part == part))
 
 
 def _has(hyperparameters: Hyperparameters, part: str, column: int) -> bool:
@@ -179,7 +174,6 @@ def same_terms(given: Hyperparameters, found: Hyperparameters) -> Hyperparameter
     """Return given hyperparameters without the terms that the found ones do not have."""
     terms = []
     for term, kept in zip(given.weight_prior.terms, found.weight_prior.terms, strict=True):
-        assert kept.weight_variances is not None
-        variances = np.where(kept.weight_variances > 0, term.weight_variances, 0.0)
+        variances = np.where(kept.variances > 0, term.variances, 0.0)
         terms.append(replace(term, weight_variances=variances))
     return replace(given, weight_prior=replace(given.weight_prior, terms=tuple(terms)))

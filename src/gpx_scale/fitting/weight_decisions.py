@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from ..data.inputs import Preprocessor, Queries, TrainingRows
 from ..data.row_source import RowSource
 from ..errors import GPXWarning
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import CONSTANT, VARYING
+from ..model.term import CONSTANT, VARYING
 from ..runtime.parallel import evenly_spaced
 from ..runtime.session import Session
 from ..runtime.weight_table import DecidedWeight
@@ -25,7 +26,7 @@ ZERO = "zero"
 
 
 def weight_table(
-    posterior: Posterior,
+    posterior: Posterior[Any],
     tested: Tested,
     rows: RowSource,
     preprocessor: Preprocessor,
@@ -64,15 +65,9 @@ def weight_table(
     return tuple(found)
 
 
-def _decision(
-    hyperparameters: Hyperparameters, tested: Tested, column: int
-) -> tuple[str, float]:
+def _decision(hyperparameters: Hyperparameters, tested: Tested, column: int) -> tuple[str, float]:
     """Return whether a weight is zero, constant or varying, and what it earns by that."""
-    parts = [
-        term.part
-        for term in hyperparameters.weight_prior.terms
-        if term.weight_variances is not None and term.weight_variances[column] > 0
-    ]
+    parts = [term.part for term in hyperparameters.weight_prior.terms if term.variances[column] > 0]
     decision = next((part for part in (VARYING, CONSTANT) if part in parts), ZERO)
     return decision, tested.nats.get(column, np.nan)
 

@@ -13,7 +13,8 @@ from ..errors import InputError
 from ..kernels.constant import Constant
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import Term, WeightPrior
+from ..model.term import Term
+from ..model.weight_prior import WeightPrior
 from ..runtime.arguments import flag, one_of
 
 SHARED, RELEVANCE, SEMI = "shared", "relevance", "semi"
@@ -124,14 +125,12 @@ class WeightOptions:
         before, now = known.weight_prior, given.weight_prior
         kinds = [(term.kernel.parameter_kinds, term.part) for term in now.terms]
         same = kinds == [(term.kernel.parameter_kinds, term.part) for term in before.terms]
-        if not same or before.terms[0].weight_variances.shape != now.terms[0].weight_variances.shape:
+        if not same or before.terms[0].variances.shape != now.terms[0].variances.shape:
             return known
         terms = []
         for old, new in zip(before.terms, now.terms, strict=True):
             variances = np.where(
-                old.weight_variances > 0,
-                old.weight_variances,
-                REMOVED_START_SHARE * new.weight_variances,
+                old.variances > 0, old.variances, REMOVED_START_SHARE * new.variances
             )
             kernel = old.kernel if old.is_active else new.kernel
             terms.append(Term(kernel, variances, new.tied))

@@ -38,6 +38,7 @@ class Constant(Kernel):
     """
 
     input_kind = "vectors"
+    is_constant = True
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:

@@ -268,7 +268,7 @@ class KernelTiles(FormedTiles):
 
     @property
     def width(self) -> int:
-        return 3 + self.profile.points.shape[1]
+        return 3 + int(self.profile.points.shape[1])
 
     @property
     def _kernel(self) -> tuple[Any, ...]:

@@ -130,11 +130,7 @@ class Hyperparameters:
         moderate(self.sigma_w, "sigma_w", zero=True)
         self.likelihood.must_be_moderate()
         must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
-        terms = self.weight_prior.terms
-        alone = len(terms) == 1 or all(term.weight_variances is not None for term in terms)
-        must(terms and alone, "its weights share a prior, and have more terms")
-        for term in terms:
-            term.must_fit(preprocessor.n_weights)
+        self.weight_prior.must_fit(preprocessor.n_weights)
         if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
             # This raises an error if theta2 has another number of entries than x has columns.
             kernel.prepare(np.zeros((1, preprocessor.n_x)))

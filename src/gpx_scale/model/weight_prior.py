@@ -19,131 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from ..data.features import DenseFeatures, Features
+from ..data.features import Features
 from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
-from ..kernels.constant import Constant
 from ..kernels.kernel import Kernel, Prepared
 from ..runtime.arguments import LARGEST_SQUARE
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
-from ..runtime.state import must, must_be_numbers, stored
+from ..runtime.state import must, stored
 from .cross_block import CrossBlock
 
-# The names of the parts of a weight: the one that is the same everywhere, and the one that varies.
-CONSTANT, VARYING = "constant", "varying"
-
-
-@stored
-@dataclass(frozen=True)
-class Term:
-    """A Gaussian process for each weight, with a common kernel: g_l ~ GP(0, weight_variances_l k).
-
-    `weight_variances` are (d,), or None if all of them are 1. A variance of 0 removes the term of
-    that weight. Columns with the same number in `tied` (d,) have one variance together; None means
-    that each column has its own.
-    """
-
-    kernel: Kernel
-    weight_variances: np.ndarray | None = None
-    tied: np.ndarray | None = None
-
-    @property
-    def part(self) -> str:
-        """Return the name of the part of a weight that this term is: constant or varying."""
-        return CONSTANT if isinstance(self.kernel, Constant) else VARYING
-
-    @property
-    def is_active(self) -> bool:
-        """Return whether any weight has this term."""
-        return self.weight_variances is None or bool(self.weight_variances.any())
-
-    @cached_property
-    def columns(self) -> np.ndarray:
-        """Return the columns of Z whose weights have this term, in their order;  (d_t,)."""
-        assert self.weight_variances is not None
-        return np.flatnonzero(self.weight_variances)
-
-    @cached_property
-    def _representatives(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first column of each free variance, and the variance of each of `columns`."""
-        if self.tied is None:
-            return self.columns, np.arange(self.columns.size)
-        _, first, variance = np.unique(
-            self.tied[self.columns], return_index=True, return_inverse=True
-        )
-        # Variances are in the order of their first columns.
-        order = np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        return self.columns[first[order]], rank[variance]
-
-    @property
-    def free_variances(self) -> np.ndarray:
-        """Return the variances that are parameters, one for all columns that are tied."""
-        if self.weight_variances is None:
-            return np.empty(0)
-        return self.weight_variances[self._representatives[0]]
-
-    @property
-    def parameter_columns(self) -> np.ndarray:
-        """Return the first column of Z of each of the free variances."""
-        return np.empty(0, int) if self.weight_variances is None else self._representatives[0]
-
-    def with_free_variances(self, free: np.ndarray) -> Term:
-        """Return this term with other values of its free variances."""
-        if self.weight_variances is None:
-            return self
-        variances = np.zeros_like(self.weight_variances)
-        variances[self.columns] = free[self._representatives[1]]
-        return replace(self, weight_variances=variances)
-
-    def with_variance(self, column: int, variance: float) -> Term:
-        """Return this term with another variance of one weight, and of those tied to it."""
-        assert self.weight_variances is not None
-        variances = self.weight_variances.copy()
-        at = column if self.tied is None else self.tied == self.tied[column]
-        variances[at] = variance
-        return replace(self, weight_variances=variances)
-
-    def along_free_variances(self, along_columns: np.ndarray) -> np.ndarray:
-        """Return derivatives by the log free variances from those by the log variances.
-
-        (d_t, ...) -> (f, ...)
-        """
-        if self.weight_variances is None or not self.is_active:
-            return along_columns[:0]
-        if self.tied is None:
-            return along_columns
-        first, variance = self._representatives
-        total = np.zeros((first.size, *along_columns.shape[1:]))
-        np.add.at(total, variance, along_columns)
-        return total
-
-    def scaled(self, Z: Features) -> Features:
-        """Return Z Lambda^1/2, without columns of variance 0;  (n, d) -> (n, d_t).
-
-        A term that no weight has gets one column of zeros, because BLAS takes no empty matrix.
-        """
-        if self.weight_variances is None:
-            return Z
-        columns = self.columns if self.is_active else np.zeros(1, int)
-        roots = np.sqrt(self.weight_variances[columns]).astype(Z.arrays[0].dtype)
-        return DenseFeatures(np.ascontiguousarray(Z.to_dense()[:, columns] * roots))
-
-    def must_fit(self, d: int) -> None:
-        """Raise a ValueError unless the variances, read from a file, are those of d weights."""
-        if self.weight_variances is None:
-            must(self.tied is None, "it ties weights that have no variances")
-            return
-        must_be_numbers(self.weight_variances, (d,), "the variances of the weights")
-        must((self.weight_variances >= 0).all(), "a variance of the weights is negative")
-        if self.tied is not None:
-            whole = self.tied.dtype.kind == "i" and self.tied.shape == (d,)
-            must(whole, "the columns that share a variance are not numbered")
-            tied = self.weight_variances[self.tied.argsort(kind="stable")]
-            same = np.diff(np.sort(self.tied)) == 0
-            must((np.diff(tied)[same] == 0).all(), "columns that are tied have other variances")
+# These are part of what a prior is used by.
+from .cross_covariance import CrossCovariance as CrossCovariance
+from .cross_covariance import kernel_matrix as kernel_matrix
+from .term import CONSTANT, VARYING, Term
 
 
 def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
@@ -197,6 +86,16 @@ class WeightPrior:
 
     terms: tuple[Term, ...]
     sigma_w: float
+
+    def must_fit(self, d: int) -> None:
+        """Raise a ValueError unless the terms, read from a file, are those of d weights."""
+        first, *others = self.terms
+        must(first.part == VARYING, "its first term has no kernel of x")
+        alone = self.is_shared or all(term.weight_variances is not None for term in self.terms)
+        must(alone, "its weights share a prior, and have more terms")
+        must(all(term.part == CONSTANT for term in others), "a further term is not constant")
+        for term in self.terms:
+            term.must_fit(d)
 
     @classmethod
     def of(cls, kernel: Kernel, sigma_w: float) -> WeightPrior:
@@ -443,7 +342,7 @@ class WeightPrior:
             variances(term.kernel.diagonal(own.points), own.Z)
             for term, own in zip(self.active, a.of_terms, strict=True)
         )
-        return sum(others, start=first)
+        return _added(first, others)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
         """Return the derivatives of k(x_i, x_i) by theta, which is not yet dS_ii/dtheta;  (n, t).
@@ -458,9 +357,7 @@ class WeightPrior:
             kernel_matrix(term.kernel, own.points, other.points, session, (own.Z, other.Z))
             for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True)
         )
-        for other in others:
-            first += other
-        return first
+        return _added(first, others)
 
     def variance(self, x: Any) -> np.ndarray:
         """Return the prior variance of each weight without its noise, at x;  (m,), or (m, d).
@@ -469,10 +366,11 @@ class WeightPrior:
         """
         if self.is_shared:
             return self.kernel.diagonal(self.kernel.prepare(x))
-        return sum(
-            np.multiply.outer(term.kernel.diagonal(term.kernel.prepare(x)), term.weight_variances)
+        first, *others = (
+            np.multiply.outer(term.kernel.diagonal(term.kernel.prepare(x)), term.variances)
             for term in self.active
         )
+        return _added(first, others)
 
     def variance_of_part(self, part: str, x: Any) -> np.ndarray:
         """Return the prior variance of the constant or the varying part of each weight, at x.
@@ -509,7 +407,7 @@ class WeightPrior:
             term.kernel.diagonal(own.points) * own.Z.squared_norms()
             for term, own in zip(self.active, rows.of_terms, strict=True)
         )
-        return sum(others, start=first)
+        return _added(first, others)
 
     def cross(
         self, x: Any, rows: InputRows, session: Session, own: slice | None = None
@@ -538,107 +436,8 @@ class WeightPrior:
         )
 
 
-@dataclass(frozen=True)
-class CrossCovariance:
-    """The covariance of weights at queries with f at the training rows.
-
-    Cov[w_l(x*_i), f_j] = sum_t variance_tl k_t(x*_i, x_j) z_jl. These are K = k(x*, X) (m, n) and
-    Z (n, d) of the first term, with its kernel, the queries as it prepares them, and its variances,
-    None if all are 1; `others` are the further terms. A term without a kernel is the noise of the
-    queries' own weights. A covariance can be sliced by queries.
-    """
-
-    K: np.ndarray
-    Z: Features
-    kernel: Kernel | None
-    points: Prepared
-    weight_variances: np.ndarray | None = None
-    part: str = VARYING
-    others: tuple[CrossCovariance, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.K)
-
-    def __getitem__(self, queries: slice | np.ndarray) -> CrossCovariance:
-        others = tuple(other[queries] for other in self.others)
-        return replace(self, K=self.K[queries], points=self.points[queries], others=others)
-
-    def of_part(self, part: str) -> CrossCovariance:
-        """Return the covariance of the constant or of the varying part of the weights with f."""
-        terms = [replace(one, others=()) for one in (self, *self.others) if one.part == part]
-        if not terms:
-            none = np.zeros(self.Z.shape[1])
-            return replace(self, weight_variances=none, part=part, others=())
-        return replace(terms[0], others=tuple(terms[1:]))
-
-    def variance(self) -> np.ndarray:
-        """Return the prior variance of each weight of a query, without its noise.
-
-        It is k(x*, x*) (m,) for weights that share their prior, and else (m, d).
-        """
-        if self.weight_variances is None and not self.others:
-            assert self.kernel is not None
-            return self.kernel.diagonal(self.points)
-        total = np.zeros((len(self), self.Z.shape[1]))
-        for one in (self, *self.others):
-            if one.kernel is not None and one.weight_variances is not None:
-                total += one.kernel.diagonal(one.points)[:, None] * one.weight_variances
-        return total
-
-    def weights(self, alpha: np.ndarray, session: Session) -> np.ndarray:
-        """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = sum_t (K_t diag(alpha) Z Lambda_t)_il.
-
-        (n,) -> (m, d);  2 m n d flops per term.
-        """
-        found = self.Z.scale_rows(alpha).left_multiply(self.K, session)
-        if self.weight_variances is not None:
-            found = found * self.weight_variances
-        for other in self.others:
-            found += other.weights(alpha, session)
-        return found
-
-    def along(self, A: Features) -> np.ndarray:
-        """Return Cov[a_i . w(x*_i), f_j];  (m, d) -> (m, n);  2 m n d flops per term."""
-        own = A if self.weight_variances is None else A.scale_columns(self.weight_variances)
-        covariance: np.ndarray = self.K * own.inner_products(self.Z)
-        for other in self.others:
-            covariance += other.along(A)
-        return covariance
-
-    def of_all_weights(self) -> np.ndarray:
-        """Return Cov[w_l(x*_i), f_j] for all i, l and j;  (m, d, n)."""
-        found = self.Z.columns_times(self.K)
-        if self.weight_variances is not None:
-            found *= self.weight_variances[:, None]
-        for other in self.others:
-            found += other.of_all_weights()
-        return found
-
-
-def kernel_matrix(
-    kernel: Kernel,
-    a: Prepared,
-    b: Prepared,
-    session: Session,
-    Z: tuple[Features, Features] | None = None,
-) -> np.ndarray:
-    """Return k(a_i, b_j) of prepared rows, times <z_i, z_j> if Z of both is given;  (m, n).
-
-    Tiles are computed in parallel.
-    """
-    out = np.empty((len(a), len(b)))
-    if (block := CrossBlock.of(kernel, a, b, Z, session.executor.n_jobs)) is not None:
-        block.fill(out)
-        return out
-
-    def fill(tile: tuple[slice, slice]) -> None:
-        rows, cols = tile
-        shape = rows.stop - rows.start, cols.stop - cols.start
-        block = np.ones(shape) if Z is None else Z[0][rows].inner_products(Z[1][cols])
-        kernel.multiply(a[rows], b[cols], block)
-        out[tile] = block
-
-    session.executor.map(
-        fill, [(r, c) for r in slices(len(a), TILE_ROWS) for c in slices(len(b), 4 * TILE_ROWS)]
-    )
-    return out
+def _added(first: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays; the first one is overwritten."""
+    for other in others:
+        first += other
+    return first

@@ -19,7 +19,8 @@ from ..data.features import Features
 from ..kernels.kernel import Kernel
 from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_with_jitter
 from ..linalg.lower_tiles import factor_in_tiles
-from ..model.weight_prior import CONSTANT, Term, WeightPrior, kernel_matrix
+from ..model.term import CONSTANT, Term
+from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.session import Session
 
 

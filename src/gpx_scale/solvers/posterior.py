@@ -21,7 +21,8 @@ from ..data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import VARYING, CrossCovariance
+from ..model.term import VARYING
+from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .contract import Capability, Plan, capability_error
@@ -354,6 +355,13 @@ class Posterior(abc.ABC, Generic[Cross]):
         """
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
+    def cross_of_part(self, cross: Cross | None, part: str) -> Cross:
+        """Return the covariance of the constant or the varying part of the weights with the data.
+
+        `cross` is that of the weights.
+        """
+        raise capability_error(type(self), Capability.WEIGHT_TERMS)
+
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
         """Return the method that reduces variances at `entries` entries of a sparse Z."""
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
@@ -462,8 +470,7 @@ class Posterior(abc.ABC, Generic[Cross]):
         asked = request.variance or request.covariance or bool(request.along)
         cross = self.cross(x, session, own) if asked or request.part else None
         if request.part is not None:
-            assert isinstance(cross, CrossCovariance)
-            cross = cross.of_part(request.part)
+            cross = self.cross_of_part(cross, request.part)
         mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
         if not asked or cross is None:
             return Moments(mean)
@@ -585,6 +592,10 @@ class KernelPosterior(Posterior[CrossCovariance]):
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> CrossCovariance:
         return self.hyperparameters.weight_prior.cross(x, self.support, session, own)
+
+    def cross_of_part(self, cross: CrossCovariance | None, part: str) -> CrossCovariance:
+        assert cross is not None
+        return cross.of_part(part)
 
     def mean(
         self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None
