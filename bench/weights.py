@@ -14,6 +14,7 @@ import numpy as np
 from measure import Row, run_cases
 
 DRAWS = 10
+MODELS = ("shared", "semi")
 TEST_ROWS = 1000
 # A 95% interval of a normal distribution has this many standard deviations on either side.
 DEVIATIONS_OF_95_PERCENT = 1.96
@@ -34,7 +35,7 @@ def _compile():
     from gpx_scale.datasets import synth_semi
 
     data = synth_semi(700)
-    for weights in ("shared", "semi"):
+    for weights in MODELS:
         model, _ = _fit(weights, data.X, data.y, data.Z)
         model.explain(data.X[:5], data.Z[:5])
 
@@ -60,7 +61,7 @@ def _scores(model, seconds, test):
 def _draws(make, n):
     """Return the scores of both models on all draws of a simulation."""
     _compile()
-    found = {"shared": [], "semi": []}
+    found = {weights: [] for weights in MODELS}
     for draw in range(DRAWS):
         train, test = make(n, random_state=draw), make(TEST_ROWS, random_state=1000 + draw)
         for weights, scores in found.items():
@@ -90,7 +91,7 @@ def noise_columns():
     is above 97.5%.
     """
     _compile()
-    found = {"shared": [], "semi": []}
+    found = {weights: [] for weights in MODELS}
     for draw in range(DRAWS):
         random = np.random.RandomState(draw)
         X = random.uniform(-2.0, 2.0, (500, 4))
@@ -188,7 +189,8 @@ def _rows_of_semi(found, n):
 def _rows_of_multiscale(found):
     """Return the rows about `synth_multiscale`."""
     rows = []
-    for weights, scores in found.items():
+    for weights in MODELS:
+        scores = found[weights]
         errors = np.mean([one["rmse_of_weights"] for one in scores], axis=0)
         coverage = np.mean([one["coverage"] for one in scores], axis=0)
         start = f"synth_multiscale, n = 625, {weights}: "
@@ -203,7 +205,8 @@ def _rows_of_multiscale(found):
 def _rows_of_noise(found):
     """Return the rows about noise columns."""
     rows = []
-    for weights, scores in found.items():
+    for weights in MODELS:
+        scores = found[weights]
         importance = np.mean([one["importance"] for one in scores], axis=0)
         sure = _mean(scores, "sure")
         target = weights == "semi"

@@ -195,7 +195,7 @@ def synth_multiscale(n: int, random_state: int = 0) -> Varying:
     """Return a synthetic data set of a constant, a smooth and a rough coefficient in the plane.
 
     y = w(x) . z + 0.5 e, with x uniform in the unit square, and standard normal z and noise e. The
-    smooth coefficient makes half an oscillation from edge to edge, the rough one makes three.
+    smooth coefficient makes half an oscillation from edge to edge, the rough one makes two.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def synth_multiscale(n: int, random_state: int = 0) -> Varying:
         [
             np.ones(n),
             np.cos(np.pi * u) * np.cos(0.5 * np.pi * v),
-            np.sin(6.0 * np.pi * u) * np.sin(6.0 * np.pi * v),
+            np.sin(4.0 * np.pi * u) * np.sin(4.0 * np.pi * v),
         ]
     )
     Z = random.standard_normal((n, 3))

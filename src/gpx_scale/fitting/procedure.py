@@ -91,6 +91,7 @@ def fit_model(
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
+    start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..data.row_source import RowSource
 from ..model.hyperparameters import Hyperparameters
 from ..optimize.objective import Optimum, forget
 from ..runtime.session import Session
 from ..solvers.contract import Solver
-from .options import FitOptions
+from .options import FitOptions, SearchLimits
 from .pruning import Tested, pruned, same_terms
-from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum
+from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum, find_length_scales
 from .weight_options import WeightNames, WeightOptions
+
+# The better start is found on this many rows, as many as the first stage of a search has.
+START_ROWS = 1_250
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,25 @@ class WeightFit:
             return known
         found = self.options.restarted(known.hyperparameters, given, self.features)
         return replace(known, hyperparameters=found)
+
+    def placed(
+        self, start: StartingPoint, rows: RowSource, limits: SearchLimits, session: Session
+    ) -> StartingPoint:
+        """Return the better of two starts on a subset of the rows, one with short length scales.
+
+        Weights with priors of their own often differ in how fast they vary, and a search from the
+        median distance alone can leave out one that varies fast.
+        """
+        data = rows.load() if rows.in_memory else None
+        has_lengths = bool(start.given.is_length_scale.any())
+        searched = limits.wanted and not start.warm and not session.journal.stopped
+        if self.options.shared or not searched or not has_lengths or data is None:
+            return start
+        if not isinstance(data.x, np.ndarray) or not np.ptp(data.y):
+            return start
+        count = min(len(rows), START_ROWS)
+        found = find_length_scales(start, rows, count, limits, session)
+        return replace(found, known_rows=count)
 
     def pruned(
         self,
