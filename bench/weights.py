@@ -15,6 +15,7 @@ from measure import Row, run_cases
 
 DRAWS = 10
 MODELS = ("shared", "semi")
+SCALES = (*MODELS, "multiscale")
 TEST_ROWS = 1000
 # A 95% interval of a normal distribution has this many standard deviations on either side.
 DEVIATIONS_OF_95_PERCENT = 1.96
@@ -58,10 +59,10 @@ def _scores(model, seconds, test):
     }
 
 
-def _draws(make, n):
-    """Return the scores of both models on all draws of a simulation."""
+def _draws(make, n, models=MODELS):
+    """Return the scores of the models on all draws of a simulation."""
     _compile()
-    found = {weights: [] for weights in MODELS}
+    found = {weights: [] for weights in models}
     for draw in range(DRAWS):
         train, test = make(n, random_state=draw), make(TEST_ROWS, random_state=1000 + draw)
         for weights, scores in found.items():
@@ -81,7 +82,7 @@ def multiscale(n):
     """Return the scores on `synth_multiscale` of n rows."""
     from gpx_scale.datasets import synth_multiscale
 
-    return _draws(synth_multiscale, n)
+    return _draws(synth_multiscale, n, SCALES)
 
 
 def noise_columns():
@@ -189,7 +190,7 @@ def _rows_of_semi(found, n):
 def _rows_of_multiscale(found):
     """Return the rows about `synth_multiscale`."""
     rows = []
-    for weights in MODELS:
+    for weights in SCALES:
         scores = found[weights]
         errors = np.mean([one["rmse_of_weights"] for one in scores], axis=0)
         coverage = np.mean([one["coverage"] for one in scores], axis=0)

@@ -126,8 +126,8 @@ class Explanation:
         or with those from samples.
     constant : ndarray of shape (m, d), or None
         The part of each weight that is the same everywhere, if weights have priors of their own
-        (`weights="relevance"` or `"semi"`). The parts add up to the weights. It is 0 for a weight
-        without this part, and None if weights share their prior.
+        (all but `weights="shared"`). The parts add up to the weights. It is 0 for a weight without
+        this part, and None if weights share their prior.
     own : None
         The part of each weight that varies with its own feature. No model has it yet.
     varying : ndarray of shape (m, d), or None

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
-from gpx_scale import GPXRegressor, kernels, load
+from gpx_scale import GPXRegressor, datasets, kernels, load
 from gpx_scale.errors import GPXWarning, InputError, MemoryLimitError, SolverUnavailable
 
 FAST = {"kernel": "rbf", "fit_intercept": False, "random_state": 0}
@@ -325,6 +325,36 @@ def test_ard_and_sums_of_kernels_have_terms():
     both = kernels.RBF(1.0, 0.1) + kernels.Matern32(1.0, 1.0)
     total = GPXRegressor(both, weights="semi", fit_intercept=False).fit(X, y, Z)
     assert decisions(total) == ["varying", "zero"]
+
+
+def test_each_weight_that_varies_may_have_its_own_length_scale():
+    data = datasets.synth_multiscale(350, 1)
+    given = data.X, data.y, data.Z
+    one = GPXRegressor(weights="semi", **FAST).fit(*given)
+    several = GPXRegressor(weights="multiscale", **FAST).fit(*given)
+    assert decisions(several) == ["constant", "varying", "varying"]
+    gain = several.log_marginal_likelihood_value_ - one.log_marginal_likelihood_value_
+    assert gain > 5.0
+    _, smooth, rough = several.weight_table_["length_scale"]
+    assert smooth > 2.0 * rough
+    names = several.parameter_names_
+    assert names[:4] == ["x1.theta1", "x1.theta2", "x2.theta1", "x2.theta2"]
+    assert several.hyperparameters_["z1.theta2"] > several.hyperparameters_["z2.theta2"]
+    found = several.explain(data.X[:9], data.Z[:9])
+    assert_allclose(found.constant + found.varying, found.weights, atol=1e-12)
+
+
+def test_models_of_several_length_scales_are_saved_and_fitted_again(tmp_path):
+    data = datasets.synth_multiscale(150, 1)
+    given = data.X, data.y, data.Z
+    arguments = {"weights": "multiscale", "groups": {"two": [1, 2]}, **FAST}
+    model = GPXRegressor(prune=False, warm_start=True, **arguments).fit(*given)
+    assert model.parameter_names_[:4] == ["x0.theta1", "x0.theta2", "two.theta1", "two.theta2"]
+    model.save(tmp_path / "model.gpx")
+    loaded = load(tmp_path / "model.gpx")
+    assert (loaded.predict(data.X, data.Z) == model.predict(data.X, data.Z)).all()
+    before = model.log_marginal_likelihood_value_
+    assert model.fit(*given).log_marginal_likelihood_value_ == pytest.approx(before, abs=0.5)
 
 
 def test_results_are_those_of_any_number_of_threads():

@@ -24,7 +24,8 @@ from problems import make_problem, session_of
 
 VARYING = np.array([0.8, 0.0, 1.7, 0.3])
 CONSTANT = np.array([0.0, 0.6, 0.9, 0.0])
-OTHER = np.array([0.2, 0.4, 0.0, 0.0])
+FIRST = np.array([0.8, 0.0, 0.0, 0.3])
+OTHER = np.array([0.0, 0.4, 0.0, 0.0])
 
 
 def ones(a, b):
@@ -61,7 +62,9 @@ CASES = {
     "semi": Case((Term(ARD, VARYING), Term(Constant(), CONSTANT))),
     "constant": Case((Term(RBF, 0.0 * VARYING), Term(Constant(), CONSTANT))),
     "nothing": Case((Term(RBF, 0.0 * VARYING), Term(Constant(), 0.0 * CONSTANT))),
-    "two kernels": Case((Term(RQ, VARYING), Term(RBF, OTHER), Term(Constant(), CONSTANT))),
+    "two kernels": Case(
+        (Term(RQ, FIRST, name="z0"), Term(RBF, OTHER, name="z1"), Term(Constant(), CONSTANT))
+    ),
     "tied": Case((Term(RBF, np.array([0.5, 0.5, 1.2, 0.5]), np.array([3, 3, 0, 3])),)),
     "a sum of kernels": Case((Term(RBF + ARD, VARYING), Term(Constant(), CONSTANT))),
 }

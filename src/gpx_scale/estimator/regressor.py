@@ -147,24 +147,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
-    weights : {"shared", "relevance", "semi"}, default="shared"
+    weights : {"shared", "relevance", "semi", "multiscale"}, default="shared"
         The priors of the weights.
 
         - "shared": all weights have the same prior, as in the paper.
         - "relevance": the weight of each feature has a variance of its own.
         - "semi": each weight is a constant plus a part that varies with x, and both have variances
           of their own.
+        - "multiscale": as "semi", and each weight that varies has a kernel of its own, with its own
+          length scales. The search starts from the result of "semi".
 
-        The last two need the solver "exact" and a dense Z. `weight_table_` has what was decided
+        All but the first need the solver "exact" and a dense Z. `weight_table_` has the decision
         about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
-        none has variances of its own. It is for "relevance" and "semi".
+        none has variances of its own. With "multiscale", a group has one kernel. It is for all but
+        "shared".
     prune : bool, default=True
         Whether parts of weights that earn less than 1.35 nats of log marginal likelihood are
         removed, and the other hyperparameters searched again. A weight without parts is zero. It is
-        for "relevance" and "semi".
+        for all but "shared".
     standardize : bool, default=True
         Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
         Z is divided by its value instead, and not centred. Sparse X and Z are not changed.
@@ -525,7 +528,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         report = self.__dict__.get("fit_report_")
         if report is None or not report.weight_table:
             raise AttributeError(
-                "weight_table_ is there after a fit with weights='relevance' or weights='semi'."
+                "weight_table_ is there after a fit with weights='relevance', 'semi' or "
+                "'multiscale'."
             )
         return weight_frame(report.weight_table)
 
@@ -617,8 +621,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
         given = rows, model.preprocessor, model.kernel, options, session
-        weight_terms = not model.hyperparameters.weight_prior.is_shared
-        problem = problem_for(*given, not model.kernel.is_radial, weight_terms)
+        prior = model.hyperparameters.weight_prior
+        kernels = 0 if prior.is_shared else len(prior.terms)
+        problem = problem_for(*given, not model.kernel.is_radial, kernels)
         plan = plan_for(problem)
         setup = SolverSetup(
             session, model.kernel, options, model.preprocessor, self._compare_columns
@@ -678,7 +683,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             "stream": True,
             "resolution": resolution,
             "indexed": indexed,
-            "weight_terms": not options.weights.shared,
+            "weight_kernels": int(not options.weights.shared),
         }
         plan_for(Problem(1, 1, 1, memory, 1, options.solver, **known))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)

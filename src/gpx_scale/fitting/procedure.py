@@ -168,10 +168,8 @@ def problem_of(
     rows: RowSource, preprocessor: Preprocessor, options: FitOptions, session: Session
 ) -> Problem:
     """Return the sizes and kinds of rows and model by which a fit is planned."""
-    ard, weight_terms = options.search.ard, not options.weights.shared
-    return problem_for(
-        rows, preprocessor, options.kernel, options.solver, session, ard, weight_terms
-    )
+    given = rows, preprocessor, options.kernel, options.solver, session
+    return problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
 
 
 def problem_for(
@@ -181,7 +179,7 @@ def problem_for(
     options: SolverOptions,
     session: Session,
     ard: bool,
-    weight_terms: bool,
+    weight_kernels: int,
 ) -> Problem:
     """Return the sizes and kinds of rows, kernel and weights by which a fit is planned."""
     some = rows.load() if rows.in_memory else rows.subset(COLUMN_SUBSET_ROWS)
@@ -198,7 +196,7 @@ def problem_for(
         pair_density=some.Z.pair_density if pairs and registry.uses_pairs(options.solver) else None,
         resolution=InputResolution.of(kernel, some),
         indexed=rows.is_indexed,
-        weight_terms=weight_terms,
+        weight_kernels=weight_kernels,
     )
 
 
@@ -281,7 +279,7 @@ def notes_on(
     at = found.names.index("sigma_w")
     if information is None or found.sigma_w == 0.0:
         return []
-    if information[at, at] >= HyperparameterPrior.around(given).sd[at] ** -2:
+    if information[at, at] >= HyperparameterPrior.around(found).sd[at] ** -2:
         return []
     return [
         f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "

@@ -171,9 +171,16 @@ def _with_variance(
 
 
 def same_terms(given: Hyperparameters, found: Hyperparameters) -> Hyperparameters:
-    """Return given hyperparameters without the terms that the found ones do not have."""
+    """Return given hyperparameters without the terms that the found ones do not have.
+
+    The weights that vary may have one term in the given ones, and several in the found ones.
+    """
     terms = []
-    for term, kept in zip(given.weight_prior.terms, found.weight_prior.terms, strict=True):
-        variances = np.where(kept.variances > 0, term.variances, 0.0)
+    for term in given.weight_prior.terms:
+        kept = sum(
+            (one.variances for one in found.weight_prior.terms if one.part == term.part),
+            start=np.zeros_like(term.variances),
+        )
+        variances = np.where(kept > 0, term.variances, 0.0)
         terms.append(replace(term, weight_variances=variances))
     return replace(given, weight_prior=replace(given.weight_prior, terms=tuple(terms)))

@@ -45,7 +45,6 @@ def weight_table(
     spread = np.array([contributions[:, labels == name].sum(axis=1).var() for name in names])
     total = spread.sum()
     in_units = _in_units(weights, preprocessor)
-    length_scale = _length_scale(posterior.hyperparameters, preprocessor)
     found = []
     for name, variance in zip(names, spread, strict=True):
         columns = np.flatnonzero(labels == name)
@@ -57,7 +56,7 @@ def weight_table(
                 decision,
                 nats,
                 float(variance / total) if total > 0 else 0.0,
-                length_scale if decision == VARYING else np.nan,
+                _length_scale(posterior.hyperparameters, int(columns[0]), preprocessor),
                 float(alone.mean()),
                 float(alone.std()),
             )
@@ -81,15 +80,18 @@ def _in_units(weights: np.ndarray, preprocessor: Preprocessor) -> np.ndarray:
     return np.column_stack([found, scaling.y_scale * weights[:, -1]])
 
 
-def _length_scale(hyperparameters: Hyperparameters, preprocessor: Preprocessor) -> float:
-    """Return the geometric mean of the length scales in the units of the columns of X.
+def _length_scale(
+    hyperparameters: Hyperparameters, column: int, preprocessor: Preprocessor
+) -> float:
+    """Return the geometric mean of a weight's length scales in the units of the columns of X.
 
-    It is NaN if the kernel does not take vectors, or no weight varies.
+    It is NaN if the kernel does not take vectors, or the weight does not vary.
     """
     prior, p = hyperparameters.weight_prior, preprocessor.n_x
-    if prior.kernel.input_kind != "vectors" or not p or not prior.terms[0].is_active:
+    varying = [term for term in prior.terms if term.part == VARYING and term.variances[column] > 0]
+    if prior.kernel.input_kind != "vectors" or not p or not varying:
         return np.nan
-    scales, _ = prior.kernel.length_scale_range(p)
+    scales, _ = varying[0].kernel.length_scale_range(p)
     in_units = (scales * preprocessor.scaling.x_scale)[np.isfinite(scales)]
     return float(np.exp(np.log(in_units).mean())) if in_units.size else np.nan
 

@@ -81,15 +81,22 @@ class WeightFit:
         """
         if session.journal.stopped or session.journal.was_interrupted:
             return optimum, Tested(optimum.hyperparameters)
+        split = self.options.split
 
         def refit(found: Hyperparameters) -> Hyperparameters:
             nonlocal optimum
             given = same_terms(start.given, found)
+            if any(term.name for term in found.weight_prior.terms):
+                given = split(given)
             again = replace(start, given=given, hyperparameters=found, warm=True, file=None)
             optimum = solver.search(again.search(rows, options.search, session, forget))
             return optimum.hyperparameters
 
         tested = pruned(optimum.hyperparameters, rows, refit, self.options.prune, session)
+        apart = split(tested.hyperparameters)
+        if apart is not tested.hyperparameters and not session.journal.was_interrupted:
+            found = refit(apart)
+            tested = pruned(found, rows, refit, self.options.prune, session)
         if tested.hyperparameters is not optimum.hyperparameters:
             optimum = replace(optimum, hyperparameters=tested.hyperparameters, evidence=None)
         return optimum, tested

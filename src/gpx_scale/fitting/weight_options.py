@@ -13,12 +13,12 @@ from ..errors import InputError
 from ..kernels.constant import Constant
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import Term
+from ..model.term import VARYING, Term
 from ..model.weight_prior import WeightPrior
 from ..runtime.arguments import flag, one_of
 
-SHARED, RELEVANCE, SEMI = "shared", "relevance", "semi"
-KINDS = (SHARED, RELEVANCE, SEMI)
+SHARED, RELEVANCE, SEMI, MULTISCALE = "shared", "relevance", "semi", "multiscale"
+KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE)
 # The name of the column of ones that `fit_intercept` adds to Z.
 INTERCEPT = "intercept"
 # A term that an earlier fit has removed starts a warm one at this share of its start value: it may
@@ -30,8 +30,8 @@ REMOVED_START_SHARE = 1e-3
 class WeightOptions:
     """The checked arguments about priors of the weights.
 
-    `kind` is "shared", "relevance" or "semi". `groups` has lists of columns of Z by name. With
-    `prune`, terms that earn too little are removed.
+    `kind` is "shared", "relevance", "semi" or "multiscale". `groups` has lists of columns of Z by
+    name. With `prune`, terms that earn too little are removed.
     """
 
     kind: str = SHARED
@@ -48,7 +48,7 @@ class WeightOptions:
         if kind == SHARED:
             raise InputError(
                 "groups= ties the variances of weights, and weights='shared' has none. Give "
-                "weights='relevance' or 'semi', or leave groups out."
+                "weights='relevance', 'semi' or 'multiscale', or leave groups out."
             )
         if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
             raise InputError(
@@ -61,6 +61,13 @@ class WeightOptions:
     def shared(self) -> bool:
         """Return whether all weights have the same prior, which is the paper's model."""
         return self.kind == SHARED
+
+    def kernels(self, preprocessor: Preprocessor) -> int:
+        """Return how many kernels of x the weights have, 0 if they share their prior."""
+        if self.shared:
+            return 0
+        labels = self.features(preprocessor).labels
+        return len(set(labels)) if self.kind == MULTISCALE else 1
 
     def must_suit(self, preprocessor: Preprocessor) -> None:
         """Raise an InputError unless priors of their own are possible for weights of this Z."""
@@ -107,9 +114,25 @@ class WeightOptions:
         kernel, scale = _of_scale_one(found.kernel)
         variances = np.full(len(features.labels), scale)
         terms = [Term(kernel, variances, features.tied)]
-        if self.kind == SEMI:
+        if self.kind != RELEVANCE:
             terms.append(Term(Constant(), variances, features.tied))
         return replace(found, weight_prior=WeightPrior(tuple(terms), found.sigma_w))
+
+    def split(self, found: Hyperparameters) -> Hyperparameters:
+        """Return hyperparameters in which every weight or group that varies has its own kernel.
+
+        All kernels are that of the one term that varies. Other options than "multiscale" change
+        nothing.
+        """
+        varying, *others = found.weight_prior.terms
+        if self.kind != MULTISCALE or varying.name or not varying.is_active:
+            return found
+        alone = []
+        for column in varying.parameter_columns.tolist():
+            tied = varying.tied
+            columns = np.array([column]) if tied is None else np.flatnonzero(tied == tied[column])
+            alone.append(varying.alone(columns, f"z{column}"))
+        return replace(found, weight_prior=replace(found.weight_prior, terms=(*alone, *others)))
 
     def restarted(
         self, known: Hyperparameters, given: Hyperparameters, features: WeightNames
@@ -121,7 +144,7 @@ class WeightOptions:
         """
         if self.shared:
             return known
-        known = self.applied(known, features)
+        known = _merged(self.applied(known, features))
         before, now = known.weight_prior, given.weight_prior
         kinds = [(term.kernel.parameter_kinds, term.part) for term in now.terms]
         same = kinds == [(term.kernel.parameter_kinds, term.part) for term in before.terms]
@@ -148,6 +171,10 @@ class WeightNames:
     labels: tuple[str, ...]
     tied: np.ndarray | None
 
+    def label_of(self, term: Term) -> str:
+        """Return the name of the only feature or group that has a term, "" if there are more."""
+        return self.labels[int(term.name.removeprefix("z"))] if term.name else ""
+
     def of_parameters(self, hyperparameters: Hyperparameters) -> list[str]:
         """Return the names of `theta`, with the names of features in place of their numbers."""
         prior, names = hyperparameters.weight_prior, list(hyperparameters.names)
@@ -156,7 +183,22 @@ class WeightNames:
             for term in prior.terms
             for column in term.parameter_columns.tolist()
         }
-        return [known.get(name, name) for name in names]
+        labels = {term.prefix: f"{self.label_of(term)}." for term in prior.terms if term.name}
+        named = []
+        for name in names:
+            prefix = next((prefix for prefix in labels if name.startswith(prefix)), "")
+            named.append(known.get(name, labels.get(prefix, "") + name.removeprefix(prefix)))
+        return named
+
+
+def _merged(found: Hyperparameters) -> Hyperparameters:
+    """Return hyperparameters in which all weights that vary have the first of their kernels."""
+    varying = [term for term in found.weight_prior.terms if term.part == VARYING]
+    others = [term for term in found.weight_prior.terms if term.part != VARYING]
+    first = next((term for term in varying if term.is_active), varying[0])
+    total = np.sum([term.variances for term in varying], axis=0)
+    one = replace(first, weight_variances=total, name="")
+    return replace(found, weight_prior=replace(found.weight_prior, terms=(one, *others)))
 
 
 def _of_scale_one(kernel: Kernel) -> tuple[Kernel, float]:

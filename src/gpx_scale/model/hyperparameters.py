@@ -129,11 +129,14 @@ class Hyperparameters:
         must(alike, "its kernel takes another input than the model")
         moderate(self.sigma_w, "sigma_w", zero=True)
         self.likelihood.must_be_moderate()
-        must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
         self.weight_prior.must_fit(preprocessor.n_weights)
-        if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
-            # This raises an error if theta2 has another number of entries than x has columns.
-            kernel.prepare(np.zeros((1, preprocessor.n_x)))
+        for term in self.weight_prior.terms:
+            alike = term.kernel.is_constant or term.kernel.input_kind == kernel.input_kind
+            must(alike, "its kernels take other inputs")
+            must(np.isfinite(term.kernel.theta).all(), "a kernel has no hyperparameters")
+            if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
+                # This raises an error if theta2 has another number of entries than x has columns.
+                term.kernel.prepare(np.zeros((1, preprocessor.n_x)))
 
 
 @dataclass(frozen=True)

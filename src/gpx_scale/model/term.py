@@ -22,12 +22,14 @@ class Term:
 
     `weight_variances` are (d,), or None if all of them are 1. A variance of 0 removes the term of
     that weight. Columns with the same number in `tied` (d,) have one variance together; None means
-    that each column has its own.
+    that each column has its own. If several terms vary, each has a `name`, with which those of its
+    parameters begin.
     """
 
     kernel: Kernel
     weight_variances: np.ndarray | None = None
     tied: np.ndarray | None = None
+    name: str = ""
 
     @property
     def variances(self) -> np.ndarray:
@@ -77,6 +79,11 @@ class Term:
         """Return the first column of Z of each of the free variances."""
         return np.empty(0, int) if self.weight_variances is None else self._representatives[0]
 
+    @property
+    def prefix(self) -> str:
+        """Return what the names of its parameters begin with."""
+        return f"{self.name}." if self.name else ""
+
     def with_free_variances(self, free: np.ndarray) -> Term:
         """Return this term with other values of its free variances."""
         if self.weight_variances is None:
@@ -84,6 +91,12 @@ class Term:
         variances = np.zeros_like(self.weight_variances)
         variances[self.columns] = free[self._representatives[1]]
         return replace(self, weight_variances=variances)
+
+    def alone(self, columns: np.ndarray, name: str) -> Term:
+        """Return this term for the weights of some columns only, under a name of its own."""
+        variances = np.zeros_like(self.variances)
+        variances[columns] = self.variances[columns]
+        return replace(self, weight_variances=variances, name=name)
 
     def with_variance(self, column: int, variance: float) -> Term:
         """Return this term with another variance of one weight, and of those tied to it."""

@@ -89,13 +89,20 @@ class WeightPrior:
 
     def must_fit(self, d: int) -> None:
         """Raise a ValueError unless the terms, read from a file, are those of d weights."""
-        first, *others = self.terms
-        must(first.part == VARYING, "its first term has no kernel of x")
+        must(self.terms and self.terms[0].part == VARYING, "its first term has no kernel of x")
         alone = self.is_shared or all(term.weight_variances is not None for term in self.terms)
         must(alone, "its weights share a prior, and have more terms")
-        must(all(term.part == CONSTANT for term in others), "a further term is not constant")
         for term in self.terms:
             term.must_fit(d)
+        named = [(term.part, term.name) for term in self.terms]
+        must(len(set(named)) == len(named), "two of its terms have the same name")
+        for part in (CONSTANT, VARYING):
+            counts = sum(((term.variances > 0).astype(int) for term in self._of(part)), start=0)
+            must(self.is_shared or np.max(counts) <= 1, "a weight has two terms of one part")
+
+    def _of(self, part: str) -> list[Term]:
+        """Return the terms of a part of weights that have priors of their own."""
+        return [] if self.is_shared else [term for term in self.terms if term.part == part]
 
     @classmethod
     def of(cls, kernel: Kernel, sigma_w: float) -> WeightPrior:
@@ -181,10 +188,12 @@ class WeightPrior:
         """
         found: dict[str, Any] = {}
         for term in self.terms:
-            found |= term.kernel.as_dict() if term.is_active else {}
-        for term in self.terms:
-            if term.weight_variances is not None:
-                found[f"{term.part}_variances"] = tuple(term.weight_variances.tolist())
+            values = term.kernel.as_dict() if term.is_active else {}
+            found |= {f"{term.prefix}{name}": value for name, value in values.items()}
+        for part in dict.fromkeys(term.part for term in self.terms if not self.is_shared):
+            # No weight has two terms of the same part.
+            total = sum(term.variances for term in self.terms if term.part == part)
+            found[f"{part}_variances"] = tuple(np.asarray(total).tolist())
         return {**found, "sigma_w": self.sigma_w}
 
     @property
@@ -198,7 +207,7 @@ class WeightPrior:
         for term in self.terms:
             parameters = term.kernel.as_dict() if term.is_active else {}
             found += [
-                f"{name}[{k}]" if np.ndim(value) else name
+                f"{term.prefix}{name}[{k}]" if np.ndim(value) else f"{term.prefix}{name}"
                 for name, value in parameters.items()
                 for k in np.flatnonzero(np.atleast_1d(value) < np.inf)
             ]

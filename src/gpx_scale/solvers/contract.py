@@ -256,8 +256,9 @@ class Problem:
         Whether rows come in chunks and are not kept.
     indexed : bool
         Whether the rows of a stream can be read by their numbers, as those of files.
-    weight_terms : bool
-        Whether weights have priors of their own.
+    weight_kernels : int
+        The number of kernels of x that weights with priors of their own have, 0 if all weights
+        share their prior.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -279,7 +280,12 @@ class Problem:
     pair_density: float | None = None
     resolution: InputResolution | None = None
     indexed: bool = False
-    weight_terms: bool = False
+    weight_kernels: int = 0
+
+    @property
+    def weight_terms(self) -> bool:
+        """Return whether weights have priors of their own."""
+        return self.weight_kernels > 0
 
     @property
     def asked(self) -> bool:
@@ -296,9 +302,11 @@ class Problem:
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
         tests = 8 * longest_buffer(min(n, WEIGHT_TEST_ROWS)) * self.weight_terms
+        points = 8 * n * (3 * self.p + 4) * self.weight_kernels
         return (
             itemsize * longest_buffer(n)
             + tests
+            + points
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + (3 + 6 * self.weight_terms) * self.d + 10)
             + partial_sums
