@@ -128,14 +128,12 @@ class Explanation:
         The part of each weight that is the same everywhere, if weights have priors of their own
         (all but `weights="shared"`). The parts add up to the weights. It is 0 for a weight without
         this part, and None if weights share their prior.
-    own : None
-        The part of each weight that varies with its own feature. No model has it yet.
+    own : ndarray of shape (m, d), or None
+        The part of each weight that varies with its own feature alone, of an additive model.
     varying : ndarray of shape (m, d), or None
-        The part of each weight that varies with x.
-    constant_std, varying_std : ndarray of shape (m, d), or None
+        The part of each weight that varies with all of x.
+    constant_std, own_std, varying_std : ndarray of shape (m, d), or None
         The standard deviations of these parts. The noise of the weights belongs to the varying one.
-    own_std : None
-        The standard deviations of `own`.
 
     Examples
     --------

@@ -357,6 +357,61 @@ def test_models_of_several_length_scales_are_saved_and_fitted_again(tmp_path):
     assert model.fit(*given).log_marginal_likelihood_value_ == pytest.approx(before, abs=0.5)
 
 
+def additive_rows(n=200, seed=1):
+    """Return y = sin(2 a) + b^2, and the columns a, b and two of noise."""
+    random = np.random.RandomState(seed)
+    X = random.uniform(-2.0, 2.0, (n, 4))
+    return X, np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * random.standard_normal(n)
+
+
+def test_curves_of_single_features_are_found_and_noise_is_not_important():
+    X, y = additive_rows()
+    model = GPXRegressor("rbf", weights="additive", random_state=0).fit(X[:150], y[:150])
+    assert decisions(model) == ["own curve", "own curve", "zero", "zero", "constant"]
+    assert "own.x0.theta2[0]" in model.parameter_names_
+    found = model.explain(X[150:])
+    assert_allclose(found.constant + found.own + found.varying, found.weights, atol=1e-12)
+    assert (found.own_std[:, :2] > 0).all()
+    assert not found.own[:, 2:].any()
+    # The contribution of a curve is its main effect, whatever the other features are.
+    other = X[150:].copy()
+    other[:, 1:] = 0.5
+    assert_allclose(model.explain(other).weights[:, 0], found.weights[:, 0], atol=1e-9)
+    importance = found.importance()
+    assert (importance[2:] < 0.05 * importance.max()).all()
+
+
+def test_additive_models_are_saved_and_fitted_again(tmp_path):
+    X, y = additive_rows(80)
+    given = {"kernel": "rbf", "weights": "additive", "random_state": 0, "ard": True}
+    model = GPXRegressor(groups={"noise": [2, 3]}, warm_start=True, **given).fit(X, y)
+    model.save(tmp_path / "model.gpx")
+    loaded = load(tmp_path / "model.gpx")
+    first, second = model.explain(X), loaded.explain(X)
+    assert (first.own == second.own).all()
+    assert (first.own_std == second.own_std).all()
+    before = model.log_marginal_likelihood_value_
+    assert model.fit(X, y).log_marginal_likelihood_value_ > before - 0.5
+
+
+def test_additive_models_without_an_intercept_or_a_search():
+    X, y = additive_rows(60)
+    given = {"kernel": "rbf", "weights": "additive", "optimizer": None}
+    model = GPXRegressor(**given).fit(X, y)
+    assert len(model.fit_report_.weight_table) == 5
+    assert len(model.posterior_.hyperparameters.weight_prior.terms) == 1 + 1 + 4 + 1
+    without = GPXRegressor(fit_intercept=False, **given).fit(X, y)
+    assert len(without.posterior_.hyperparameters.weight_prior.terms) == 1 + 4 + 1
+
+
+def test_additive_models_need_the_columns_of_x_as_features():
+    X, y = additive_rows(60)
+    with pytest.raises(InputError, match="have to be the same columns"):
+        GPXRegressor("rbf", weights="additive").fit(X, y, X[:, :2])
+    with pytest.raises(InputError, match="have to be the same columns"):
+        GPXRegressor("rbf", weights="additive", z_transformer=[0, 1]).fit(X, y)
+
+
 def test_results_are_those_of_any_number_of_threads():
     X, y, Z, _ = rows(100)
     found = [

@@ -17,7 +17,7 @@ import numpy as np
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import CONSTANT, VARYING
+from ..model.term import OWN, PARTS
 from ..runtime.session import Session
 from ..solvers.contract import WEIGHT_TEST_ROWS
 from ..solvers.exact.solver import ExactSolver
@@ -83,37 +83,25 @@ def _round(
 ) -> Tested:
     """Test the weights of all features, that with the smallest variances first.
 
-    A weight that varies is compared with a constant one, whose variance is the sum of both. If it
-    stays, its constant part is tested. A constant weight is compared with zero. One weight after
-    the other is simplified, so that of two collinear features, one stays.
+    The most flexible part of a weight is compared with the next simpler one, which gets its
+    variance, and so on, down to a weight of zero. Where a part stays, the simpler ones are tested
+    without moving their variances. One weight after the other is simplified, so that of two
+    collinear features, one stays.
     """
     current, value, nats = hyperparameters, evidence(hyperparameters), dict[int, float]()
-
-    def earned(simpler: Hyperparameters) -> tuple[float, float]:
-        """Return what the current terms earn against simpler ones, and the evidence of those."""
-        other = evidence(simpler)
-        return value - other, other
-
     for column in _by_size(hyperparameters):
-        if _has(current, VARYING, column):
-            simpler = _with_constant_only(current, column)
-            gain, other = earned(simpler)
-            if gain >= least:
-                nats[column] = gain
-                simpler = _without(current, CONSTANT, column)
-                if simpler is not current:
-                    gain, other = earned(simpler)
-                    if gain < least:
-                        current, value = simpler, other
+        for part in PARTS:
+            if not _variance(current, part, column):
                 continue
-            current, value = simpler, other
-        if _has(current, CONSTANT, column):
-            simpler = _without(current, CONSTANT, column)
-            gain, other = earned(simpler)
-            if gain >= least:
-                nats[column] = gain
+            if column in nats:
+                simpler = _with_variance(current, part, column, 0.0)
             else:
+                simpler = _simplified(current, part, column)
+            other = evidence(simpler)
+            if value - other < least:
                 current, value = simpler, other
+            elif column not in nats:
+                nats[column] = value - other
     return Tested(current, nats)
 
 
@@ -133,37 +121,32 @@ def _variance(hyperparameters: Hyperparameters, part: str, column: int) -> float
     return float(sum(term.variances[column] for term in terms if term.part == part))
 
 
-def _has(hyperparameters: Hyperparameters, part: str, column: int) -> bool:
-    """Return whether a weight has a part."""
-    return _variance(hyperparameters, part, column) > 0
+def _simplified(hyperparameters: Hyperparameters, part: str, column: int) -> Hyperparameters:
+    """Return hyperparameters in which the next simpler part of a weight replaces one.
 
-
-def _without(hyperparameters: Hyperparameters, part: str, column: int) -> Hyperparameters:
-    """Return hyperparameters without a part of one weight, and of those that are tied to it.
-
-    They are the same object if the weight has no such part.
+    It gets the variance of both. Without a simpler part, the weight is zero.
     """
-    if not _has(hyperparameters, part, column):
-        return hyperparameters
-    return _with_variance(hyperparameters, part, column, 0.0)
-
-
-def _with_constant_only(hyperparameters: Hyperparameters, column: int) -> Hyperparameters:
-    """Return hyperparameters of which one weight is constant, with the sum of its variances.
-
-    If there are no constant parts, the weight is zero.
-    """
-    total = sum(_variance(hyperparameters, part, column) for part in (CONSTANT, VARYING))
-    constant = _with_variance(hyperparameters, VARYING, column, 0.0)
-    return _with_variance(constant, CONSTANT, column, total)
+    variance = _variance(hyperparameters, part, column)
+    without = _with_variance(hyperparameters, part, column, 0.0)
+    for simpler in PARTS[PARTS.index(part) + 1 :]:
+        total = variance + _variance(hyperparameters, simpler, column)
+        found = _with_variance(without, simpler, column, total)
+        if _variance(found, simpler, column):
+            return found
+    return without
 
 
 def _with_variance(
     hyperparameters: Hyperparameters, part: str, column: int, variance: float
 ) -> Hyperparameters:
-    """Return hyperparameters with another variance of a part of one weight, and of tied ones."""
+    """Return hyperparameters with another variance of a part of one weight, and of tied ones.
+
+    A curve of a feature's own is the term that has the name of its column.
+    """
     terms = tuple(
-        term.with_variance(column, variance) if term.part == part else term
+        term.with_variance(column, variance)
+        if term.part == part and (part != OWN or term.name == f"own.z{column}")
+        else term
         for term in hyperparameters.weight_prior.terms
     )
     prior = replace(hyperparameters.weight_prior, terms=terms)
