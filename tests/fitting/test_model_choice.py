@@ -1,6 +1,7 @@
 """The choice of kernel, length scales and intercept by the integrated evidence."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
+from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import session_of
 
 COMPARED = "choice of the model"
@@ -381,14 +383,54 @@ def test_rows_of_a_stream_get_the_intercept_that_was_chosen():
     assert_allclose(auto.predict(X), given.predict(X), atol=0.1 * np.std(shifted))
 
 
-def test_a_callback_that_stops_the_comparison_leaves_a_model():
+@pytest.mark.parametrize("evaluation", [1, 2, 5, 12])
+def test_a_callback_that_stops_the_comparison_leaves_a_model(evaluation):
     X, y = table()
     calls = []
-    model = GPXRegressor(**QUICK, callbacks=lambda state: calls.append(state) or len(calls) == 5)
+    model = GPXRegressor(
+        **QUICK, callbacks=lambda state: calls.append(state) or len(calls) == evaluation
+    )
     model.fit(X, y)
-    assert len(calls) == 5
+    assert len(calls) == evaluation
     assert np.isfinite(model.predict(X)).all()
     assert model.fit_report_.converged is False
+    assert chosen(model).kernel == "rbf"
+
+
+@pytest.mark.parametrize("evaluation", [1, 5, 12])
+def test_an_interrupted_comparison_leaves_a_model(evaluation):
+    X, y = table()
+    calls = []
+
+    def interrupt(state):
+        calls.append(state)
+        if len(calls) == evaluation:
+            raise KeyboardInterrupt
+
+    model = GPXRegressor(**QUICK, callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt, match="best hyperparameters"):
+        model.fit(X, y)
+    assert len(calls) == evaluation
+    assert np.isfinite(model.predict(X)).all()
+    assert chosen(model).kernel == "rbf"
+
+
+def test_a_comparison_goes_on_from_the_second_start_if_there_is_no_factor_at_the_first():
+    class FailsWithLittleNoise(ExactSolver):
+        def evaluate(self, rows, hyperparameters, **arguments):
+            if hyperparameters.sigma_y < 0.5:
+                raise NotPositiveDefinite("there is no factor")
+            return super().evaluate(rows, hyperparameters, **arguments)
+
+    X, y = table(n=30)
+    given = Hyperparameters.of(kernels.RBF(1.0, 8.0), 0.1, 0.1)
+    model = Contender(given.kernel, False, False, given, given)
+    setting = Setting.of(TrainingRows(X, DenseFeatures(X), y), session_of())
+    solver = FailsWithLittleNoise(30, np.float64, session_of())
+    race = Race(replace(setting, solver=solver), Rule(ENOUGH_NATS, np.inf))
+    race.run_all([model], flips=False)
+    assert model.note == ""
+    assert np.isfinite(model.integrated)
 
 
 def test_the_search_of_all_rows_begins_at_the_optimum_of_the_comparison():

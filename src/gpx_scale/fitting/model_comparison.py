@@ -141,22 +141,28 @@ class Contender:
         return HyperparameterPrior.around(self.given)
 
     def search(self, setting: Setting, starts: list[Hyperparameters], rule: Rule) -> None:
-        """Search from some starts, and keep the best point; an error becomes the note."""
+        """Search from some starts, and keep the best point; the first error becomes the note.
+
+        There is no note if another start has led to a point.
+        """
         began = time.perf_counter()
         self.point, self.integrated = None, -np.inf
+        errors = []
         try:
             for start in starts:
-                self._search_from(setting, start, rule)
-        except (Stopped, MemoryError):
-            raise
-        except Exception as error:  # A kernel of a user's own may raise any error.
-            if self.point is None:
-                self.note = f"{type(error).__name__}: {error}"
+                try:
+                    self._search_from(setting, start, rule)
+                except (Stopped, MemoryError):
+                    raise
+                except Exception as error:  # A kernel of a user's own may raise any error.
+                    errors.append(f"{type(error).__name__}: {error}")
         finally:
             self.seconds += time.perf_counter() - began
+        if self.point is None and errors:
+            self.note = errors[0]
 
     def _search_from(self, setting: Setting, start: Hyperparameters, rule: Rule) -> None:
-        """Search from one start, and keep the best point."""
+        """Search from one start, and keep the best point, also if the search is stopped."""
         prior = self.prior
         evaluate = partial(setting.solver.evaluate, setting.with_intercept(self.fit_intercept))
         objective = Objective(evaluate, start, prior, setting.journal, setting.phase)
@@ -165,22 +171,34 @@ class Contender:
             value = integrated_evidence(point, prior)
             return rule.is_optimum(promised) or rule.is_hopeless(value, promised)
 
-        end = damped_newton(
-            objective.look,
-            objective.first(),
-            objective.coordinates(),
-            BY_VALUE,
-            max_iter=setting.max_iter,
-            enough=ends,
-            accepted=objective.move_to,
-            rejected=objective.stop_if_asked,
-        )
+        try:
+            end = damped_newton(
+                objective.look,
+                objective.first(),
+                objective.coordinates(),
+                BY_VALUE,
+                max_iter=setting.max_iter,
+                enough=ends,
+                accepted=objective.move_to,
+                rejected=objective.stop_if_asked,
+            )
+        except (Stopped, KeyboardInterrupt):
+            if objective.best is not None:
+                self._keep(objective.best, is_behind=False)
+            raise
         value = integrated_evidence(end.point, prior)
+        is_behind = not rule.is_optimum(end.promised) and rule.is_hopeless(value, end.promised)
+        self._keep(end.point, is_behind)
+
+    def _keep(self, point: Point, is_behind: bool) -> None:
+        """Keep the point at which a search has ended, if it is better than that from other starts.
+
+        The note says whether the model was given up there, because it is clearly behind.
+        """
+        value = integrated_evidence(point, self.prior)
         if value > self.integrated:
-            is_behind = not rule.is_optimum(end.promised) and rule.is_hopeless(value, end.promised)
             self.note = "given up: clearly behind" if is_behind else ""
-            self.point, self.integrated = end.point, value
-            self.found = end.point.hyperparameters
+            self.point, self.integrated, self.found = point, value, point.hyperparameters
 
     def flipped(self) -> Contender:
         """Return the same model with an intercept if it has none, and without if it has one."""
