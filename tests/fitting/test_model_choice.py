@@ -15,9 +15,13 @@ from gpx_scale import PAPER, GPXRegressor, InputError, kernels, load
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.errors import NotPositiveDefinite
-from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS
+from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
+from gpx_scale.fitting.model_decision import Decision
+from gpx_scale.fitting.procedure import information_of
+from gpx_scale.fitting.starting_point import SubsetOptimum
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
+from gpx_scale.optimize.objective import Optimum
 from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import session_of
 
@@ -206,6 +210,25 @@ def test_a_constant_column_leaves_the_kernel(tmp_path):
     value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
     assert gradient.shape == model.theta_.shape
     assert_allclose(value, model.log_marginal_likelihood_value_, rtol=1e-6)
+
+
+def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():
+    X, y = table()
+    X = np.insert(X, 2, 5.0, axis=1)
+    arguments = {"candidates": ["rbf"], "ard": True, "random_state": 0, "n_inducing": 20}
+    for solver in ("exact", "inducing"):
+        model = GPXRegressor(**arguments, solver=solver, max_iter=5).fit(X, y, X[:, :2])
+        assert np.isinf(model.hyperparameters_["theta2"][2])
+        assert "hardly determine sigma_w" in str(model.fit_report_)
+
+
+def test_the_information_of_the_comparison_is_multiplied_for_all_rows():
+    given = Hyperparameters.of(kernels.RBF(), 0.1, 0.1)
+    choice = ModelChoice(given.kernel, False, False)
+    decision = Decision(choice, SubsetOptimum(given, 10, np.eye(4)))
+    optimum = Optimum(given, None, True, "", [])
+    assert_array_equal(information_of(optimum, decision, 40), 4.0 * np.eye(4))
+    assert information_of(optimum, Decision(choice), 40) is None
 
 
 @pytest.mark.parametrize("kind", [kernels.RBF, kernels.Matern32, kernels.RationalQuadratic])

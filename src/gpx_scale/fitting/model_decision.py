@@ -110,7 +110,11 @@ def decided(
     found = best.found
     kernel = found.kernel.without_columns(unused)
     start = Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
-    return Decision(choice, SubsetOptimum(start, n_rows, best.point.evidence.information))
+    information = best.point.evidence.information
+    if information is not None:
+        kept = np.isin(found.names, start.names)
+        information = information[np.ix_(kept, kept)]
+    return Decision(choice, SubsetOptimum(start, n_rows, information))
 
 
 def _undecided(usual: ModelChoice, why: str) -> Decision:
