@@ -14,10 +14,12 @@ import oracle
 from gpx_scale import PAPER, GPXRegressor, InputError, kernels, load
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.data.scaling import Scaling
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
-from gpx_scale.fitting.model_decision import Decision
+from gpx_scale.fitting.model_decision import Decision, has_constant
 from gpx_scale.fitting.procedure import information_of
 from gpx_scale.fitting.starting_point import SubsetOptimum
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
@@ -171,6 +173,30 @@ def test_a_constant_column_and_a_sparse_z_get_no_intercept():
         assert not model.fit_report_.kernel_table
         assert any("intercept" in note for note in model.fit_report_.notes)
         assert not model._preprocessor.scaling.intercept
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_column_that_is_constant_on_the_compared_rows_alone_is_no_intercept(
+    monkeypatch, standardize
+):
+    monkeypatch.setattr("gpx_scale.fitting.model_decision.COMPARISON_ROWS", 50)
+    X, y = table()
+    numbers = np.arange(60.0)[:, None]
+    compared = MemoryRows(TrainingRows(numbers, DenseFeatures(numbers), y)).subset(50).x
+    rare = np.where(np.isin(numbers, compared), 1.0, 2.0)
+    model = GPXRegressor("rbf", standardize=standardize, max_iter=3)
+    model.fit(X, y, np.column_stack([X[:, :2], rare]))
+    assert {one.fit_intercept for one in model.fit_report_.kernel_table} == {False, True}
+
+
+def test_a_column_that_is_centred_is_not_constant_on_the_sample_of_a_stream():
+    X, y = table()
+    Z = np.column_stack([np.ones(60), np.arange(60) < 50])
+    scaling = Scaling.of(X, Z, y, standardize=True, fit_intercept=False)
+    rows = TrainingRows(X, scaling.z(Z), y)[:50]
+    assert has_constant(rows, scaling)
+    other = replace(scaling, z_shift=scaling.z_shift[1:])
+    assert not has_constant(TrainingRows(rows.x, DenseFeatures(rows.Z.array[:, 1:]), y), other)
 
 
 def test_one_column_has_one_length_scale():

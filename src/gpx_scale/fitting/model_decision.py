@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data.inputs import Preprocessor, TrainingRows
 from ..data.row_source import MemoryRows, RowSource
+from ..data.scaling import Scaling
 from ..errors import GPXError, NotPositiveDefinite
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
@@ -72,8 +73,9 @@ def decided(
     source = _sliceable(rows, usual.kernel)
     some = source.subset(count)
     if not np.ptp(some.y):
-        return _undecided(usual, "y is constant, so there is nothing to compare models by")
-    open_model, reasons = affordable(open_model, some, preprocessor)
+        return _undecided(usual, "y is constant on the rows of the comparison")
+    columns = rows.load() if rows.in_memory else some
+    open_model, reasons = affordable(open_model, columns, preprocessor)
     pairs = [
         (kernel, ard)
         for ard in open_model.ard
@@ -95,7 +97,7 @@ def decided(
     if best.point is None or best.point.evidence is None:
         raise _all_failed(ranked)
     n_rows = best.point.evidence.n_rows
-    unused = _unused_columns(best, rows.load() if rows.in_memory else some)
+    unused = _unused_columns(best, columns)
     if unused:
         reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
@@ -133,7 +135,10 @@ def _sliceable(rows: RowSource, kernel: Kernel) -> RowSource:
 def affordable(
     open_model: OpenModel, some: TrainingRows, preprocessor: Preprocessor
 ) -> tuple[OpenModel, list[str]]:
-    """Return the models that are worth a comparison, and why others are not."""
+    """Return the models that are worth a comparison, and why others are not.
+
+    `some` are all rows if they are in memory, else a subset.
+    """
     reasons = []
     ard, intercept = open_model.ard, open_model.fit_intercept
     if len(ard) > 1:
@@ -147,7 +152,7 @@ def affordable(
             reasons.append(
                 "Z is sparse, so there is no intercept: all pairs of rows would share a feature."
             )
-        elif _has_constant(some):
+        elif has_constant(some, preprocessor.scaling):
             intercept = (False,)
             reasons.append("Z has a constant column, so there is no further intercept.")
     return replace(open_model, ard=ard, fit_intercept=intercept), reasons
@@ -176,10 +181,14 @@ def _reason_against_ard(some: TrainingRows, preprocessor: Preprocessor) -> str |
     return None
 
 
-def _has_constant(some: TrainingRows) -> bool:
-    """Return whether a column of a dense Z is the same number other than 0 in all rows."""
+def has_constant(some: TrainingRows, scaling: Scaling) -> bool:
+    """Return whether a column of a dense Z is the same number other than 0 in all rows.
+
+    A column that is centred is not, though it may be on a subset of the rows.
+    """
     Z = some.Z.to_dense()
-    return bool(((np.ptp(Z, axis=0) == 0) & (Z[0] != 0)).any())
+    is_constant = (np.ptp(Z, axis=0) == 0) & (Z[0] != 0) & (scaling.z_shift == 0)
+    return bool(is_constant.any())
 
 
 def _contenders(
