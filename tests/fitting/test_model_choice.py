@@ -19,7 +19,7 @@ from gpx_scale.data.scaling import Scaling
 from gpx_scale.errors import NotPositiveDefinite
 from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
-from gpx_scale.fitting.model_decision import Decision, has_constant
+from gpx_scale.fitting.model_decision import Decision, has_constant, unused_columns
 from gpx_scale.fitting.procedure import information_of
 from gpx_scale.fitting.starting_point import SubsetOptimum
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
@@ -236,6 +236,15 @@ def test_a_constant_column_leaves_the_kernel(tmp_path):
     value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
     assert gradient.shape == model.theta_.shape
     assert_allclose(value, model.log_marginal_likelihood_value_, rtol=1e-6)
+
+
+def test_a_column_that_varies_on_other_rows_of_a_stream_stays_in_the_kernel():
+    x = np.random.RandomState(0).standard_normal((20, 5))
+    x[:, 1], x[:, 3] = 0.0, -0.1
+    kernel = kernels.RBF(1.0, (8.0, 8.0, 8.0, 8.0, 1e6))
+    found = Hyperparameters.of(kernel, 0.1, 0.1)
+    best = Contender(kernel, True, False, found, found)
+    assert unused_columns(best, TrainingRows(x, DenseFeatures(x), x[:, 0])) == (1, 4)
 
 
 def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():

@@ -97,7 +97,7 @@ def decided(
     if best.point is None or best.point.evidence is None:
         raise _all_failed(ranked)
     n_rows = best.point.evidence.n_rows
-    unused = _unused_columns(best, columns)
+    unused = unused_columns(best, columns)
     if unused:
         reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
@@ -214,7 +214,7 @@ def _contenders(
     return found
 
 
-def _unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
+def unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
     """Return the columns of X whose length scale is so long that the kernel does not need them.
 
     With few columns nothing is gained, and functions on a box or a grid need all of them.
@@ -223,8 +223,11 @@ def _unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
     if not best.ard or p <= MAX_X_COLUMNS or best.found.kernel.parameter_kinds.count("theta1") > 1:
         return ()
     shortest, _ = best.found.kernel.length_scale_range(p)
-    in_ranges = shortest / np.maximum(np.ptp(rows.x, axis=0), np.finfo(float).tiny)
-    long = in_ranges > LONGEST_LENGTH_IN_RANGES
+    ranges = np.ptp(rows.x, axis=0)
+    in_ranges = shortest / np.maximum(ranges, np.finfo(float).tiny)
+    # A constant column is 0, because x is centred. One that is constant on a subset alone is not.
+    is_known = (ranges > 0) | (rows.x[0] == 0)
+    long = is_known & (in_ranges > LONGEST_LENGTH_IN_RANGES)
     if long.all():
         long[np.argmin(in_ranges)] = False
     return tuple(np.flatnonzero(long).tolist())
