@@ -16,7 +16,7 @@ from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.data.scaling import Scaling
-from gpx_scale.errors import NotPositiveDefinite
+from gpx_scale.errors import NotPositiveDefinite, SolverUnavailable
 from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
 from gpx_scale.fitting.model_decision import Decision, has_constant, unused_columns
@@ -323,6 +323,15 @@ def test_a_kernel_that_fails_is_left_out_and_all_errors_are_named():
     failing = GPXRegressor(candidates=[Broken(), Broken(2.0)])
     with pytest.raises(NotPositiveDefinite, match=r"Broken: ValueError: it is broken; .*name a"):
         failing.fit(X, y)
+
+
+def test_kernels_that_the_solver_does_not_take_are_not_compared():
+    X, y = table(p=2)
+    arguments = {"solver": "basis", "fit_intercept": False, "max_iter": 3}
+    model = GPXRegressor(candidates=["rq", "rbf"], **arguments).fit(X, y)
+    assert {one.kernel for one in model.fit_report_.kernel_table} == {"rbf"}
+    with pytest.raises(SolverUnavailable, match="spectral density"):
+        GPXRegressor(candidates=["rq"], **arguments).fit(X, y)
 
 
 def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):

@@ -127,15 +127,18 @@ def decision_about(
         return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
 
     def is_possible(kernel: Kernel, ard: bool) -> bool:
-        problem = problem_with(kernel, ard)
+        if options.solver.solver == "auto":
+            return True
         try:
-            if problem.asked:
-                registry.find(problem.options.solver).refuse(problem)
+            registry.find(options.solver.solver).refuse(problem_with(kernel, ard))
         except SolverUnavailable:
             return False
         return True
 
-    usual = problem_with(options.kernel, options.search.ard)
+    first_ard = open_model.ard[0]
+    possible = tuple(kernel for kernel in open_model.kernels if is_possible(kernel, first_ard))
+    open_model = replace(open_model, kernels=possible or open_model.kernels)
+    usual = problem_with(open_model.kernels[0], first_ard)
     plan_for(usual)
     return decided(
         open_model,
