@@ -19,11 +19,18 @@ from gpx_scale.data.scaling import Scaling
 from gpx_scale.errors import NotPositiveDefinite, SolverUnavailable
 from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
-from gpx_scale.fitting.model_decision import Decision, has_constant, unused_columns
+from gpx_scale.fitting.model_decision import (
+    Decision,
+    has_constant,
+    reasons_for,
+    unused_columns,
+)
 from gpx_scale.fitting.procedure import information_of
 from gpx_scale.fitting.starting_point import SubsetOptimum
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
-from gpx_scale.optimize.objective import Optimum
+from gpx_scale.optimize.evidence import Evidence
+from gpx_scale.optimize.objective import Optimum, Point
+from gpx_scale.runtime.model_table import ComparedModel, as_lines
 from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import session_of
 
@@ -360,6 +367,35 @@ def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):
         _ = model.kernel_table_
     named = GPXRegressor(**PAPER).fit(*table())
     assert not hasattr(named, "kernel_table_")
+
+
+def test_the_report_has_a_line_for_each_model():
+    one = ComparedModel("rbf", True, False, -10.0, -12.25, -9.5, 0.5, chosen=True)
+    other = replace(one, kernel="rq", integrated=-15.0, leave_one_out=-8.0, chosen=False)
+    failed = ComparedModel("matern32", False, True, seconds=0.25, note="ValueError: no")
+    assert as_lines((one, other, failed)) == [
+        "rbf with ARD: integrated evidence -12.2 nats (chosen), leave-one-out -9.5, 0.50 s",
+        "rq with ARD: integrated evidence -15.0 nats (2.8 behind), leave-one-out -8.0, 0.50 s",
+        "matern32 with an intercept: 0.25 s, ValueError: no",
+    ]
+
+
+def test_a_model_that_leave_one_out_prefers_is_mentioned():
+    def contender(kernel, integrated, left_out, note=""):
+        given = Hyperparameters.of(kernel, 0.1, 0.1)
+        alpha = np.sqrt([-2.0 * left_out - np.log(2.0 * np.pi)])
+        evidence = Evidence(-1.0, None, 1, alpha, np.ones(1))
+        point = Point(np.zeros(4), 0.0, np.zeros(4), np.eye(4), given, evidence)
+        return Contender(kernel, False, False, given, given, point, integrated, 0.0, note)
+
+    best = contender(kernels.RBF(), -10.0, -20.0)
+    near = contender(kernels.Matern32(), -11.0, -18.0)
+    given_up = contender(kernels.Matern52(), -19.0, -5.0, "given up")
+    assert len(reasons_for([best, near, given_up], 50)) == 1
+    other = contender(kernels.RBF(1.0, 0.1), -14.0, -16.5)
+    assert reasons_for([best, near, other], 50)[1] == (
+        "Predictions of rows that are left out prefer rbf: their log density is 3.5 nats larger."
+    )
 
 
 def test_arguments_stay_as_given():

@@ -106,7 +106,7 @@ def decided(
         best.ard,
         best.fit_intercept,
         tuple(model.record(y_scale, model is best) for model in ranked),
-        (*_reasons_for(ranked, n_rows), *reasons),
+        (*reasons_for(ranked, n_rows), *reasons),
         unused,
     )
     found = best.found
@@ -252,7 +252,7 @@ def _all_failed(models: list[Contender]) -> GPXError:
     )
 
 
-def _reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
+def reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
     """Return why the best model was taken, as sentences."""
     best, *others = [model for model in ranked if model.point is not None]
     found = f"{best.name} has the largest integrated evidence of {len(ranked)} models"
@@ -260,12 +260,14 @@ def _reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
         ahead = best.integrated - others[0].integrated
         found += f", {ahead:.1f} nats more than {others[0].name}"
     reasons = [f"{found}, on {n_rows:,} rows."]
-    left_out = {model.name: model.leave_one_out for model in (best, *others) if not model.note}
-    name = max(left_out, key=lambda one: left_out[one])
-    gap = left_out[name] - left_out[best.name]
+    preferred = max(
+        (best, *(model for model in others if not model.note)),
+        key=lambda model: model.leave_one_out,
+    )
+    gap = preferred.leave_one_out - best.leave_one_out
     if gap > CLOSE_NATS:
         reasons.append(
-            f"Predictions of rows that are left out prefer {name}: their log density is {gap:.1f} "
-            "nats larger."
+            f"Predictions of rows that are left out prefer {preferred.name}: their log density is "
+            f"{gap:.1f} nats larger."
         )
     return reasons
