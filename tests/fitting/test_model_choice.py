@@ -248,10 +248,12 @@ def test_a_constant_column_leaves_the_kernel(tmp_path):
 def test_a_column_that_varies_on_other_rows_of_a_stream_stays_in_the_kernel():
     x = np.random.RandomState(0).standard_normal((20, 5))
     x[:, 1], x[:, 3] = 0.0, -0.1
-    kernel = kernels.RBF(1.0, (8.0, 8.0, 8.0, 8.0, 1e6))
+    kernel = kernels.RBF(1.0, (8.0, 900.0, 80.0, 80.0, 1e6))
     found = Hyperparameters.of(kernel, 0.1, 0.1)
     best = Contender(kernel, True, False, found, found)
     assert unused_columns(best, TrainingRows(x, DenseFeatures(x), x[:, 0])) == (1, 4)
+    x[:] = 0.0
+    assert unused_columns(best, TrainingRows(x, DenseFeatures(x), x[:, 0])) == (1, 2, 3, 4)
 
 
 def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():

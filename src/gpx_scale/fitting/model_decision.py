@@ -224,12 +224,11 @@ def unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
         return ()
     shortest, _ = best.found.kernel.length_scale_range(p)
     ranges = np.ptp(rows.x, axis=0)
-    in_ranges = shortest / np.maximum(ranges, np.finfo(float).tiny)
     # A constant column is 0, because x is centred. One that is constant on a subset alone is not.
     is_known = (ranges > 0) | (rows.x[0] == 0)
-    long = is_known & (in_ranges > LONGEST_LENGTH_IN_RANGES)
+    long = is_known & (shortest > LONGEST_LENGTH_IN_RANGES * ranges)
     if long.all():
-        long[np.argmin(in_ranges)] = False
+        long[np.argmin(shortest)] = False
     return tuple(np.flatnonzero(long).tolist())
 
 
