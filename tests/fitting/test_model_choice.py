@@ -21,6 +21,7 @@ from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
 from gpx_scale.fitting.model_decision import (
     Decision,
+    decided,
     has_constant,
     reasons_for,
     unused_columns,
@@ -341,6 +342,29 @@ def test_kernels_that_the_solver_does_not_take_are_not_compared():
     assert {one.kernel for one in model.fit_report_.kernel_table} == {"rbf"}
     with pytest.raises(SolverUnavailable, match="spectral density"):
         GPXRegressor(candidates=["rq"], **arguments).fit(X, y)
+
+
+@pytest.mark.parametrize(("rows_in_memory", "compared"), [(99, 50), (49, 0)])
+def test_little_memory_leaves_fewer_rows_to_compare_or_none(monkeypatch, rows_in_memory, compared):
+    def with_little_memory(open_model, rows, preprocessor, limits, session, _, is_possible):
+        bytes_per_row = session.memory_limit / rows_in_memory
+        return decided(
+            *(open_model, rows, preprocessor, limits, session),
+            lambda count: int(count * bytes_per_row),
+            is_possible,
+        )
+
+    monkeypatch.setattr("gpx_scale.fitting.procedure.decided", with_little_memory)
+    X, y = table(n=100)
+    model = GPXRegressor(**QUICK, ard=False, max_iter=3).fit(X, y)
+    report = model.fit_report_
+    if compared:
+        assert f"on {compared} rows" in report.notes[0]
+        assert f"{COMPARED}, {compared} rows" in report.evaluations
+    else:
+        assert not report.kernel_table
+        assert "memory_limit is too small for a comparison" in report.notes[0]
+        assert type(model.posterior_.hyperparameters.kernel) is kernels.RBF
 
 
 def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):
