@@ -230,6 +230,45 @@ def test_duplicate_rows_and_a_constant_y_are_fitted():
     assert_allclose(flat.predict(X), 2.0)
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_few_rows_are_fitted(n):
+    X, y = table(n=n)
+    model = GPXRegressor().fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+@pytest.mark.parametrize("factor", [1e150, 1e-150])
+def test_the_choice_does_not_depend_on_units(factor):
+    X, y = table()
+    model, scaled = (
+        GPXRegressor(**QUICK).fit(X, y),
+        GPXRegressor(**QUICK).fit(factor * X, factor * y),
+    )
+    assert [one.name for one in scaled.fit_report_.kernel_table] == [
+        one.name for one in model.fit_report_.kernel_table
+    ]
+    assert_allclose(scaled.predict(factor * X) / factor, model.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_gram_matrix_a_function_and_an_object_are_taken_as_given():
+    X, y = table(n=40)
+
+    def alike(some, others):
+        return np.exp(-np.square(np.subtract.outer(some, others)))
+
+    shared = {"ard": "auto", "max_iter": 3}
+    gram = GPXRegressor("precomputed", **shared).fit(alike(X[:, 0], X[:, 0]), y, X)
+    function = GPXRegressor(alike, **shared).fit(list(X[:, 0]), y, X)
+    given = GPXRegressor(kernels.Matern12(2.0, 3.0), **shared).fit(X, y)
+    for model, kind in ((gram, "Precomputed"), (function, "Function"), (given, "matern12")):
+        found = {(one.kernel, one.ard) for one in model.fit_report_.kernel_table}
+        assert found == {(kind, False)}
+    with pytest.raises(InputError, match='kernel="auto"'):
+        GPXRegressor(kernels.RBF(), candidates=["rbf"]).fit(X, y)
+
+
 def test_a_constant_column_leaves_the_kernel(tmp_path):
     X, y = table(n=70)
     X = np.insert(X, 2, 5.0, axis=1)
