@@ -601,6 +601,25 @@ def test_a_comparison_goes_on_from_the_second_start_if_there_is_no_factor_at_the
     assert np.isfinite(model.integrated)
 
 
+@pytest.mark.parametrize(("sigma_y", "is_far"), [(1e-4, True), (0.1, False)])
+def test_searches_leave_the_optimum_of_fewer_rows_together_if_it_is_far(sigma_y, is_far):
+    X, y = table(n=40, noise=0.3)
+    setting = Setting.of(TrainingRows(X, DenseFeatures(X), y), session_of())
+    given = [
+        Hyperparameters.of(kind(1.0, 8.0), 0.1, 0.1) for kind in (kernels.RBF, kernels.Matern32)
+    ]
+    first, second = (
+        Contender(one.kernel, False, False, one, one.with_sigma_y(sigma_y)) for one in given
+    )
+    race = Race(setting, Rule(ENOUGH_NATS, np.inf))
+    assert race.start_after_fewer_rows(first) is first.found
+    race.run(first, [first.found])
+    start = race.start_after_fewer_rows(second)
+    expected = first.found if is_far else second.found
+    assert_allclose(start.theta, expected.theta)
+    assert type(start.kernel) is kernels.Matern32
+
+
 def test_the_search_of_all_rows_begins_at_the_optimum_of_the_comparison():
     X, y = table(n=720, p=2)
     arguments = {**QUICK, "ard": False, "fit_intercept": False}
