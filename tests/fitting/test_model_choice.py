@@ -458,6 +458,9 @@ def test_a_model_that_leave_one_out_prefers_is_mentioned():
     near = contender(kernels.Matern32(), -11.0, -18.0)
     given_up = contender(kernels.Matern52(), -19.0, -5.0, "given up")
     assert len(reasons_for([best, near, given_up], 50)) == 1
+    assert reasons_for([best], 1) == [
+        "rbf has the largest integrated evidence of 1 model, on 1 row."
+    ]
     other = contender(kernels.RBF(1.0, 0.1), -14.0, -16.5)
     assert reasons_for([best, near, other], 50)[1] == (
         "Predictions of rows that are left out prefer rbf: their log density is 3.5 nats larger."

@@ -30,6 +30,7 @@ from ..optimize.newton import BY_VALUE, damped_newton
 from ..optimize.objective import Objective, Point
 from ..optimize.search import noisier
 from ..runtime.journal import Journal, Stopped
+from ..runtime.memory import counted
 from ..runtime.model_table import ComparedModel
 from ..runtime.session import Session
 from ..solvers.exact.solver import ExactSolver
@@ -216,7 +217,7 @@ class Contender:
         if self.point is None or self.point.evidence is None:
             return self
         n_rows, behind = self.point.evidence.n_rows, best - self.integrated
-        note = f"given up on {n_rows} rows, {behind:.0f} nats behind"
+        note = f"given up on {counted(n_rows, 'row')}, {behind:.0f} nats behind"
         return replace(self, point=None, integrated=-np.inf, note=note)
 
     def record(self, y_scale: float, chosen: bool) -> ComparedModel:

@@ -16,6 +16,7 @@ from ..data.scaling import Scaling
 from ..errors import GPXError, NotPositiveDefinite
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
+from ..runtime.memory import counted
 from ..runtime.session import Session
 from ..solvers.low_dimensional import MAX_X_COLUMNS
 from .model_choice import MAX_ARD_COLUMNS, ModelChoice, OpenModel
@@ -237,8 +238,9 @@ def _unused_reason(unused: tuple[int, ...], p: int) -> str:
     names = ", ".join(map(str, unused[:MAX_PRINTED_COLUMNS]))
     more = " and others" if len(unused) > MAX_PRINTED_COLUMNS else ""
     return (
-        f"The kernel does not read {len(unused)} of {p} columns of X (numbers {names}{more}): "
-        f"their length scales are more than {LONGEST_LENGTH_IN_RANGES:.0f} times their ranges."
+        f"The kernel does not read {len(unused):,} of {counted(p, 'column')} of X (numbers "
+        f"{names}{more}): their length scales are more than {LONGEST_LENGTH_IN_RANGES:.0f} times "
+        "their ranges."
     )
 
 
@@ -254,11 +256,12 @@ def _all_failed(models: list[Contender]) -> GPXError:
 def reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
     """Return why the best model was taken, as sentences."""
     best, *others = [model for model in ranked if model.point is not None]
-    found = f"{best.name} has the largest integrated evidence of {len(ranked)} models"
+    models = counted(len(ranked), "model")
+    found = f"{best.name} has the largest integrated evidence of {models}"
     if others:
         ahead = best.integrated - others[0].integrated
         found += f", {ahead:.1f} nats more than {others[0].name}"
-    reasons = [f"{found}, on {n_rows:,} rows."]
+    reasons = [f"{found}, on {counted(n_rows, 'row')}."]
     preferred = max(
         (best, *(model for model in others if not model.note)),
         key=lambda model: model.leave_one_out,
