@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from gpx_scale import GPXRegressor, make_plan
+from gpx_scale import GPXRegressor, datasets, make_plan
 from gpx_scale import plan as planner
 from gpx_scale.errors import MemoryLimitError, SlowFitWarning
 from gpx_scale.fitting import procedure
 from gpx_scale.solvers import registry
+from gpx_scale.solvers.exact import solver as exact
 from gpx_scale.solvers.low_dimensional import InputResolution
 from problems import make_problem
 
@@ -42,6 +43,43 @@ def test_predicted_times_grow_with_rows_and_fall_with_threads(solver, n_jobs):
     found = [seconds(n) for n in (500, 5_000, 50_000)]
     assert 0 < found[0] < found[1] < found[2]
     assert seconds(50_000, jobs=2 * n_jobs) < found[2]
+
+
+@pytest.mark.parametrize(
+    ("solver", "n", "stages"),
+    [
+        ("exact", 550, {300, 550}),
+        ("exact", 700, {300, 458, 700}),
+        ("cg", 550, {300}),
+        ("cg", 700, {300, 458}),
+    ],
+)
+def test_predicted_stages_of_a_search_are_those_that_run(solver, n, stages, monkeypatch):
+    """300 rows are as many as 5,000 are, and from 600 rows on there is a stage in the middle."""
+    monkeypatch.setattr("gpx_scale.optimize.search.EXACT_GRADIENT_ROWS", 300)
+    monkeypatch.setattr("gpx_scale.optimize.search.QUARTER_FROM_ROWS", 200)
+    monkeypatch.setattr("gpx_scale.optimize.search.ESTIMATED_FROM_ROWS", 200)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 300)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.MANY_ROWS", 600)
+    monkeypatch.setattr(exact, "SEARCH_ROWS", 300)
+    predicted, run = set(), set()
+    seconds, evaluate = exact._step_seconds, exact.ExactSolver.evaluate
+
+    def counted(plan, rows, rates):
+        predicted.add(rows)
+        return seconds(plan, rows, rates)
+
+    def noted(self, rows, *arguments, probes=0, **more):
+        run.update({len(rows)} if probes else ())
+        return evaluate(self, rows, *arguments, probes=probes, **more)
+
+    monkeypatch.setattr(exact, "_step_seconds", counted)
+    monkeypatch.setattr(exact.ExactSolver, "evaluate", noted)
+    data = datasets.synth10(n)
+    model = GPXRegressor(solver=solver, random_state=0, kernel="rbf", fit_intercept=False)
+    model.fit(data.X, data.y)
+    assert run == stages
+    assert predicted - {0} == stages
 
 
 def test_a_plan_says_what_was_considered_and_is_the_same_every_time():
