@@ -8,6 +8,7 @@ from gpx_scale import plan as planner
 from gpx_scale.errors import MemoryLimitError, SlowFitWarning
 from gpx_scale.fitting import procedure
 from gpx_scale.solvers import registry
+from gpx_scale.solvers.basis import solver as basis
 from gpx_scale.solvers.exact import solver as exact
 from gpx_scale.solvers.low_dimensional import InputResolution
 from problems import make_problem
@@ -103,6 +104,38 @@ def test_a_basis_is_taken_where_it_is_as_exact_and_much_faster():
     rough = planned(15_000, p=2, low=InputResolution(smoothness=0.5))
     assert rough.solver == "exact"
     assert planned(15_000, p=2, low=InputResolution(density=False)).solver == "exact"
+
+
+def test_a_basis_of_many_functions_is_not_taken_where_exact_is_as_fast():
+    wide = InputResolution(spans=(0.8, 0.95, 0.95))
+    assert planned(5_000, p=3, low=wide, solver="basis").seconds > 20
+    assert planned(5_000, p=3, low=wide).solver == "exact"
+    assert planned(100_000, p=3, low=wide).solver == "basis"
+
+
+def test_predicted_flops_of_a_basis_are_those_of_its_fit(monkeypatch):
+    monkeypatch.setattr(basis, "LOOKED_UP_FLOPS", 0.0)
+    # This search takes fewer evaluations than usual.
+    monkeypatch.setattr(basis, "EVALUATIONS", 4.0)
+    counted, likelihood, add_up = [], basis.BasisLikelihood.__init__, basis.BasisSolver._add_up
+
+    def evaluated(self, space, *arguments):
+        counted.append(space.size**3)
+        likelihood(self, space, *arguments)
+
+    def passed(self, rows, box, mean_square, nodes):
+        # A product with a sum of cosines for each node and pair of weights.
+        counted.append(2.0 * len(rows) * nodes.count * 15 * box.frequencies)
+        return add_up(self, rows, box, mean_square, nodes)
+
+    monkeypatch.setattr(basis.BasisLikelihood, "__init__", evaluated)
+    monkeypatch.setattr(basis.BasisSolver, "_add_up", passed)
+    data = datasets.synth2(3000)
+    assert data.Z.shape[1] == 5
+    model = GPXRegressor(solver="basis", random_state=0, kernel="rbf", fit_intercept=False)
+    plan = model.fit(data.X, data.y, data.Z)._plan
+    assert len(counted) == 1 + 4 + 1
+    assert plan.settings.flops == pytest.approx(sum(counted), rel=0.3)
 
 
 def test_a_sparse_z_with_few_pairs_takes_conjugate_gradients_if_they_are_much_faster():
