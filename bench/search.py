@@ -125,6 +125,7 @@ CASES = {
     "synth10, n = 20,000, inducing, 500 points": Case(
         _synth10, 20_000, {"solver": "inducing", "n_inducing": 500}
     ),
+    "synth10, n = 100,000, neighbors": Case(_synth10, 100_000, {"solver": "neighbors"}),
     "synth2, n = 100,000, basis": Case(_synth2, 100_000, {"solver": "basis"}),
     "oscillations, n = 30,000, grid": Case(_wiggles, 30_000, {"solver": "grid"}),
 }
