@@ -549,7 +549,8 @@ def test_copies_do_not_hold_what_can_be_computed():
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse):
+def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse, monkeypatch):
+    monkeypatch.setattr("gpx_scale.runtime.session.most_threads", lambda: 16)
     problem = make_problem(n=900, p=2, d=8, m=40, share=0.4)
     Z, Z_query = problem.Z, problem.Z_query
     if is_sparse:

@@ -226,7 +226,10 @@ class GridSolver(CGSolver):
         transformed = 2.0**plan.p * settings.points * np.log2(2.0 + settings.points)
         visited = plan.d * (4.0**plan.p * n + transformed)
         product = SOLVE_COLUMNS * visited / rates.products
-        return iterated_seconds(plan, product, settings.rank, rates, PRODUCTS_PER_STEP)
+        searched = plan.subset > 0
+        return iterated_seconds(
+            plan, product, settings.rank, rates, PRODUCTS_PER_STEP, is_searched=searched
+        )
 
     @classmethod
     def create(
