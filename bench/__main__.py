@@ -111,6 +111,11 @@ CASES = {
         "peers",
         (_script("varying"), _script("spatial")),
     ),
+    "weights": Case(
+        "weights with priors of their own beside shared ones, with known truth: 10 minutes",
+        "test",
+        (_script("weights"),),
+    ),
     "doors": Case(
         "saved models, reports, expected times, the command line on a million rows: 10 minutes",
         "test",

@@ -112,3 +112,60 @@ def tolerance(k, X, Z, sigma_w, sigma_y):
         1e-12,
         10 * np.linalg.cond(covariance(k, X, Z, sigma_w, sigma_y)) * len(X) * np.finfo(float).eps,
     )
+
+
+# Weights with priors of their own. `terms` are pairs of a kernel k and the variances of the weights
+# (d,): w_l(x) = sum_t g_tl(x) + e_l with g_tl ~ GP(0, variance_tl k_t).
+
+
+def covariance_of_terms(terms, X, Z, sigma_w, sigma_y):
+    n, d = Z.shape
+    C = sigma_y**2 * np.eye(n)
+    for l in range(d):
+        C += np.outer(Z[:, l], Z[:, l]) * sigma_w**2 * np.eye(n)
+        for k, variances in terms:
+            C += variances[l] * k(X, X) * np.outer(Z[:, l], Z[:, l])
+    return C
+
+
+def weights_of_terms(terms, X, y, Z, x, sigma_w, sigma_y, own=None, part=None):
+    """Return mean (d,) and covariance (d, d) of w at one x (p,), or of a training row's own w.
+
+    `own` is the number of the training row. `part` lists the terms whose sum is asked for, without
+    the noise; None stands for the weights themselves.
+    """
+    n, d = Z.shape
+    C = covariance_of_terms(terms, X, Z, sigma_w, sigma_y)
+    B, prior = np.zeros((n, d)), np.zeros((d, d))
+    for l in range(d):
+        for t, (k, variances) in enumerate(terms):
+            if part is None or t in part:
+                B[:, l] += variances[l] * k(x[None], X)[0] * Z[:, l]
+                prior[l, l] += variances[l] * k(x[None], x[None])[0, 0]
+        if part is None:
+            prior[l, l] += sigma_w**2
+            if own is not None:
+                B[own, l] += sigma_w**2 * Z[own, l]
+    return B.T @ np.linalg.solve(C, y), prior - B.T @ np.linalg.solve(C, B)
+
+
+def predict_of_terms(terms, X, y, Z, Xq, Zq, sigma_w, sigma_y):
+    """Return mean (m,) and joint covariance (m, m) of new y, noise included."""
+    n = len(X)
+    everything = covariance_of_terms(
+        terms, np.vstack([X, Xq]), np.vstack([Z, Zq]), sigma_w, sigma_y
+    )
+    C, c, own = everything[:n, :n], everything[n:, :n], everything[n:, n:]
+    return c @ np.linalg.solve(C, y), own - c @ np.linalg.solve(C, c.T)
+
+
+def leave_one_out_of_terms(terms, X, y, Z, sigma_w, sigma_y):
+    """Return y_i minus its prediction from all other rows, and the standard deviation of that."""
+    residuals, deviations = np.empty(len(y)), np.empty(len(y))
+    for i in range(len(y)):
+        rest = np.arange(len(y)) != i
+        mean, cov = predict_of_terms(
+            terms, X[rest], y[rest], Z[rest], X[[i]], Z[[i]], sigma_w, sigma_y
+        )
+        residuals[i], deviations[i] = y[i] - mean[0], np.sqrt(cov[0, 0])
+    return residuals, deviations

@@ -124,6 +124,18 @@ class Explanation:
         It is near 1 where they determine the prediction, and 0 far from all training rows. It is
         NaN for a sample whose standardised features are all 0, and None without standard deviations
         or with those from samples.
+    constant : ndarray of shape (m, d), or None
+        The part of each weight that is the same everywhere, if weights have priors of their own
+        (all but `weights="shared"`). The parts add up to the weights. It is 0 for a weight without
+        this part, and None if weights share their prior.
+    own : None
+        The part of each weight that varies with its own feature. No model has it yet.
+    varying : ndarray of shape (m, d), or None
+        The part of each weight that varies with x.
+    constant_std, varying_std : ndarray of shape (m, d), or None
+        The standard deviations of these parts. The noise of the weights belongs to the varying one.
+    own_std : None
+        The standard deviations of `own`.
 
     Examples
     --------
@@ -158,6 +170,12 @@ class Explanation:
     target_name: str | None = None
     fit_report: FitReport | None = None
     learned: np.ndarray | None = None
+    constant: np.ndarray | None = None
+    own: np.ndarray | None = None
+    varying: np.ndarray | None = None
+    constant_std: np.ndarray | None = None
+    own_std: np.ndarray | None = None
+    varying_std: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.prediction)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, MemoryLimitError
+from .errors import InputError, MemoryLimitError, SolverUnavailable
 from .runtime.arguments import flag, positive, whole
 from .runtime.memory import format_seconds, parse_memory
 from .runtime.parallel import effective_jobs
@@ -215,6 +215,8 @@ def plan_for(problem: Problem) -> Plan:
     AUTO_PATIENCE_SECONDS. It takes one that is as exact if that is much faster, and the fastest one
     if none is fast enough.
     """
+    if problem.weight_terms:
+        registry.require(problem.options.solver, Capability.WEIGHT_TERMS, "give weights='shared'")
     if problem.asked:
         solver = registry.find(problem.options.solver)
         solver.refuse(problem)
@@ -222,7 +224,13 @@ def plan_for(problem: Problem) -> Plan:
         reasons = ["The solver is the one that was asked for.", *plan.reasons]
         return replace(plan, reasons=reasons, seconds=_predicted(plan))
     found = _consider(problem)
-    chosen, reason = _choose([one for one in found if one.plan is not None])
+    offers = [one for one in found if one.plan is not None]
+    if not offers:
+        raise SolverUnavailable(
+            "No solver takes weights with priors of their own for rows that come in chunks. Give "
+            "weights='shared', or rows in memory."
+        )
+    chosen, reason = _choose(offers)
     assert chosen.plan is not None
     candidates = tuple(one.candidate(chosen, reason) for one in found)
     reasons = [reason, *chosen.plan.reasons]
@@ -277,6 +285,8 @@ def _consider(problem: Problem) -> list[_Considered]:
     for solver in registry.SOLVERS:
         for variant in solver.variants(problem):
             against = solver.reason_against(variant)
+            if problem.weight_terms and Capability.WEIGHT_TERMS not in solver.capabilities:
+                against = "it takes no weights with priors of their own"
             if against is not None:
                 found.append(_Considered(solver, variant, refusal=against))
                 continue

@@ -302,7 +302,7 @@ def with_state(**nodes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tree: tree | {"version": 3}, "format version 3.*Update gpx_scale"),
+        (lambda tree: tree | {"version": 4}, "format version 4.*Update gpx_scale"),
         (lambda tree: tree | {"format": "other"}, "damaged"),
         (lambda tree: {"format": tree["format"]}, "damaged"),
         (

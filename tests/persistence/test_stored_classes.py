@@ -54,6 +54,11 @@ CASES = {
         np.insert(X[:, :4], 1, 2.0, axis=1),
         None,
     ),
+    "exact, weights": (
+        GPXRegressor("rbf", weights="semi", prune=False, fit_intercept=False, **SMALL),
+        X2,
+        None,
+    ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
     "exact, Gram matrix": (
         GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),

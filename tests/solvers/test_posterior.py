@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 
 import oracle
 from gpx_scale import datasets
+from gpx_scale.data.features import DenseFeatures
 from gpx_scale.solvers.posterior import LEAST_SURFACE_SHARE, PriorVariance
 from problems import make_problem, problems
 
@@ -61,7 +62,8 @@ def test_no_variance_of_the_surface_is_below_its_rounding():
     surface = PriorVariance.of(problem.params, x, own=False, surface=True)
     assert_allclose(surface.minus(nothing), 2.0)
     assert_allclose(surface.minus(all_of_it), 2.0 * LEAST_SURFACE_SHARE)
-    assert_allclose(surface.along(np.full(6, 3.0), np.full(6, 6.0)), 6.0 * LEAST_SURFACE_SHARE)
+    along = surface.along(DenseFeatures(np.ones((6, 3))), np.full(6, 6.0))
+    assert_allclose(along, 6.0 * LEAST_SURFACE_SHARE)
     new, own = (PriorVariance.of(problem.params, x, own, surface=False) for own in (False, True))
     assert_allclose(new.minus(all_of_it), problem.sigma_w**2)
     assert_allclose(own.minus(all_of_it), problem.sigma_w**2)

@@ -6,6 +6,10 @@ A stationary kernel is given by its `kernel` = (family, shape, scale, near) and 
 dense (n, d) matrix, or the tuple (ptr, ind, val, starts, docs, values) of a sparse one, its rows
 and then its entries by feature (compiled/sparse.py). Tiles are cut as in `tiles`, and sums are in
 their order, so the bits of a result do not depend on the number of threads.
+
+S may also be a sum of terms, each with a kernel and features of its own. `kernel`, `points` and Z
+then have the arrays of all terms, as `term_tiles` describes them. numba compiles the functions that
+form and contract a tile for one form or the other.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from numba import prange, types
 from numba.extending import overload
 
 from ..runtime.tile_loops import TileLoop
-from . import FASTMATH, jit
+from . import FASTMATH, jit, term_tiles
 from .blas import gemm, lauum_lower, trmm_lower
 from .dense import contract_profile, dot, profile_of_row, refine_close_pairs
 from .tiles import (
@@ -88,11 +92,31 @@ def _exponents(near, points, row, col, E):
         refine_close_pairs(x[row : row + m], x[col : col + w], near, E)
 
 
+def is_sum(kernel):
+    """Return whether the numba type of a `kernel` is that of a sum of terms."""
+    return isinstance(kernel[0], types.Array)
+
+
+def form_tile(n, size, kernel, points, Z, i, j, ld, tile):
+    """Write tile (i, j) of S to `tile`, whose rows are `ld` apart."""
+
+
+@overload(form_tile, jit_options={"fastmath": FASTMATH})
+def _form_tile(n, size, kernel, points, Z, i, j, ld, tile):
+    """Return the implementation for one kernel, or for a sum of terms."""
+    form = term_tiles.form_tile if is_sum(kernel) else _form_tile_of_kernel
+
+    def call(n, size, kernel, points, Z, i, j, ld, tile):
+        form(n, size, kernel, points, Z, i, j, ld, tile)
+
+    return call
+
+
 # The compiler vectorises loops over slices. It does not vectorise a loop over A[at + c], because
 # that index may be negative for all it knows.
 @jit
-def _form_tile(n, size, kernel, points, Z, i, j, ld, tile):
-    """Write tile (i, j) of S to `tile`, whose rows are `ld` apart."""
+def _form_tile_of_kernel(n, size, kernel, points, Z, i, j, ld, tile):
+    """Write tile (i, j) of S with one kernel to `tile`, whose rows are `ld` apart."""
     family, shape, scale, near = kernel
     w, col = tile_rows(n, size, j), j * size
     strip_s = np.empty((STRIP_ROWS, w), points[0].dtype)
@@ -114,7 +138,7 @@ def _form_tile(n, size, kernel, points, Z, i, j, ld, tile):
 @jit
 def _form_tile_without_diagonal(n, size, kernel, points, Z, i, j, tile):
     """Write tile (i, j) of S, with zeros on the diagonal of S, to `tile`, which is `size` wide."""
-    _form_tile(n, size, kernel, points, Z, i, j, size, tile)
+    form_tile(n, size, kernel, points, Z, i, j, size, tile)
     if i == j:
         for r in range(tile_rows(n, size, i)):
             tile[r * size + r] = 0
@@ -128,7 +152,7 @@ def fill_rows(n, size, packed, first, last, kernel, points, Z, diagonal, A):
     for t in prange(last * (last + 1) // 2 - before):
         i, j = tile_pair(before + t)
         tile = tile_at(n, size, packed, A, i, j)
-        _form_tile(n, size, kernel, points, Z, i, j, ld, tile)
+        form_tile(n, size, kernel, points, Z, i, j, ld, tile)
         if i == j:
             for r in range(tile_rows(n, size, i)):
                 tile[r * ld + r] = diagonal[i * size + r]
@@ -179,8 +203,25 @@ def _add_squared_differences(G, x, row, col, total):
             total[k] += x[col + c, k] ** 2 * by_column[c]
 
 
-@jit
+def contract_inverse_tile(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
+    """Add the sums of one tile of alpha alpha^T - C^-1 with dS, for both triangles, to `total`."""
+
+
+@overload(contract_inverse_tile, jit_options={"fastmath": FASTMATH})
 def _contract_inverse_tile(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
+    """Return the implementation for one kernel, or for a sum of terms."""
+    contract = term_tiles.contract_inverse_tile if is_sum(kernel) else _contract_inverse_of_kernel
+
+    def call(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total):
+        contract(n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total)
+
+    return call
+
+
+@jit
+def _contract_inverse_of_kernel(
+    n, size, kernel, by_column, points, Z, alpha, i, j, inverse, ld, total
+):
     """Add the sums of one tile of (alpha alpha^T - C^-1) o ZZ^T, for both triangles, to `total`."""
     w, col = tile_rows(n, size, j), j * size
     strip_s = np.empty((STRIP_ROWS, w), points[0].dtype)
@@ -235,9 +276,42 @@ def contract_inverse(
             for r in range(m):
                 diagonal[i * size + r] = inverse[r * size + r]
         total = sums[number]
-        _contract_inverse_tile(
+        contract_inverse_tile(
             n, size, kernel, by_column, points, Z, alpha, i, j, inverse, size, total
         )
+
+
+def contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i, j, total):
+    """Add the sums of one tile of left right^T with dS to `total`."""
+
+
+@overload(contract_product_tile, jit_options={"fastmath": FASTMATH})
+def _contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i, j, total):
+    """Return the implementation for one kernel, or for a sum of terms."""
+    contract = term_tiles.contract_product_tile if is_sum(kernel) else _contract_product_of_kernel
+
+    def call(n, size, kernel, by_column, points, Z, left, right, i, j, total):
+        contract(n, size, kernel, by_column, points, Z, left, right, i, j, total)
+
+    return call
+
+
+@jit
+def _contract_product_of_kernel(n, size, kernel, by_column, points, Z, left, right, i, j, total):
+    """Add the sums of one tile of (left right^T) o ZZ^T with the derivatives of a kernel."""
+    w, col = tile_rows(n, size, j), j * size
+    strip_s = np.empty((STRIP_ROWS, w), left.dtype)
+    strip_z = np.empty((STRIP_ROWS, w), left.dtype)
+    for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
+        m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
+        E, G = strip_s[:m], strip_z[:m]
+        times_transposed(left, row, right, col, E)
+        inner_products(Z, row, col, G)
+        for r in range(m):
+            for c in range(w):
+                G[r, c] *= E[r, c]
+        _exponents(kernel[3], points, row, col, E)
+        _contract_strip(kernel, by_column, points[2], row, col, E, G, total)
 
 
 @TileLoop
@@ -250,64 +324,77 @@ def contract_products(n, size, first, last, kernel, by_column, points, Z, left, 
     before = first * (first + 1) // 2
     for t in prange(last * (last + 1) // 2 - before):
         i, j = tile_pair(before + t)
-        w, col = tile_rows(n, size, j), j * size
-        strip_s = np.empty((STRIP_ROWS, w), left.dtype)
-        strip_z = np.empty((STRIP_ROWS, w), left.dtype)
-        for offset in range(0, tile_rows(n, size, i), STRIP_ROWS):
-            m, row = min(STRIP_ROWS, tile_rows(n, size, i) - offset), i * size + offset
-            E, G = strip_s[:m], strip_z[:m]
-            times_transposed(left, row, right, col, E)
-            inner_products(Z, row, col, G)
-            for r in range(m):
+        total = sums[before + t]
+        contract_product_tile(n, size, kernel, by_column, points, Z, left, right, i, j, total)
+
+
+def tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
+    """out[row : row + m] <- the sums over j of v_j dS_ij;  out (n, width)."""
+
+
+@overload(tangent_strip, jit_options={"fastmath": FASTMATH})
+def _tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
+    """Return the implementation for one kernel, or for a sum of terms."""
+    contract = term_tiles.tangent_strip if is_sum(kernel) else _tangent_strip_of_kernel
+
+    def call(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
+        contract(n, size, kernel, by_column, points, squares, Z, row, m, v, out)
+
+    return call
+
+
+@jit
+def _tangent_strip_of_kernel(n, size, kernel, by_column, points, squares, Z, row, m, v, out):
+    """out_i <- the sums over j of G_ij = v_j <z_i, z_j> with the derivatives of a kernel.
+
+    The columns of `out` are those of `_contract_strip`. squares (n, 2 p) has x and x^2.
+    """
+    p = points[2].shape[1]
+    found = np.empty((3, m), v.dtype)
+    product = np.empty((m, 2 * p), v.dtype)
+    out[row : row + m] = 0.0
+    for col in range(0, n, size):
+        w = min(size, n - col)
+        E, G = np.empty((m, w), v.dtype), np.empty((m, w), v.dtype)
+        _exponents(kernel[3], points, row, col, E)
+        inner_products(Z, row, col, G)
+        columns = v[col : col + w]
+        for r in range(m):
+            g = G[r]
+            for c in range(w):
+                g[c] *= columns[c]
+        contract_profile(kernel[0], kernel[1], E, G, found)
+        if by_column:
+            right = squares[col:].ravel()
+            gemm(
+                False, False, m, 2 * p, w, 1.0, G.ravel(), w, right, 2 * p, 0.0,
+                product.ravel(), 2 * p,
+            )  # fmt: skip
+        for r in range(m):
+            for s in range(3):
+                out[row + r, s] += found[s, r]
+            if by_column:
+                total = 0.0
                 for c in range(w):
-                    G[r, c] *= E[r, c]
-            _exponents(kernel[3], points, row, col, E)
-            _contract_strip(kernel, by_column, points[2], row, col, E, G, sums[before + t])
+                    total += G[r, c]
+                for k in range(p):
+                    x_k = points[2][row + r, k]
+                    out[row + r, 3 + k] += (
+                        x_k * x_k * total - 2.0 * x_k * product[r, k] + product[r, p + k]
+                    )
 
 
 @TileLoop
 def tangent_rows(n, size, first, last, kernel, by_column, points, squares, Z, v, out):
-    """out_i <- the sums over j of G_ij = v_j <z_i, z_j> with the derivatives of a kernel.
+    """out_i <- the sums over j of v_j dS_ij, with the derivatives in the order of the tile loops.
 
-    `out` is (n, 3 + p), and its columns are those of `_contract_strip`. squares (n, 2 p) has x and
-    x^2. The loop is over strips `first` to `last` - 1 of rows, and takes n kernel values per row.
+    The loop is over strips `first` to `last` - 1 of rows, and takes n kernel values per row and
+    term. squares (n, 2 p) has x and x^2 of a kernel; a sum of terms does not use it.
     """
-    p = points[2].shape[1]
     for t in prange(last - first):
         row = (first + t) * STRIP_ROWS
         m = min(STRIP_ROWS, n - row)
-        found = np.empty((3, m), v.dtype)
-        product = np.empty((m, 2 * p), v.dtype)
-        out[row : row + m] = 0.0
-        for col in range(0, n, size):
-            w = min(size, n - col)
-            E, G = np.empty((m, w), v.dtype), np.empty((m, w), v.dtype)
-            _exponents(kernel[3], points, row, col, E)
-            inner_products(Z, row, col, G)
-            columns = v[col : col + w]
-            for r in range(m):
-                g = G[r]
-                for c in range(w):
-                    g[c] *= columns[c]
-            contract_profile(kernel[0], kernel[1], E, G, found)
-            if by_column:
-                right = squares[col:].ravel()
-                gemm(
-                    False, False, m, 2 * p, w, 1.0, G.ravel(), w, right, 2 * p, 0.0,
-                    product.ravel(), 2 * p,
-                )  # fmt: skip
-            for r in range(m):
-                for s in range(3):
-                    out[row + r, s] += found[s, r]
-                if by_column:
-                    total = 0.0
-                    for c in range(w):
-                        total += G[r, c]
-                    for k in range(p):
-                        x_k = points[2][row + r, k]
-                        out[row + r, 3 + k] += (
-                            x_k * x_k * total - 2.0 * x_k * product[r, k] + product[r, p + k]
-                        )
+        tangent_strip(n, size, kernel, by_column, points, squares, Z, row, m, v, out)
 
 
 # Products. Strips of tiles are divided among groups: column g of `order` lists the rows of tiles of

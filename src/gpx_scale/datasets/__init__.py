@@ -4,7 +4,7 @@
     downloaded            abalone, boston, california, fish, king_county, paper, wine
     from your own file    drug
     from your own folder  berlin, bike, georgia, imdb, kin40k, protein, vader
-    synthetic             synth2, synth10, synth_ard
+    synthetic             synth2, synth10, synth_ard, synth_multiscale, synth_semi
 
 `load_<name>()` looks for a file in the folder that the environment variable GPX_SCALE_DATA
 names, then in the cache (the folder that GPX_SCALE_CACHE names, or the user's cache). Otherwise
@@ -18,7 +18,7 @@ terminal. If GPX_SCALE_MIRROR is set, it replaces the hosts of the publishers.
 """
 
 from .sources import DataUnavailable
-from .synthetic import synth2, synth10, synth_ard
+from .synthetic import synth2, synth10, synth_ard, synth_multiscale, synth_semi
 from .tabular import (
     Dataset,
     digit_classes,
@@ -66,4 +66,6 @@ __all__ = [
     "synth2",
     "synth10",
     "synth_ard",
+    "synth_multiscale",
+    "synth_semi",
 ]

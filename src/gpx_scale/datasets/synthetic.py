@@ -143,3 +143,91 @@ def synth2(n: int, random_state: int = 0) -> Varying:
     Z = np.column_stack([np.ones(n), random.standard_normal((n, 4))])
     y = (weights * Z).sum(axis=1) + 0.3 * random.standard_normal(n)
     return Varying(X, y / y.std(), Z, ["1", *(f"z{k}" for k in range(1, 5))], weights / y.std())
+
+
+def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
+    """Return a synthetic data set whose weights vary, are constant, or are zero.
+
+    y = w(x) . z + 0.5 e, with x uniform in the unit square, and standard normal z and noise e. The
+    first three weights vary with x, the next two are constant, and all others are 0.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    random_state : int, default=0
+        The seed of the random numbers.
+    irrelevant : int, default=10
+        The number of features whose weights are 0.
+
+    Returns
+    -------
+    Varying
+        X of shape (n, 2), y of shape (n,), Z of shape (n, 5 + irrelevant), the names of its
+        columns, and the true weights.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth_semi
+    >>> data = synth_semi(100)
+    >>> data.X.shape, data.Z.shape, data.weights.shape
+    ((100, 2), (100, 15), (100, 15))
+    >>> data.feature_names[:6]
+    ['varying1', 'varying2', 'varying3', 'constant1', 'constant2', 'zero1']
+    """
+    n, irrelevant = whole(n, "n", least=2), whole(irrelevant, "irrelevant", least=0)
+    random = np.random.RandomState(random_state)
+    X = random.uniform(size=(n, 2))
+    u, v = X.T
+    weights = np.zeros((n, 5 + irrelevant))
+    weights[:, 0] = np.sin(2 * np.pi * u)
+    weights[:, 1] = np.cos(np.pi * u) * np.cos(np.pi * v)
+    weights[:, 2] = 3.0 * u * v - 0.7
+    weights[:, 3], weights[:, 4] = 1.0, -0.6
+    Z = random.standard_normal(weights.shape)
+    y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
+    counts = {"varying": 3, "constant": 2, "zero": irrelevant}
+    names = [f"{kind}{k}" for kind, count in counts.items() for k in range(1, count + 1)]
+    return Varying(X, y, Z, names, weights)
+
+
+def synth_multiscale(n: int, random_state: int = 0) -> Varying:
+    """Return a synthetic data set of a constant, a smooth and a rough coefficient in the plane.
+
+    y = w(x) . z + 0.5 e, with x uniform in the unit square, and standard normal z and noise e. The
+    smooth coefficient makes half an oscillation from edge to edge, the rough one makes two.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    random_state : int, default=0
+        The seed of the random numbers.
+
+    Returns
+    -------
+    Varying
+        X of shape (n, 2), y of shape (n,), Z of shape (n, 3), the names of its columns, and the
+        true weights of shape (n, 3).
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth_multiscale
+    >>> data = synth_multiscale(100)
+    >>> data.X.shape, data.feature_names
+    ((100, 2), ['constant', 'smooth', 'rough'])
+    """
+    n = whole(n, "n", least=2)
+    random = np.random.RandomState(random_state)
+    X = random.uniform(size=(n, 2))
+    u, v = X.T
+    weights = np.column_stack(
+        [
+            np.ones(n),
+            np.cos(np.pi * u) * np.cos(0.5 * np.pi * v),
+            np.sin(4.0 * np.pi * u) * np.sin(4.0 * np.pi * v),
+        ]
+    )
+    Z = random.standard_normal((n, 3))
+    y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
+    return Varying(X, y, Z, ["constant", "smooth", "rough"], weights)

@@ -14,6 +14,7 @@ from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
+from ..model.term import CONSTANT, VARYING
 from ..runtime.journal import FitReport
 from ..runtime.session import Session
 from ..solvers import registry
@@ -39,6 +40,8 @@ SURFACE = "surface"
 # and the moments at its entries take about 48 bytes per weight in addition.
 DENSE_BYTES_PER_WEIGHT = 24
 SPARSE_BYTES_PER_WEIGHT = 72
+# The constant and the varying part of the weights, and their standard deviations, are four more.
+PARTS_BYTES_PER_WEIGHT = 32
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class FittedModel:
         m, d = Z.shape
         if all_features or not Z.is_sparse:
             each = SPARSE_BYTES_PER_WEIGHT if Z.is_sparse else DENSE_BYTES_PER_WEIGHT
+            if not self.hyperparameters.weight_prior.is_shared:
+                each += PARTS_BYTES_PER_WEIGHT
             needed = each * m * d * (d if cov else 1)
             session.require(needed, f"Explaining {m} rows by {d} weights each")
         along = [Z, Z.repeat_row(scaling.z_row(base), m)] if std else []
@@ -164,7 +169,9 @@ class FittedModel:
         )
         with session.journal.bar("explaining"):
             moments = self.posterior.moments(queries, request, session)
+            parts = self._parts(moments, queries, request, session)
         known: dict[str, Any] = {
+            **parts,
             "feature_names": names,
             "target_name": self.target_name,
             "fit_report": self.report,
@@ -174,6 +181,41 @@ class FittedModel:
         return explanation_from_moments(
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )
+
+    def _parts(
+        self, moments: Moments, queries: Queries, request: MomentRequest, session: Session
+    ) -> dict[str, np.ndarray | None]:
+        """Return the constant and the varying part of all weights, in the user's units.
+
+        They are empty if weights share their prior. The constant part is the same for all queries,
+        so it is computed for one. The noise of the weights belongs to the varying part.
+        """
+        prior, weights = self.hyperparameters.weight_prior, self.preprocessor.scaling.weights
+        if prior.is_shared:
+            return {}
+        assert moments.mean is not None
+        asked = MomentRequest(request.variance, surface=True, part=CONSTANT)
+        one = self.posterior.moments(
+            Queries(queries.x[:1], queries.Z[:1], queries.raw_Z[:1]), asked, session
+        )
+        assert one.mean is not None
+        constant = np.repeat(one.mean, len(queries), axis=0)
+        found: dict[str, np.ndarray | None]
+        found = {"constant": weights(constant), "varying": weights(moments.mean - constant)}
+        if not request.variance:
+            return found
+        assert one.variance is not None
+        if any(term.part == CONSTANT for term in prior.active):
+            asked = MomentRequest(True, mean=False, surface=request.surface, part=VARYING)
+            varying = self.posterior.moments(queries, asked, session).variance
+        else:
+            varying = moments.variance
+        assert varying is not None
+        deviations = np.repeat(np.sqrt(one.variance), len(queries), axis=0)
+        return found | {
+            "constant_std": np.abs(weights(deviations)),
+            "varying_std": np.abs(weights(np.sqrt(varying))),
+        }
 
     def _completed(
         self, moments: Moments, queries: Queries, request: MomentRequest
@@ -185,7 +227,11 @@ class FittedModel:
         for z = 0, and None where variances are estimates from samples.
         """
         prior, size = self.hyperparameters.weight_prior, queries.Z.squared_norms()
-        noise, whole = prior.sigma_w**2 * size, prior.variance(queries.x) * size
+        noise, variance = prior.sigma_w**2 * size, prior.variance(queries.x)
+        if variance.ndim == 1:
+            whole = variance * size
+        else:
+            whole = (variance * np.square(queries.Z.to_dense())).sum(axis=1)
         seen, *others = moments.along
         if request.surface:
             seen = seen + noise

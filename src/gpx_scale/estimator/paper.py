@@ -16,6 +16,8 @@ PAPER: dict[str, Any] = {
     # The paper has one theta2 for all columns of X.
     "ard": False,
     "fit_intercept": False,
+    # The weights of the paper share their kernel and its variance.
+    "weights": "shared",
     # The paper's hyperparameters are the optimum of all rows.
     "search_rows": "all",
 }

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from ..data.chunks import is_indexed, source_of, transforms_for
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
@@ -20,13 +21,14 @@ from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
 from ..errors import InputError, SolverUnavailable
 from ..fitting.options import FitOptions, solver_options
-from ..fitting.procedure import fit_model, problem_of
+from ..fitting.procedure import fit_model, problem_for, problem_of
 from ..fitting.starting_point import KnownOptimum
 from ..persistence.model_file import check_model, read_state
 from ..plan import Plan, plan_for, streamed_from
 from ..runtime.journal import undone_on_failure
 from ..runtime.model_table import as_frame
 from ..runtime.session import Session
+from ..runtime.weight_table import weight_frame
 from ..solvers import registry
 from ..solvers.contract import Capability, Problem, SolverSetup
 from ..solvers.inducing.solver import sample_rows
@@ -145,6 +147,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
+    weights : {"shared", "relevance", "semi", "multiscale"}, default="shared"
+        The priors of the weights.
+
+        - "shared": all weights have the same prior, as in the paper.
+        - "relevance": the weight of each feature has a variance of its own.
+        - "semi": each weight is a constant plus a part that varies with x, and both have variances
+          of their own.
+        - "multiscale": as "semi", and each weight that varies has a kernel of its own, with its own
+          length scales. The search starts from the result of "semi".
+
+        All but the first need the solver "exact" and a dense Z. `weight_table_` has the decision
+        about each weight.
+    groups : dict of str to list, default=None
+        Columns of Z, by name or number, whose weights have the same variances, such as the columns
+        of one category. Each group has a name, and no column is in two groups. A column that is in
+        none has variances of its own. With "multiscale", a group has one kernel. It is for all but
+        "shared".
+    prune : bool, default=True
+        Whether parts of weights that earn less than 1.35 nats of log marginal likelihood are
+        removed, and the other hyperparameters searched again. A weight without parts is zero. It is
+        for all but "shared".
     standardize : bool, default=True
         Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
         Z is divided by its value instead, and not centred. Sparse X and Z are not changed.
@@ -221,6 +244,13 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The models that were compared, if kernel, ARD or intercept were left to the evidence: their
         names, log evidence, integrated evidence, seconds, and which one was chosen. It needs
         pandas; `fit_report_.kernel_table` has the same without.
+    weight_table_ : DataFrame
+        What was decided about the weight of each feature or group, if `weights` is not "shared":
+        decision (zero, constant or varying), nats that it earns, share of the variance, length
+        scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
+        without.
+    parameter_names_ : list of str
+        A name for each entry of `theta_`, with the names of features.
     baseline_ : ndarray of shape (d,)
         The z to which contributions are relative by default.
     n_features_in_ : int
@@ -283,6 +313,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         x_transformer: Any = None,
         z_transformer: Any = None,
         fit_intercept: bool | str = "auto",
+        weights: str = "shared",
+        groups: Any = None,
+        prune: bool = True,
         standardize: bool = True,
         n_inducing: int = 1000,
         inducing_points: Any = "rpcholesky",
@@ -316,6 +349,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.x_transformer = x_transformer
         self.z_transformer = z_transformer
         self.fit_intercept = fit_intercept
+        self.weights = weights
+        self.groups = groups
+        self.prune = prune
         self.standardize = standardize
         self.n_inducing = n_inducing
         self.inducing_points = inducing_points
@@ -430,11 +466,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         options = FitOptions.checked(self)
         with Session.open(self.n_jobs, self.memory_limit, self.random_state) as session:
             preprocessor, rows = copy(self)._open_rows(X, y, Z, options, session)
-            return plan_for(
-                problem_of(
-                    rows, preprocessor, options.kernel, options.solver, session, options.search.ard
-                )
-            )
+            options.weights.must_suit(preprocessor)
+            return plan_for(problem_of(rows, preprocessor, options, session))
 
     @property
     def kernel_table_(self) -> Any:
@@ -465,6 +498,55 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 "kernel_table_ is there after a fit that compared models, as with kernel='auto'."
             )
         return as_frame(report.kernel_table)
+
+    @property
+    def weight_table_(self) -> Any:
+        """What was decided about each weight, as a pandas data frame in the order of Z.
+
+        `decision` is "zero", "constant" or "varying". `nats` is how much log marginal likelihood
+        the weight's last part earns, `share` the share of the variance of all contributions,
+        `length_scale` that of a varying weight in the units of X, and `mean` and `std` describe the
+        weight over the training rows, in units of y per unit of the feature.
+
+        Raises
+        ------
+        AttributeError
+            If the last fit had weights that share their prior.
+        ImportError
+            If pandas is not installed. `fit_report_.weight_table` needs no pandas.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpx_scale import GPXRegressor
+        >>> X = np.random.RandomState(0).uniform(-1, 1, (150, 3))
+        >>> y = np.sin(3 * X[:, 0]) * X[:, 0] + X[:, 1]
+        >>> model = GPXRegressor("rbf", weights="semi", fit_intercept=False).fit(X, y)
+        >>> list(model.weight_table_.columns)
+        ['feature', 'decision', 'nats', 'share', 'length_scale', 'mean', 'std']
+        """
+        report = self.__dict__.get("fit_report_")
+        if report is None or not report.weight_table:
+            raise AttributeError(
+                "weight_table_ is there after a fit with weights='relevance', 'semi' or "
+                "'multiscale'."
+            )
+        return weight_frame(report.weight_table)
+
+    @property
+    def parameter_names_(self) -> list[str]:
+        """The name of each entry of `theta_`, with the names of features.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> GPXRegressor(optimizer=None).fit(X[:100], y[:100]).parameter_names_
+        ['theta1', 'theta2', 'sigma_w', 'sigma_y']
+        """
+        check_is_fitted(self, "posterior_")
+        return list(self.fit_report_.parameter_names) or self.posterior_.hyperparameters.names
 
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
@@ -538,9 +620,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             return model.plan, model.posterior
         options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
-        problem = problem_of(
-            rows, model.preprocessor, model.kernel, options, session, not model.kernel.is_radial
-        )
+        given = rows, model.preprocessor, model.kernel, options, session
+        prior = model.hyperparameters.weight_prior
+        kernels = 0 if prior.is_shared else len(prior.terms)
+        problem = problem_for(*given, not model.kernel.is_radial, kernels)
         plan = plan_for(problem)
         setup = SolverSetup(
             session, model.kernel, options, model.preprocessor, self._compare_columns
@@ -596,7 +679,12 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         # for numbers that are not known yet.
         memory, resolution = session.memory_limit, InputResolution()
         survey, indexed = found
-        known: dict[str, Any] = {"stream": True, "resolution": resolution, "indexed": indexed}
+        known: dict[str, Any] = {
+            "stream": True,
+            "resolution": resolution,
+            "indexed": indexed,
+            "weight_kernels": int(not options.weights.shared),
+        }
         plan_for(Problem(1, 1, 1, memory, 1, options.solver, **known))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
         with journal.phase("survey of the rows"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..data.inputs import InputOptions
@@ -14,6 +14,7 @@ from ..solvers.contract import SolverOptions
 from ..solvers.inducing.point_selection import number_of_points
 from .checkpoint import checked_path
 from .model_choice import ModelChoice, OpenModel
+from .weight_options import WeightOptions
 
 # Fewer rows than this do not determine the hyperparameters of even the simplest model.
 LEAST_SEARCH_ROWS = 10
@@ -53,6 +54,7 @@ class FitOptions:
     solver: SolverOptions
     search: SearchLimits
     open_model: OpenModel
+    weights: WeightOptions = field(default_factory=WeightOptions)
 
     @classmethod
     def checked(cls, estimator: Any, solver: str | None = None) -> FitOptions:
@@ -86,7 +88,8 @@ class FitOptions:
             bool(estimator.standardize),
             usual.fit_intercept,
         )
-        return cls(usual.kernel, inputs, solver_options(estimator, solver), search, open_model)
+        weights, solvers = WeightOptions.checked(estimator), solver_options(estimator, solver)
+        return cls(usual.kernel, inputs, solvers, search, open_model, weights)
 
     def with_model(self, choice: ModelChoice) -> FitOptions:
         """Return the options of a fit of one model, in which nothing is open."""

@@ -34,7 +34,10 @@ from ..solvers.posterior import Diagnostics
 from .checkpoint import choice_in
 from .model_decision import Decision, decided
 from .options import FitOptions
+from .pruning import Tested
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
+from .weight_decisions import notes_on_weights, weight_table
+from .weight_fit import WeightFit
 
 # The columns of rows that are not in memory are known from a subset of this many.
 COLUMN_SUBSET_ROWS = 1024
@@ -55,6 +58,7 @@ def fit_model(
     posterior is computed.
     """
     session = setup.session
+    options.weights.must_suit(preprocessor)
     decision = decision_about(preprocessor, rows, options, session, known)
     if decision is not None:
         session.journal.say(" ".join(decision.choice.reasons))
@@ -64,18 +68,18 @@ def fit_model(
         setup = replace(setup, kernel=options.kernel, preprocessor=preprocessor)
     choice = None if decision is None else decision.choice
     kernel = setup.kernel
-    problem = problem_of(
-        rows, preprocessor, options.kernel, options.solver, session, options.search.ard
-    )
+    problem = problem_of(rows, preprocessor, options, session)
     plan = plan_for(problem)
     session.journal.say(str(plan))
     rows, given = prepared_rows(rows, plan, options, session)
+    weights = WeightFit(options.weights, options.weights.features(preprocessor))
+    given = weights.applied(given)
     start = starting_point(
-        *(rows, given, options.search, known),
+        *(rows, given, options.search, weights.restarted(known, given)),
         solver=registry.find(plan.solver).fingerprint(plan, setup),
         most_points=min(plan.n, options.solver.n_inducing),
         session=session,
-        subset=None if decision is None else decision.start,
+        subset=None if decision is None else weights.started(decision.start),
         choice=choice,
     )
     if plan.needs_length_scales:
@@ -87,9 +91,13 @@ def fit_model(
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
+    start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
     optimum = find_hyperparameters(solver, rows, start, options, session)
+    tested = Tested(optimum.hyperparameters)
+    if options.search.wanted and not options.weights.shared:
+        optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
@@ -99,6 +107,13 @@ def fit_model(
     report.notes = notes_on(optimum.hyperparameters, start.given, information)
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
+    report.parameter_names = weights.features.of_parameters(optimum.hyperparameters)
+    if not options.weights.shared:
+        described = posterior, tested, rows, preprocessor, weights.features, session
+        report.weight_table = weight_table(*described)
+        data, table = rows.load(), report.weight_table
+        found = optimum.hyperparameters
+        report.notes += notes_on_weights(found, data, weights.features, table)
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 
@@ -124,7 +139,8 @@ def decision_about(
         return Decision(earlier)
 
     def problem_with(kernel: Kernel, ard: bool) -> Problem:
-        return problem_of(rows, preprocessor, kernel, options.solver, session, ard)
+        model = replace(options, kernel=kernel, search=replace(options.search, ard=ard))
+        return problem_of(rows, preprocessor, model, session)
 
     def is_possible(kernel: Kernel, ard: bool) -> bool:
         if options.solver.solver == "auto":
@@ -152,14 +168,23 @@ def decision_about(
 
 
 def problem_of(
+    rows: RowSource, preprocessor: Preprocessor, options: FitOptions, session: Session
+) -> Problem:
+    """Return the sizes and kinds of rows and model by which a fit is planned."""
+    given = rows, preprocessor, options.kernel, options.solver, session
+    return problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
+
+
+def problem_for(
     rows: RowSource,
     preprocessor: Preprocessor,
     kernel: Kernel,
     options: SolverOptions,
     session: Session,
     ard: bool,
+    weight_kernels: int,
 ) -> Problem:
-    """Return the sizes and kinds of rows and kernel by which a fit is planned."""
+    """Return the sizes and kinds of rows, kernel and weights by which a fit is planned."""
     some = rows.load() if rows.in_memory else rows.subset(COLUMN_SUBSET_ROWS)
     pairs = rows.in_memory and some.Z.is_sparse and kernel.is_radial and not ard
     return Problem(
@@ -174,6 +199,7 @@ def problem_of(
         pair_density=some.Z.pair_density if pairs and registry.uses_pairs(options.solver) else None,
         resolution=InputResolution.of(kernel, some),
         indexed=rows.is_indexed,
+        weight_kernels=weight_kernels,
     )
 
 
@@ -260,7 +286,7 @@ def notes_on(
     at = found.names.index("sigma_w")
     if information is None or found.sigma_w == 0.0:
         return []
-    if information[at, at] >= HyperparameterPrior.around(given).sd[at] ** -2:
+    if information[at, at] >= HyperparameterPrior.around(found).sd[at] ** -2:
         return []
     return [
         f"The data hardly determine sigma_w. It is {found.sigma_w:.2g}, and started at "

@@ -97,6 +97,8 @@ class Kernel(abc.ABC):
     # The smoothness nu of a Matern kernel; infinite if functions can be differentiated infinitely
     # often.
     smoothness: ClassVar[float] = float("inf")
+    # Whether k(x, x') is 1 for all x, so that functions are the same number everywhere.
+    is_constant: ClassVar[bool] = False
 
     @property
     def components(self) -> tuple[Kernel, ...]:

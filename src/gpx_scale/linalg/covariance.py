@@ -20,11 +20,12 @@ import numpy as np
 from ..compiled import dense as dense_loops
 from ..data.inputs import TrainingRows
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import PreparedRows, WeightPrior, kernel_matrix, variances
+from ..model.weight_prior import PreparedRows, WeightPrior, variances
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
-from .kernel_tiles import KernelTiles, product_order, stored_product
+from .kernel_tiles import FormedTiles, KernelTiles, product_order, stored_product
 from .lower_tiles import LowerTiles, TileCuts
+from .term_tiles import TermTiles
 
 # The time of an entry of a lower tile in a product with 16 columns, on one core.
 TILE_ENTRY_NS = 1.2
@@ -65,8 +66,11 @@ class Covariance(abc.ABC):
     @cached_property
     def diagonal(self) -> np.ndarray:
         """Return C_ii = S_ii + D_i, analytically and not from products of rows;  (n,)."""
-        own = self.weight_prior.kernel.diagonal(self.prepared.points)
-        diagonal: np.ndarray = variances(own, self.rows.Z) + self.noise
+        if self.weight_prior.is_shared:
+            own = variances(self.weight_prior.kernel.diagonal(self.prepared.points), self.rows.Z)
+        else:
+            own = self.weight_prior.diagonal(self.weight_prior.prepare(self.rows))
+        diagonal: np.ndarray = own + self.noise
         return diagonal
 
     def __len__(self) -> int:
@@ -75,10 +79,7 @@ class Covariance(abc.ABC):
     def columns(self, index: np.ndarray) -> np.ndarray:
         """Return S[:, index] in float64;  (r,) -> (n, r);  n r kernel values."""
         prepared = self.weight_prior.prepare(self.rows)
-        Z, points = prepared.Z, prepared.points
-        out = kernel_matrix(
-            self.weight_prior.kernel, points, points[index], self.session, (Z, Z[index])
-        )
+        out = self.weight_prior.block(prepared, prepared[index], self.session)
         out[index, np.arange(index.size)] = (self.diagonal - self.noise)[index]
         return out
 
@@ -113,12 +114,32 @@ class TiledCovariance(Covariance):
         return 0.5 * TILE_ENTRY_NS * len(self) ** 2
 
     @cached_property
-    def compiled(self) -> KernelTiles | None:
-        """Return S in the form of compiled loops, None if its kernel has no such form."""
-        profile = self.weight_prior.kernel.profile(self.prepared.points)
-        if profile is None:
+    def compiled(self) -> FormedTiles | None:
+        """Return S in the form of compiled loops, None if a kernel has no such form."""
+        prior, n_jobs = self.weight_prior, self.session.executor.n_jobs
+        of_terms = list(zip(prior.active, self.prepared.of_terms, strict=True))
+        found = [term.kernel.profile(own.points) for term, own in of_terms]
+        profiles = tuple(profile for profile in found if profile is not None)
+        if len(profiles) < len(found):
             return None
-        return KernelTiles(profile, self.prepared.Z, self.session.executor.n_jobs)
+        if prior.is_shared:
+            return KernelTiles(profiles[0], self.prepared.Z, n_jobs)
+        features = tuple(own.Z.to_dense() for _, own in of_terms)
+        return TermTiles(profiles, features, n_jobs)
+
+    def _along_prior(self, sums: np.ndarray) -> np.ndarray:
+        """Return the derivatives by the parameters of the prior, but sigma_w, from those of loops.
+
+        (width, ...) -> (t, ...)
+        """
+        prior, tiles = self.weight_prior, self.compiled
+        if not isinstance(tiles, TermTiles):
+            return prior.kernel.gradient_of_sums(sums)
+        of_terms = zip(prior.active, tiles.apart(sums), strict=True)
+        return prior.packed(
+            (term.kernel.gradient_of_sums(of_kernel), of_variances)
+            for term, (of_kernel, of_variances) in of_terms
+        )
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
         """Return a block of S, with 0 on the diagonal of C.
@@ -205,7 +226,7 @@ class TiledCovariance(Covariance):
         if self.compiled is not None:
             factor.invert_factor()
             sums, diagonal = self.compiled.contract_inverse(factor, alpha)
-            along_kernel = self.weight_prior.kernel.gradient_of_sums(sums)
+            along_prior = self._along_prior(sums)
         else:
             factor.invert()
             diagonal = factor.diagonal()
@@ -215,9 +236,9 @@ class TiledCovariance(Covariance):
                 a, b = alpha[factor.span(i)], alpha[factor.span(j)]
                 dense_loops.evidence_weights(a, b, inverse, G, i == j, G)
 
-            along_kernel = self._contract_tiles(weigh, factor)
+            along_prior = self._contract_tiles(weigh, factor)
         along_noise = (alpha**2 - diagonal) @ self.noise_gradient
-        return np.concatenate([along_kernel, along_noise]), diagonal
+        return np.concatenate([along_prior, along_noise]), diagonal
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
         """Return sum_c u_c^T (dC/dtheta) v_c for every parameter;  (n, c), (n, c) -> (t,).
@@ -226,7 +247,7 @@ class TiledCovariance(Covariance):
         """
         if self.compiled is not None:
             sums = self.compiled.contract(U, V)
-            along_kernel = self.weight_prior.kernel.gradient_of_sums(sums)
+            along_prior = self._along_prior(sums)
         else:
             left, right = (np.hstack(both).astype(self.dtype) for both in ([U, V], [V, U]))
             cuts = TileCuts(len(self), TILE_ROWS)
@@ -236,14 +257,14 @@ class TiledCovariance(Covariance):
                 if i == j:
                     G *= G.dtype.type(0.5)  # A diagonal tile contains both triangles.
 
-            along_kernel = self._contract_tiles(weigh, cuts)
+            along_prior = self._contract_tiles(weigh, cuts)
         along_noise = np.einsum("ij,ij->i", U, V) @ self.noise_gradient
-        return np.concatenate([along_kernel, along_noise])
+        return np.concatenate([along_prior, along_noise])
 
     def _contract_tiles(
         self, weigh: Callable[[int, int, np.ndarray], None], cuts: TileCuts
     ) -> np.ndarray:
-        """Return the sum of W_ij dS_ij/dtheta over lower tiles, for each parameter of the kernel.
+        """Return the sum of W_ij dS_ij/dtheta over lower tiles, for each parameter of the prior.
 
         `weigh` multiplies the block of tile (i, j) by W in place.
         """
@@ -263,11 +284,11 @@ class TiledCovariance(Covariance):
         """Return (dC/dtheta_t) v for every parameter;  (n,) -> (n, t);  n^2 kernel values."""
         prior, right = self.weight_prior, v.astype(self.dtype)
         if self.compiled is not None:
-            along_kernel = prior.kernel.gradient_of_sums(self.compiled.tangents(v).T).T
+            along_prior = self._along_prior(self.compiled.tangents(v).T).T
         else:
 
             def one(rows: slice) -> np.ndarray:
-                total = np.zeros((rows.stop - rows.start, prior.kernel.theta.size))
+                total = np.zeros((rows.stop - rows.start, prior.theta.size - 1))
                 for cols in slices(len(self), TILE_ROWS):
 
                     def weigh(G: np.ndarray, factor: np.ndarray = right[cols]) -> None:
@@ -278,8 +299,8 @@ class TiledCovariance(Covariance):
 
             self.prepared  # noqa: B018
             rows = slices(len(self), TILE_ROWS)
-            along_kernel = np.concatenate(self.session.executor.map(one, rows))
-        return np.hstack([along_kernel, v[:, None] * self.noise_gradient])
+            along_prior = np.concatenate(self.session.executor.map(one, rows))
+        return np.hstack([along_prior, v[:, None] * self.noise_gradient])
 
 
 @dataclass(frozen=True)

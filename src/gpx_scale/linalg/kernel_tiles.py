@@ -8,6 +8,7 @@ noticed.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,19 +47,52 @@ def product_order(count: int) -> np.ndarray:
     return order
 
 
-@dataclass(frozen=True)
-class KernelTiles:
-    """The matrix S of a kernel's `profile` and a Z, (n, n), without storing it.
+class FormedTiles(abc.ABC):
+    """The matrix S (n, n) in tiles that are formed when they are used.
 
-    Z is dense or sparse, and of the dtype of the profile.
+    A subclass gives the arrays that the loops take.
     """
 
-    profile: Profile
-    Z: Features
     n_jobs: int
 
+    @abc.abstractmethod
     def __len__(self) -> int:
-        return len(self.profile.left)
+        """Return the number of rows."""
+
+    @property
+    @abc.abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the tiles."""
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """Return the number of derivatives that a contraction gives for each row or tile."""
+
+    @property
+    @abc.abstractmethod
+    def _kernel(self) -> tuple[Any, ...]:
+        """Return the kernel, or those of all terms, as the loops take them."""
+
+    @property
+    @abc.abstractmethod
+    def _points(self) -> tuple[np.ndarray, ...]:
+        """Return the points of the kernel, or of all kernels."""
+
+    @property
+    @abc.abstractmethod
+    def _by_column(self) -> bool:
+        """Return whether there are derivatives by the length scale of every column of x."""
+
+    @property
+    @abc.abstractmethod
+    def _features(self) -> Any:
+        """Return Z as the loops take it."""
+
+    @property
+    @abc.abstractmethod
+    def _squares(self) -> np.ndarray:
+        """Return x and x^2 for the tangents of one kernel;  (n, 2 p)."""
 
     @property
     def size(self) -> int:
@@ -74,26 +108,6 @@ class KernelTiles:
     def _loop_jobs(self) -> int:
         """Return the number of threads of a loop. A single tile takes one."""
         return self.n_jobs if self.count > 1 else 1
-
-    @property
-    def _kernel(self) -> tuple[Any, ...]:
-        profile = self.profile
-        return profile.family, profile.shape, profile.scale, profile.near
-
-    @property
-    def _points(self) -> tuple[np.ndarray, ...]:
-        return self.profile.left, self.profile.right, self.profile.points
-
-    @cached_property
-    def _features(self) -> Any:
-        """Return Z as the loops take it: a matrix, or the arrays of sparse rows and features."""
-        Z = self.Z
-        if isinstance(Z, SparseFeatures):
-            starts, docs, values = Z.by_feature
-            dtype = self.profile.left.dtype
-            by_row = Z.pointers, Z.indices, Z.values.astype(dtype, copy=False)
-            return *by_row, starts, docs, values.astype(dtype, copy=False)
-        return np.ascontiguousarray(Z.to_dense())
 
     def _threads(self) -> Any:
         return tile_threads(self._loop_jobs)
@@ -113,13 +127,13 @@ class KernelTiles:
     def contract_inverse(
         self, tiles: LowerTiles, alpha: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return sums of (alpha alpha^T - C^-1) o ZZ^T with the profile's derivatives, diag(C^-1).
+        """Return sums of alpha alpha^T - C^-1 with the derivatives of S, and diag(C^-1).
 
-        (n,) -> (3 + p,), (n,). The tiles hold L^-1. This takes n^3/3 flops and n^2/2 kernel values;
+        (n,) -> (width,), (n,). The tiles hold L^-1. This takes n^3/3 flops and n^2/2 kernel values;
         derivatives by column take 2 p flops more per entry.
         """
         sums, diagonal = self._sums(), np.empty(len(self))
-        kernel = self._kernel, self.profile.by_column, self._points, self._features
+        kernel = self._kernel, self._by_column, self._points, self._features
         with self._threads() as threads:
             for group in self._heavy_groups():
                 arrays = *kernel, alpha, tiles.buffer, diagonal, sums
@@ -127,9 +141,8 @@ class KernelTiles:
         return sums.sum(axis=0), diagonal
 
     def _sums(self) -> np.ndarray:
-        """Return zeros for the sums of each lower tile;  (tiles, 3 + p)."""
-        p = self.profile.points.shape[1]
-        return np.zeros((self.count * (self.count + 1) // 2, 3 + p))
+        """Return zeros for the sums of each lower tile;  (tiles, width)."""
+        return np.zeros((self.count * (self.count + 1) // 2, self.width))
 
     def _heavy_groups(self) -> Iterator[tuple[int, int]]:
         """Yield groups of rows of tiles, for calls that compute tiles of the inverse.
@@ -146,15 +159,15 @@ class KernelTiles:
             first = last
 
     def contract(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """Return sums of (U V^T + V U^T)/2 o ZZ^T with the derivatives;  (n, c) each -> (3 + p,).
+        """Return sums of (U V^T + V U^T)/2 with the derivatives of S;  (n, c) each -> (width,).
 
         This takes n^2/2 kernel values and 4 c flops per entry.
         """
-        dtype = self.profile.left.dtype
+        dtype = self.dtype
         # Of a matrix by columns, loops would copy all rows for every strip of a tile.
         left, right = (np.ascontiguousarray(np.hstack(b), dtype) for b in ([U, V], [V, U]))
         sums = self._sums()
-        kernel = self._kernel, self.profile.by_column, self._points, self._features
+        kernel = self._kernel, self._by_column, self._points, self._features
         with self._threads() as threads:
             for group in self._groups():
                 arrays = *kernel, left, right, sums
@@ -166,19 +179,18 @@ class KernelTiles:
         return total
 
     def tangents(self, v: np.ndarray) -> np.ndarray:
-        """Return sums over j of v_j <z_i, z_j> with the derivatives, for each row i.
+        """Return sums over j of v_j with the derivatives of S_ij, for each row i.
 
-        (n,) -> (n, 3 + p);  n^2 kernel values.
+        (n,) -> (n, width);  n^2 kernel values.
         """
-        n, x = len(self), self.profile.points
-        out = np.empty((n, 3 + x.shape[1]))
-        squares = np.hstack([x, x**2])
-        kernel = self._kernel, self.profile.by_column, self._points, squares, self._features
+        n = len(self)
+        out = np.empty((n, self.width))
+        kernel = self._kernel, self._by_column, self._points, self._squares, self._features
         strips = -(-n // loops.STRIP_ROWS)
         step = max(1, int(CALL_ENTRIES / (n * loops.STRIP_ROWS))) * self._loop_jobs
         with self._threads() as threads:
             for first in range(0, strips, step):
-                arrays = *kernel, v.astype(x.dtype), out
+                arrays = *kernel, v.astype(self.dtype), out
                 last = min(strips, first + step)
                 threads.run(loops.tangent_rows, n, self.size, first, last, *arrays)
         return out
@@ -192,10 +204,8 @@ class KernelTiles:
             at = len(self), self.size, *steps
             threads.run(loops.multiply_formed, *at, *kernel, right, partial)
 
-        dtype = self.profile.left.dtype
-        return grouped_product(
-            run, self.count, self._loop_jobs, V.astype(dtype, copy=False), V, diagonal
-        )
+        right = V.astype(self.dtype, copy=False)
+        return grouped_product(run, self.count, self._loop_jobs, right, V, diagonal)
 
     def quadratic(self, X: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
         """Return x.(S + diag(diagonal - diag S)) x for each row of X.
@@ -235,6 +245,58 @@ class KernelTiles:
                 threads.run(loops.multiply_rows, len(self), self.size, first, last, *arrays)
         out += X * diagonal
         return out
+
+
+@dataclass(frozen=True)
+class KernelTiles(FormedTiles):
+    """The matrix S of a kernel's `profile` and a Z, (n, n), without storing it.
+
+    Z is dense or sparse, and of the dtype of the profile. The derivatives are 3 + p sums
+    (`compiled.dense.contract_profile`).
+    """
+
+    profile: Profile
+    Z: Features
+    n_jobs: int
+
+    def __len__(self) -> int:
+        return len(self.profile.left)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.profile.left.dtype
+
+    @property
+    def width(self) -> int:
+        return 3 + int(self.profile.points.shape[1])
+
+    @property
+    def _kernel(self) -> tuple[Any, ...]:
+        profile = self.profile
+        return profile.family, profile.shape, profile.scale, profile.near
+
+    @property
+    def _points(self) -> tuple[np.ndarray, ...]:
+        return self.profile.left, self.profile.right, self.profile.points
+
+    @property
+    def _by_column(self) -> bool:
+        return self.profile.by_column
+
+    @cached_property
+    def _features(self) -> Any:
+        """Return Z as the loops take it: a matrix, or the arrays of sparse rows and features."""
+        Z = self.Z
+        if isinstance(Z, SparseFeatures):
+            starts, docs, values = Z.by_feature
+            by_row = Z.pointers, Z.indices, Z.values.astype(self.dtype, copy=False)
+            return *by_row, starts, docs, values.astype(self.dtype, copy=False)
+        return np.ascontiguousarray(Z.to_dense())
+
+    @property
+    def _squares(self) -> np.ndarray:
+        x = self.profile.points
+        return np.hstack([x, x**2])
 
 
 def stored_product(tiles: LowerTiles, V: np.ndarray, diagonal: np.ndarray) -> np.ndarray:

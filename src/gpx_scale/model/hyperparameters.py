@@ -21,13 +21,14 @@ from .weight_prior import WeightPrior, variances
 LARGEST_LOGARITHM = math.log(LARGEST_SQUARE)
 # The standard deviations of the Gaussian priors on the logarithms, for each kind of parameter. The
 # priors are weak; they keep a search away from directions in which the likelihood is flat.
-PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0}
+PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0, "variance": 3.0}
 # A search may multiply or divide the value that it starts from by at most exp of this number.
 HALF_WIDTH = {
     "theta1": math.log(1e6),
     "theta2": math.log(1e5),
     "shape": math.log(1e3),
     "sigma": math.log(1e3),
+    "variance": math.log(1e6),
 }
 
 
@@ -36,7 +37,8 @@ HALF_WIDTH = {
 class Hyperparameters:
     """The prior of the weights and the likelihood, with all of their parameters.
 
-    `theta` packs the logarithms of the parameters: those of the kernel, sigma_w, sigma_y.
+    `theta` packs the logarithms of the parameters: those of the kernel, the variances of weights
+    that have priors of their own, sigma_w, sigma_y.
     """
 
     weight_prior: WeightPrior
@@ -49,7 +51,7 @@ class Hyperparameters:
 
     @property
     def kernel(self) -> Kernel:
-        """Return the kernel that all weights share."""
+        """Return the kernel of the weights that vary."""
         return self.weight_prior.kernel
 
     @property
@@ -98,15 +100,14 @@ class Hyperparameters:
 
     @property
     def names(self) -> list[str]:
-        """Return a name for each entry of `theta`; the entries of a vector are numbered.
+        """Return a name for each entry of `theta`; the entries of a vector are numbered."""
+        return [*self.weight_prior.names, *self.likelihood.as_dict()]
 
-        Infinite entries belong to columns that are not used, and have no name.
-        """
-        return [
-            f"{name}[{k}]" if np.ndim(value) else name
-            for name, value in self.as_dict().items()
-            for k in np.flatnonzero(np.atleast_1d(value) < np.inf)
-        ]
+    @property
+    def held(self) -> np.ndarray:
+        """Return which entries of `theta` are not searched for, because others do what they do."""
+        none = np.zeros(self.likelihood.theta.size, bool)
+        return np.concatenate([self.weight_prior.held, none])
 
     def as_dict(self) -> dict[str, Any]:
         """Return the parameters by name."""
@@ -128,23 +129,29 @@ class Hyperparameters:
         must(alike, "its kernel takes another input than the model")
         moderate(self.sigma_w, "sigma_w", zero=True)
         self.likelihood.must_be_moderate()
-        must(np.isfinite(kernel.theta).all(), "its kernel has no hyperparameters")
-        if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
-            # This raises an error if theta2 has another number of entries than x has columns.
-            kernel.prepare(np.zeros((1, preprocessor.n_x)))
+        self.weight_prior.must_fit(preprocessor.n_weights)
+        for term in self.weight_prior.terms:
+            alike = term.kernel.is_constant or term.kernel.input_kind == kernel.input_kind
+            must(alike, "its kernels take other inputs")
+            must(np.isfinite(term.kernel.theta).all(), "a kernel has no hyperparameters")
+            if kernel.input_kind == "vectors" and not preprocessor.sparse_x:
+                # This raises an error if theta2 has another number of entries than x has columns.
+                term.kernel.prepare(np.zeros((1, preprocessor.n_x)))
 
 
 @dataclass(frozen=True)
 class HyperparameterPrior:
     """The prior of the hyperparameters: independent Gaussians on their logarithms, with bounds.
 
-    The `centre` is where the fit starts. All four arrays are (t,).
+    The `centre` is where the fit starts. Parameters that are `held` stay there. All arrays are
+    (t,); none are held by default.
     """
 
     centre: np.ndarray
     sd: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    held: np.ndarray | bool = False
 
     @classmethod
     def around(cls, hyperparameters: Hyperparameters) -> HyperparameterPrior:
@@ -156,6 +163,7 @@ class HyperparameterPrior:
             sd,
             hyperparameters.theta - half_width,
             hyperparameters.theta + half_width,
+            hyperparameters.held,
         )
 
     def within(self, low: np.ndarray, high: np.ndarray) -> HyperparameterPrior:
@@ -165,7 +173,7 @@ class HyperparameterPrior:
     @property
     def free(self) -> np.ndarray:
         """Return which entries are estimated;  (t,). A logarithm of -inf (sigma_w = 0) is not."""
-        free: np.ndarray = np.isfinite(self.centre)
+        free: np.ndarray = np.isfinite(self.centre) & ~np.asarray(self.held)
         return free
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:

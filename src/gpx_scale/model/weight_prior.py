@@ -4,14 +4,17 @@
     f(x)   = w(x).z
     S_ij   = Cov[f_i, f_j] without e = sum_t k_t(x_i, x_j) <z_i, Lambda_t z_j>
 
-where Lambda_t is the diagonal matrix of the variances of term t. Only one term whose variances are
-1 is implemented, which is the paper's model.
+where Lambda_t is the diagonal matrix of the variances of term t. The paper's model has one term
+whose variances are 1. A term works with the scaled features Z_t = Z Lambda_t^1/2, of which only
+the columns with a positive variance exist: S = sum_t K_t o Z_t Z_t^T. The noise e has the features
+as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,20 +26,13 @@ from ..kernels.kernel import Kernel, Prepared
 from ..runtime.arguments import LARGEST_SQUARE
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
-from ..runtime.state import stored
+from ..runtime.state import must, stored
 from .cross_block import CrossBlock
 
-
-@stored
-@dataclass(frozen=True)
-class Term:
-    """A Gaussian process for each weight, with a common kernel: g_l ~ GP(0, weight_variances_l k).
-
-    `weight_variances` are (d,), or None if all of them are 1.
-    """
-
-    kernel: Kernel
-    weight_variances: np.ndarray | None = None
+# These are part of what a prior is used by.
+from .cross_covariance import CrossCovariance as CrossCovariance
+from .cross_covariance import kernel_matrix as kernel_matrix
+from .term import CONSTANT, VARYING, Term
 
 
 def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
@@ -57,25 +53,56 @@ def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """Rows at given parameters: x as the kernel prepares it, and Z. It can be sliced by rows."""
+    """Rows at given parameters: x as the kernel prepares it, and Z. It can be sliced by rows.
+
+    These are for the first term, with its scaled features. `others` are for the further ones.
+    """
 
     points: Prepared
     Z: Features
+    others: tuple[PreparedRows, ...] = ()
+
+    @property
+    def of_terms(self) -> tuple[PreparedRows, ...]:
+        """Return the rows for each term."""
+        return (self, *self.others)
 
     def __len__(self) -> int:
         return len(self.Z)
 
     def __getitem__(self, rows: slice | np.ndarray) -> PreparedRows:
-        return PreparedRows(self.points[rows], self.Z[rows])
+        others = tuple(other[rows] for other in self.others)
+        return PreparedRows(self.points[rows], self.Z[rows], others)
 
 
 @stored
 @dataclass(frozen=True)
 class WeightPrior:
-    """The prior of the weights: its terms, and the standard deviation sigma_w of their noise."""
+    """The prior of the weights: its terms, and the standard deviation sigma_w of their noise.
+
+    The first term has the kernel that varies. In the paper's model it is the only one, and all of
+    its variances are 1: then weights are `shared`.
+    """
 
     terms: tuple[Term, ...]
     sigma_w: float
+
+    def must_fit(self, d: int) -> None:
+        """Raise a ValueError unless the terms, read from a file, are those of d weights."""
+        must(self.terms and self.terms[0].part == VARYING, "its first term has no kernel of x")
+        alone = self.is_shared or all(term.weight_variances is not None for term in self.terms)
+        must(alone, "its weights share a prior, and have more terms")
+        for term in self.terms:
+            term.must_fit(d)
+        named = [(term.part, term.name) for term in self.terms]
+        must(len(set(named)) == len(named), "two of its terms have the same name")
+        for part in (CONSTANT, VARYING):
+            counts = sum(((term.variances > 0).astype(int) for term in self._of(part)), start=0)
+            must(self.is_shared or np.max(counts) <= 1, "a weight has two terms of one part")
+
+    def _of(self, part: str) -> list[Term]:
+        """Return the terms of a part of weights that have priors of their own."""
+        return [] if self.is_shared else [term for term in self.terms if term.part == part]
 
     @classmethod
     def of(cls, kernel: Kernel, sigma_w: float) -> WeightPrior:
@@ -84,46 +111,144 @@ class WeightPrior:
 
     @property
     def kernel(self) -> Kernel:
-        """Return the kernel that all weights share."""
-        (term,) = self.terms
-        return term.kernel
+        """Return the kernel of the weights that vary, which the paper's weights share."""
+        return self.terms[0].kernel
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether all weights have the same prior, which is the paper's."""
+        return len(self.terms) == 1 and self.terms[0].weight_variances is None
+
+    @cached_property
+    def active(self) -> tuple[Term, ...]:
+        """Return the terms that any weight has, and at least the first one."""
+        return tuple(term for term in self.terms if term.is_active) or self.terms[:1]
 
     @property
     def theta(self) -> np.ndarray:
-        """Return the logarithms of the kernels' parameters and of sigma_w;  (t + 1,)."""
+        """Return the logarithms of the kernels' parameters, of the variances, and of sigma_w.
+
+        (t + 1,). Parameters of a term that no weight has, and variances of 0, are absent.
+        """
         with np.errstate(divide="ignore"):  # sigma_w = 0 is allowed. Its logarithm is -inf.
             log_sigma_w = np.log([self.sigma_w])
-        return np.concatenate([*(term.kernel.theta for term in self.terms), log_sigma_w])
+        kernels, logs = (
+            [term.kernel.theta for term in self.terms if term.is_active],
+            [np.log(term.free_variances) for term in self.terms],
+        )
+        return np.concatenate([*kernels, *logs, log_sigma_w])
 
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
         """Return the kind of each entry of `theta`."""
-        return (*(kind for term in self.terms for kind in term.kernel.parameter_kinds), "sigma")
+        active = [term for term in self.terms if term.is_active]
+        kernels = [kind for term in active for kind in term.kernel.parameter_kinds]
+        variances = ["variance" for term in self.terms for _ in term.free_variances]
+        return (*kernels, *variances, "sigma")
+
+    @property
+    def held(self) -> np.ndarray:
+        """Return which entries of `theta` are not searched for;  (t + 1,).
+
+        The scale theta1 of a single kernel is redundant with free variances, and stays as it is.
+        That of each kernel of a sum or a product is not held: only one of them is redundant.
+        """
+        found = np.zeros(self.theta.size, bool)
+        at = 0
+        for term in self.terms:
+            if not term.is_active:
+                continue
+            if term.weight_variances is not None and not term.kernel.components:
+                kinds = term.kernel.parameter_kinds
+                found[at : at + len(kinds)] = [kind == "theta1" for kind in kinds]
+            at += term.kernel.theta.size
+        return found
 
     def with_theta(self, theta: np.ndarray) -> WeightPrior:
         """Return this prior with other parameters;  (t + 1,)."""
         terms, at = [], 0
         for term in self.terms:
-            size = term.kernel.theta.size
-            terms.append(replace(term, kernel=term.kernel.with_theta(theta[at : at + size])))
+            size = term.kernel.theta.size if term.is_active else 0
+            if size:
+                term = replace(term, kernel=term.kernel.with_theta(theta[at : at + size]))
+            terms.append(term)
+            at += size
+        for k, term in enumerate(terms):
+            size = term.free_variances.size
+            if size:
+                terms[k] = term.with_free_variances(np.exp(theta[at : at + size]))
             at += size
         return WeightPrior(tuple(terms), float(np.exp(theta[at:]).tolist()[0]))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {**self.kernel.as_dict(), "sigma_w": self.sigma_w}
+        """Return the parameters by name.
+
+        Variances are those of all weights, 0 where a weight does not have the term. The values of
+        columns that are tied are repeated.
+        """
+        found: dict[str, Any] = {}
+        for term in self.terms:
+            values = term.kernel.as_dict() if term.is_active else {}
+            found |= {f"{term.prefix}{name}": value for name, value in values.items()}
+        for part in dict.fromkeys(term.part for term in self.terms if not self.is_shared):
+            # No weight has two terms of the same part.
+            total = sum(term.variances for term in self.terms if term.part == part)
+            found[f"{part}_variances"] = tuple(np.asarray(total).tolist())
+        return {**found, "sigma_w": self.sigma_w}
+
+    @property
+    def names(self) -> list[str]:
+        """Return a name for each entry of `theta`; the entries of a vector are numbered.
+
+        Infinite length scales belong to columns that are not used, and have no name. A variance has
+        the number of its column of Z, the first one of those that are tied.
+        """
+        found = []
+        for term in self.terms:
+            parameters = term.kernel.as_dict() if term.is_active else {}
+            found += [
+                f"{term.prefix}{name}[{k}]" if np.ndim(value) else f"{term.prefix}{name}"
+                for name, value in parameters.items()
+                for k in np.flatnonzero(np.atleast_1d(value) < np.inf)
+            ]
+        for term in self.terms:
+            found += [f"{term.part}_variances[{k}]" for k in term.parameter_columns]
+        return [*found, "sigma_w"]
+
+    def packed(self, along: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        """Return derivatives by all parameters but sigma_w from those of each active term.
+
+        They are given by the parameters of a kernel, and by the log variances of the columns;
+        (t_k, ...), (d_t, ...) -> (t, ...).
+        """
+        kernels, variances = [], []
+        for term, (along_kernel, along_columns) in zip(self.active, along, strict=True):
+            if term.is_active:
+                kernels.append(along_kernel)
+                variances.append(term.along_free_variances(along_columns))
+            else:
+                kernels.append(along_kernel[:0])
+        return np.concatenate([*kernels, *variances])
 
     def prepare(self, rows: InputRows, dtype: Any = np.float64) -> PreparedRows:
         """Return rows in the form that `tile` and `contract` take, in this dtype;  O(n p)."""
-        return PreparedRows(self.kernel.prepare(rows.x, dtype), rows.Z.astype(dtype))
+        first, *others = (
+            PreparedRows(term.kernel.prepare(rows.x, dtype), term.scaled(rows.Z).astype(dtype))
+            for term in self.active
+        )
+        return replace(first, others=tuple(others))
 
     def tile(self, a: PreparedRows, b: PreparedRows, inner: np.ndarray | None = None) -> np.ndarray:
         """Return S between rows a and b;  (a, b);  2 d flops and one kernel value per entry.
 
-        `inner` has the products <z_i, z_j> if the caller knows them already.
+        `inner` has the products <z_i, z_j> of the first term if the caller knows them already.
         """
         out = a.Z.inner_products(b.Z) if inner is None else inner.copy()
-        self.kernel.multiply(a.points, b.points, out)
+        self.active[0].kernel.multiply(a.points, b.points, out)
+        for term, own, other in zip(self.active[1:], a.others, b.others, strict=True):
+            more = own.Z.inner_products(other.Z)
+            term.kernel.multiply(own.points, other.points, more)
+            out += more
         return out
 
     def contract(
@@ -134,9 +259,21 @@ class WeightPrior:
         `weigh` multiplies a block (a, b) by W in place. It is a function and not the matrix W so
         that W can be computed and multiplied in one pass.
         """
-        G = a.Z.inner_products(b.Z)
-        weigh(G)
-        return self.kernel.contract_gradient(a.points, b.points, G)
+        if self.is_shared:
+            G = a.Z.inner_products(b.Z)
+            weigh(G)
+            return self.kernel.contract_gradient(a.points, b.points, G)
+        W = np.ones((len(a), len(b)), a.Z.arrays[0].dtype)
+        weigh(W)
+        along = []
+        for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True):
+            K = W.copy()
+            term.kernel.multiply(own.points, other.points, K)
+            along_columns = own.Z.to_dense() * (K @ other.Z.to_dense())
+            G = W * own.Z.inner_products(other.Z)
+            along_kernel = term.kernel.contract_gradient(own.points, other.points, G)
+            along.append((along_kernel.T, along_columns.T))
+        return self.packed(along).T
 
     def contract_matrix(
         self, a: PreparedRows, b: PreparedRows, W: np.ndarray, session: Session
@@ -206,8 +343,15 @@ class WeightPrior:
         return self.kernel.contract_input_gradient(a.points, b.points, weighed), by_z
 
     def diagonal(self, a: PreparedRows) -> np.ndarray:
-        """Return S_ii = k(x_i, x_i) |z_i|^2, analytically and not from products of rows;  (n,)."""
-        return variances(self.kernel.diagonal(a.points), a.Z)
+        """Return S_ii, analytically and not from products of rows;  (n,).
+
+        S_ii = sum_t k_t(x_i, x_i) |z_ti|^2 with the scaled features z_t.
+        """
+        first, *others = (
+            variances(term.kernel.diagonal(own.points), own.Z)
+            for term, own in zip(self.active, a.of_terms, strict=True)
+        )
+        return _added(first, others)
 
     def diagonal_gradient(self, a: PreparedRows) -> np.ndarray:
         """Return the derivatives of k(x_i, x_i) by theta, which is not yet dS_ii/dtheta;  (n, t).
@@ -216,96 +360,93 @@ class WeightPrior:
         """
         return self.kernel.diagonal_gradient(a.points)
 
+    def block(self, a: PreparedRows, b: PreparedRows, session: Session) -> np.ndarray:
+        """Return S between rows a and b, formed in parallel;  (a, b)."""
+        first, *others = (
+            kernel_matrix(term.kernel, own.points, other.points, session, (own.Z, other.Z))
+            for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True)
+        )
+        return _added(first, others)
+
     def variance(self, x: Any) -> np.ndarray:
-        """Return k(x, x), the prior variance of each weight without its noise, at x;  (m,)."""
-        return self.kernel.diagonal(self.kernel.prepare(x))
+        """Return the prior variance of each weight without its noise, at x;  (m,), or (m, d).
+
+        It is k(x, x) for all weights if they share their prior, and else has one column for each.
+        """
+        if self.is_shared:
+            return self.kernel.diagonal(self.kernel.prepare(x))
+        first, *others = (
+            np.multiply.outer(term.kernel.diagonal(term.kernel.prepare(x)), term.variances)
+            for term in self.active
+        )
+        return _added(first, others)
+
+    def variance_of_part(self, part: str, x: Any) -> np.ndarray:
+        """Return the prior variance of the constant or the varying part of each weight, at x.
+
+        It has the shape of `variance`, and does not contain the noise.
+        """
+        some = tuple(term for term in self.terms if term.part == part)
+        if some:
+            return replace(self, terms=some).variance(x)
+        without: np.ndarray = 0.0 * self.variance(x)
+        return without
 
     def joint(self, x: Any, A: Features, session: Session) -> np.ndarray:
         """Return the prior covariance of a_i . g(x_i) between all queries i;  (m, d) -> (m, m)."""
-        points = self.kernel.prepare(x)
-        joint = kernel_matrix(self.kernel, points, points, session, (A, A))
-        joint[np.diag_indices(len(joint))] = self.kernel.diagonal(points) * A.squared_norms()
+        rows = self.prepare(InputRows(x, A))
+        joint = self.block(rows, rows, session)
+        joint[np.diag_indices(len(joint))] = self._latent_variance(rows)
         return joint
+
+    def joint_of_weights(self, x: Any, d: int, session: Session) -> np.ndarray:
+        """Return the prior covariance of all d weights of all queries;  (m d, m d)."""
+        total = np.zeros((len(x) * d, len(x) * d))
+        for term in self.active:
+            points = term.kernel.prepare(x)
+            K = kernel_matrix(term.kernel, points, points, session)
+            K[np.diag_indices(len(K))] = term.kernel.diagonal(points)
+            by_weight = np.ones(d) if term.weight_variances is None else term.weight_variances
+            total += np.kron(K, np.diag(by_weight))
+        return total
+
+    def _latent_variance(self, rows: PreparedRows) -> np.ndarray:
+        """Return the prior variance of a_i . g(x_i) for prepared rows (x, A);  (m,)."""
+        first, *others = (
+            term.kernel.diagonal(own.points) * own.Z.squared_norms()
+            for term, own in zip(self.active, rows.of_terms, strict=True)
+        )
+        return _added(first, others)
 
     def cross(
         self, x: Any, rows: InputRows, session: Session, own: slice | None = None
     ) -> CrossCovariance:
-        """Return Cov[g_l(x*_i), f_j] between queries and rows;  m n kernel values.
+        """Return Cov[g_l(x*_i), f_j] between queries and rows;  m n kernel values per term.
 
         If the queries are training rows whose own weights w_i = g(x_i) + e_i are asked for, `own`
         says which rows they are, and the covariance of e_i is added.
         """
-        points = self.kernel.prepare(x)
-        K = kernel_matrix(self.kernel, points, self.kernel.prepare(rows.x), session)
-        if own is not None:
-            K[np.arange(len(K)), np.arange(own.start, own.stop)] += self.sigma_w**2
-        return CrossCovariance(K, rows.Z, self.kernel, points)
+        first, *others = (self._cross_of(term, x, rows, session) for term in self.active)
+        if own is not None and self.is_shared:
+            first.K[np.arange(len(first)), np.arange(own.start, own.stop)] += self.sigma_w**2
+        elif own is not None:
+            # The noise e has the same variance for all weights, so it is a term of its own.
+            K = np.zeros_like(first.K)
+            K[np.arange(len(first)), np.arange(own.start, own.stop)] = self.sigma_w**2
+            others.append(CrossCovariance(K, rows.Z, None, first.points))
+        return replace(first, others=tuple(others)) if others else first
+
+    def _cross_of(self, term: Term, x: Any, rows: InputRows, session: Session) -> CrossCovariance:
+        """Return the covariance of the weights' part of one term with f at the rows."""
+        points = term.kernel.prepare(x)
+        K = kernel_matrix(term.kernel, points, term.kernel.prepare(rows.x), session)
+        return CrossCovariance(
+            K, rows.Z, term.kernel, points, term.weight_variances, part=term.part
+        )
 
 
-@dataclass(frozen=True)
-class CrossCovariance:
-    """The covariance of weights at queries with f at the training rows.
-
-    Cov[w_l(x*_i), f_j] = k(x*_i, x_j) z_jl is kept as K = k(x*, X) (m, n) and Z (n, d), together
-    with the kernel and the queries as it prepares them. It can be sliced by queries.
-    """
-
-    K: np.ndarray
-    Z: Features
-    kernel: Kernel
-    points: Prepared
-
-    def __len__(self) -> int:
-        return len(self.K)
-
-    def __getitem__(self, queries: slice | np.ndarray) -> CrossCovariance:
-        return replace(self, K=self.K[queries], points=self.points[queries])
-
-    def variance(self) -> np.ndarray:
-        """Return k(x*, x*), the prior variance of each weight of a query;  (m,)."""
-        return self.kernel.diagonal(self.points)
-
-    def weights(self, alpha: np.ndarray, session: Session) -> np.ndarray:
-        """Return sum_j Cov[w_l(x*_i), f_j] alpha_j = (K diag(alpha) Z)_il.
-
-        (n,) -> (m, d);  2 m n d flops.
-        """
-        return self.Z.scale_rows(alpha).left_multiply(self.K, session)
-
-    def along(self, A: Features) -> np.ndarray:
-        """Return Cov[a_i . w(x*_i), f_j];  (m, d) -> (m, n);  2 m n d flops."""
-        covariance: np.ndarray = self.K * A.inner_products(self.Z)
-        return covariance
-
-    def of_all_weights(self) -> np.ndarray:
-        """Return Cov[w_l(x*_i), f_j] for all i, l and j;  (m, d, n)."""
-        return self.Z.columns_times(self.K)
-
-
-def kernel_matrix(
-    kernel: Kernel,
-    a: Prepared,
-    b: Prepared,
-    session: Session,
-    Z: tuple[Features, Features] | None = None,
-) -> np.ndarray:
-    """Return k(a_i, b_j) of prepared rows, times <z_i, z_j> if Z of both is given;  (m, n).
-
-    Tiles are computed in parallel.
-    """
-    out = np.empty((len(a), len(b)))
-    if (block := CrossBlock.of(kernel, a, b, Z, session.executor.n_jobs)) is not None:
-        block.fill(out)
-        return out
-
-    def fill(tile: tuple[slice, slice]) -> None:
-        rows, cols = tile
-        shape = rows.stop - rows.start, cols.stop - cols.start
-        block = np.ones(shape) if Z is None else Z[0][rows].inner_products(Z[1][cols])
-        kernel.multiply(a[rows], b[cols], block)
-        out[tile] = block
-
-    session.executor.map(
-        fill, [(r, c) for r in slices(len(a), TILE_ROWS) for c in slices(len(b), 4 * TILE_ROWS)]
-    )
-    return out
+def _added(first: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays; the first one is overwritten."""
+    for other in others:
+        first += other
+    return first

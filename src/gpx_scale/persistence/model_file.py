@@ -32,8 +32,8 @@ from .version_1 import translated
 
 # The name of the format, by which a file is recognised.
 FORMAT = "gpx_scale model"
-# The version of the format that is written.
-VERSION = 2
+# The version of the format that is written. Version 2 has no weights with priors of their own.
+VERSION = 3
 # The member of the archive with the JSON tree.
 TREE = "model.json"
 # Whole numbers in a file are smaller than this, because numpy counts in 64 bits.
@@ -225,7 +225,7 @@ def read_state(path: Any) -> dict[str, Any]:
         document = json.loads(archive.read(TREE).decode("utf-8"))
         must(document.get("format") == FORMAT, "it does not say that it is a model")
         version = document["version"]
-        if version not in (1, VERSION):
+        if version not in (1, 2, VERSION):
             raise InputError(
                 f"{str(path)!r} has format version {version}, and this gpx_scale reads versions 1 "
                 f"to {VERSION}. Update gpx_scale."

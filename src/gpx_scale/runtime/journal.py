@@ -17,6 +17,7 @@ from ..errors import InputError
 from .memory import counted, format_bytes, peak_memory
 from .model_table import ComparedModel, as_lines
 from .state import stored
+from .weight_table import DecidedWeight
 
 logger = logging.getLogger("gpx_scale")
 
@@ -94,6 +95,11 @@ class FitReport:
     notes : list of str
         Why this model was chosen, if kernel, ARD or intercept were left open, and whether the data
         hardly determine sigma_w.
+    weight_table : tuple of DecidedWeight
+        What was decided about the weight of each feature or group, if weights have priors of their
+        own. `GPXRegressor.weight_table_` has it as a data frame.
+    parameter_names : list of str
+        A name for each entry of `theta_`, with the names of features.
 
     Examples
     --------
@@ -134,6 +140,8 @@ class FitReport:
     solution: str = ""
     kernel_table: tuple[ComparedModel, ...] = ()
     notes: list[str] = field(default_factory=list)
+    weight_table: tuple[DecidedWeight, ...] = ()
+    parameter_names: list[str] = field(default_factory=list)
 
     @property
     def promised_gain_per_row(self) -> float:
@@ -170,6 +178,7 @@ class FitReport:
             *(("why", reason) for reason in self.reasons),
             *(("model", note) for note in self.notes),
             *(("compared", line) for line in as_lines(self.kernel_table)),
+            *(("weight", str(row)) for row in self.weight_table),
             (
                 "hyperparameters",
                 ", ".join(f"{k} = {_short(v)}" for k, v in self.hyperparameters.items()),

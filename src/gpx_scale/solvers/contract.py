@@ -42,6 +42,9 @@ AUTO_PATIENCE_SECONDS = 600.0
 # A memory map with more rows than this is read in chunks. With more rows, the n^2 kernel values of
 # one product take minutes.
 CG_ROWS = 100_000
+# Whether weights are zero, constant or varying is tested on at most this many rows. An evaluation
+# takes a second there on two cores.
+WEIGHT_TEST_ROWS = 5_000
 
 Settings = TypeVar("Settings", bound="SolverSettings")
 
@@ -60,6 +63,7 @@ class Capability(enum.Enum):
     STREAM = "fit rows that come in chunks"
     FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
+    WEIGHT_TERMS = "take weights with priors of their own"
 
 
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
@@ -252,6 +256,9 @@ class Problem:
         Whether rows come in chunks and are not kept.
     indexed : bool
         Whether the rows of a stream can be read by their numbers, as those of files.
+    weight_kernels : int
+        The number of kernels of x that weights with priors of their own have, 0 if all weights
+        share their prior.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -273,6 +280,12 @@ class Problem:
     pair_density: float | None = None
     resolution: InputResolution | None = None
     indexed: bool = False
+    weight_kernels: int = 0
+
+    @property
+    def weight_terms(self) -> bool:
+        """Return whether weights have priors of their own."""
+        return self.weight_kernels > 0
 
     @property
     def asked(self) -> bool:
@@ -283,14 +296,19 @@ class Problem:
         """Return the memory of the exact solver on n rows.
 
         It has the packed tiles, the Gram matrix if there is one, the rows, partial sums of products
-        with C, and the tiles that workers use while C is formed or inverted.
+        with C, and the tiles that workers use while C is formed or inverted. Where weights have
+        priors of their own, it has scaled features, and a factor of some rows for their tests.
         """
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
+        tests = 8 * longest_buffer(min(n, WEIGHT_TEST_ROWS)) * self.weight_terms
+        points = 8 * n * (3 * self.p + 4) * self.weight_kernels
         return (
             itemsize * longest_buffer(n)
+            + tests
+            + points
             + 8 * n * n * gram
-            + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
+            + 8 * n * (4 * (self.p + 2) + (3 + 6 * self.weight_terms) * self.d + 10)
             + partial_sums
             + forming
         )

@@ -19,7 +19,8 @@ from ..data.features import Features
 from ..kernels.kernel import Kernel
 from ..linalg.cholesky import JOINT_PRIOR_JITTER, factor_with_jitter
 from ..linalg.lower_tiles import factor_in_tiles
-from ..model.weight_prior import kernel_matrix
+from ..model.term import CONSTANT, Term
+from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.session import Session
 
 
@@ -92,4 +93,68 @@ class JointPrior:
         """
         for s, correction in enumerate(corrections.T):
             draws[:, :, s] += Z.scale_rows(correction).left_multiply(self.K_query, session)
+        return draws
+
+
+@dataclass(frozen=True)
+class ConstantJointPrior(JointPrior):
+    """The joint prior of functions that are constant: L is a column of ones, (m + q, 1)."""
+
+    @classmethod
+    def at(cls, m: int, q: int) -> ConstantJointPrior:
+        """Return the prior at m training rows and q queries."""
+        return cls(np.ones((m + q, 1)), np.ones((q, m)))
+
+    def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:
+        return self.L * random.standard_normal(d)
+
+
+@dataclass(frozen=True)
+class JointWeightPrior:
+    """The joint prior of weights at training rows and queries, of which there may be several terms.
+
+    A term has a factor for functions of variance 1, and the variances of the weights, None if all
+    are 1. The noise sigma_w^2 of the weights is part of the first one, or is drawn apart.
+    """
+
+    terms: tuple[tuple[JointPrior, np.ndarray | None], ...]
+    sigma_w: float = 0.0
+
+    @classmethod
+    def of(
+        cls, prior: WeightPrior, x_train: Any, x_query: Any, session: Session
+    ) -> JointWeightPrior:
+        """Return the joint prior of a sum of terms;  (n + m)^3/3 flops for each of them."""
+        noise = prior.sigma_w**2 if prior.is_shared else 0.0
+
+        def of_term(term: Term) -> JointPrior:
+            if term.part == CONSTANT:
+                return ConstantJointPrior.at(len(x_train), len(x_query))
+            return JointPrior.of(term.kernel, x_train, x_query, noise, session)
+
+        terms = tuple((of_term(term), term.weight_variances) for term in prior.active)
+        return cls(terms, 0.0 if prior.is_shared else prior.sigma_w)
+
+    def draw(self, d: int, random: np.random.RandomState) -> np.ndarray:
+        """Return the d weights at all points, noise included;  (n + m, d)."""
+        total, *others = (
+            W if variances is None else W * np.sqrt(variances)
+            for W, variances in ((term.draw(d, random), by) for term, by in self.terms)
+        )
+        for W in others:
+            total += W
+        if self.sigma_w:
+            total += self.sigma_w * random.standard_normal(total.shape)
+        return total
+
+    def moved(
+        self, draws: np.ndarray, corrections: np.ndarray, Z: Features, session: Session
+    ) -> np.ndarray:
+        """Return posterior draws of the weights from prior ones, in place, as `JointPrior.moved`.
+
+        (q, d, s), (n, s) -> (q, d, s);  2 q n d s flops for each term.
+        """
+        for term, variances in self.terms:
+            own = Z if variances is None else Z.scale_columns(variances)
+            draws = term.moved(draws, corrections, own, session)
         return draws

@@ -21,6 +21,7 @@ from ..data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import SolverUnavailable
 from ..model.hyperparameters import Hyperparameters
+from ..model.term import VARYING
 from ..model.weight_prior import CrossCovariance
 from ..runtime.parallel import slices
 from ..runtime.session import Session
@@ -68,6 +69,8 @@ class MomentRequest:
     surface : bool
         Whether variances and covariances are those of g(x*), without the noise sigma_w^2 of the
         weights w(x*) around it.
+    part : {"constant", "varying"} or None
+        The part of the weights whose moments are computed; None means the weights themselves.
     """
 
     variance: bool = False
@@ -77,6 +80,7 @@ class MomentRequest:
     method: Literal["default", "bound", "samples"] = "default"
     mean: bool = True
     surface: bool = False
+    part: str | None = None
 
     def __getitem__(self, queries: slice) -> MomentRequest:
         """Return the request for some of the queries."""
@@ -132,11 +136,11 @@ class PriorVariance:
 
     Attributes
     ----------
-    reducible : ndarray of shape (m,)
-        The variance that the data reduce.
+    reducible : ndarray of shape (m,) or (m, d)
+        The variance that the data reduce. It has columns where each weight has its own prior.
     added : float
         The variance that is added afterwards.
-    least : ndarray of shape (m,)
+    least : ndarray of shape (m,) or (m, d)
         The least variance that the data can leave.
     """
 
@@ -146,31 +150,55 @@ class PriorVariance:
 
     @classmethod
     def of(
-        cls, hyperparameters: Hyperparameters, x: Any, own: bool, surface: bool
+        cls,
+        hyperparameters: Hyperparameters,
+        x: Any,
+        own: bool,
+        surface: bool,
+        part: str | None = None,
     ) -> PriorVariance:
         """Return the prior variance of new rows, or of training rows' own weights;  O(m).
 
-        Of the `surface` g(x*), nothing is added.
+        Of the `surface` g(x*), nothing is added. With a `part`, it is that of the constant or of
+        the varying part of the weights; the noise belongs to the varying part.
         """
         prior = hyperparameters.weight_prior
         noise, share = prior.sigma_w**2, LEAST_SURFACE_SHARE if surface else 0.0
-        variance = prior.variance(x)
+        if part is None:
+            variance = prior.variance(x)
+        else:
+            variance = prior.variance_of_part(part, x)
+            noise = noise if part == VARYING else 0.0
         added = 0.0 if own or surface else noise
         return cls(variance + noise if own else variance, added, share * variance)
 
     def minus(self, reduced: np.ndarray) -> np.ndarray:
         """Return variances of weights from their reductions;  (m, d) -> (m, d)."""
-        left = np.maximum(self.reducible[:, None] - reduced, self.least[:, None])
+        left = np.maximum(_by_weight(self.reducible) - reduced, _by_weight(self.least))
         return np.asarray(left + self.added)
 
-    def along(self, size: np.ndarray, reduced: np.ndarray) -> np.ndarray:
-        """Return variances along vectors of squared length `size`;  (m,), (m,) -> (m,)."""
-        left = np.maximum(self.reducible * size - reduced, self.least * size)
+    def along(self, A: Features, reduced: np.ndarray) -> np.ndarray:
+        """Return variances along vectors a from their reductions;  (m, d), (m,) -> (m,)."""
+        size = A.squared_norms()
+        if self.reducible.ndim == 1:
+            known, least = self.reducible * size, self.least * size
+        else:
+            squares = np.square(A.to_dense())
+            known, least = (
+                (squares * self.reducible).sum(axis=1),
+                (squares * self.least).sum(axis=1),
+            )
+        left = np.maximum(known - reduced, least)
         return np.asarray(left + self.added * size)
 
     def at_rows(self, rows: np.ndarray) -> PriorVariance:
         """Return that of some queries, which may repeat;  (r,)."""
         return replace(self, reducible=self.reducible[rows], least=self.least[rows])
+
+
+def _by_weight(variance: np.ndarray) -> np.ndarray:
+    """Return variances with a column for each weight, or one for all;  (m, d) or (m, 1)."""
+    return variance[:, None] if variance.ndim == 1 else variance
 
 
 @dataclass(frozen=True)
@@ -327,6 +355,13 @@ class Posterior(abc.ABC, Generic[Cross]):
         """
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
+    def cross_of_part(self, cross: Cross | None, part: str) -> Cross:
+        """Return the covariance of the constant or the varying part of the weights with the data.
+
+        `cross` is that of the weights.
+        """
+        raise capability_error(type(self), Capability.WEIGHT_TERMS)
+
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
         """Return the method that reduces variances at `entries` entries of a sparse Z."""
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
@@ -433,11 +468,14 @@ class Posterior(abc.ABC, Generic[Cross]):
     ) -> Moments:
         """Return moments of one chunk of queries; `own` is as in `cross`."""
         asked = request.variance or request.covariance or bool(request.along)
-        cross = self.cross(x, session, own) if asked else None
+        cross = self.cross(x, session, own) if asked or request.part else None
+        if request.part is not None:
+            cross = self.cross_of_part(cross, request.part)
         mean = self.mean(x, cross, session, own) if request.mean else np.empty((len(x), 0))
-        if cross is None:
+        if not asked or cross is None:
             return Moments(mean)
-        prior = PriorVariance.of(self.hyperparameters, x, own is not None, request.surface)
+        is_own, hyperparameters = own is not None, self.hyperparameters
+        prior = PriorVariance.of(hyperparameters, x, is_own, request.surface, request.part)
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = [A for A in request.along if A.squared_norms().any()]
         reduced = self.reduction(cross, replace(request, along=moving), session)
@@ -458,16 +496,16 @@ class Posterior(abc.ABC, Generic[Cross]):
         if request.covariance:
             assert reduced.covariance is not None
             d = reduced.covariance.shape[1]
-            covariance = prior.reducible[:, None, None] * np.eye(d) - reduced.covariance
+            covariance = _by_weight(prior.reducible)[:, :, None] * np.eye(d) - reduced.covariance
             diagonal = np.einsum("ijj->ij", covariance)
-            diagonal[...] = np.maximum(diagonal, prior.least[:, None]) + prior.added
+            diagonal[...] = np.maximum(diagonal, _by_weight(prior.least)) + prior.added
         if request.variance:
             assert reduced.variance is not None
             variance = prior.minus(reduced.variance)
         less, sums = iter(reduced.along), []
         for A in request.along:
             size = A.squared_norms()
-            sums.append(prior.along(size, next(less)) if size.any() else np.zeros_like(size))
+            sums.append(prior.along(A, next(less)) if size.any() else np.zeros_like(size))
         return Moments(mean, variance, covariance, sums)
 
     def _sampled_moments(
@@ -554,6 +592,10 @@ class KernelPosterior(Posterior[CrossCovariance]):
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> CrossCovariance:
         return self.hyperparameters.weight_prior.cross(x, self.support, session, own)
+
+    def cross_of_part(self, cross: CrossCovariance | None, part: str) -> CrossCovariance:
+        assert cross is not None
+        return cross.of_part(part)
 
     def mean(
         self, x: Any, cross: CrossCovariance | None, session: Session, own: slice | None = None

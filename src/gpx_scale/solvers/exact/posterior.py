@@ -16,12 +16,12 @@ from ...linalg.cholesky import JOINT_WEIGHTS_JITTER, factor_with_jitter
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
 from ...linalg.lower_tiles import LowerTiles, packed_length
-from ...model.weight_prior import CrossCovariance, kernel_matrix
+from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..joint_prior import JointPrior
+from ..joint_prior import JointWeightPrior
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import EntryReduction, InverseEntryReduction, SolvedEntryReduction
 from .variance_bound import latent_variance_bound
@@ -61,6 +61,7 @@ class ExactPosterior(KernelPosterior):
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
             Capability.FLOAT32,
+            Capability.WEIGHT_TERMS,
         }
     )
 
@@ -150,13 +151,17 @@ class ExactPosterior(KernelPosterior):
 
     def _weight_variances(self, cross: CrossCovariance, noise: float) -> np.ndarray:
         """Return the prior variances of all weights of the queries, with noise;  (m d,)."""
-        return np.repeat(cross.variance() + noise, self.d)
+        variance = cross.variance() + noise
+        return np.repeat(variance, self.d) if variance.ndim == 1 else variance.ravel()
 
     def _prior_along(self, cross: CrossCovariance, A: Features, noise: float) -> np.ndarray:
         """Return the prior variances of a.w, with both noises;  (m,)."""
         weights = cross.variance() + noise
-        prior: np.ndarray = weights * A.squared_norms() + self.hyperparameters.sigma_y**2
-        return prior
+        if weights.ndim == 1:
+            prior: np.ndarray = weights * A.squared_norms()
+        else:
+            prior = (weights * np.square(A.to_dense())).sum(axis=1)
+        return prior + self.hyperparameters.sigma_y**2
 
     def entry_reduction(self, entries: int, session: Session) -> EntryReduction:
         """Return the reduction by the inverse of C where that pays, or by triangular solves.
@@ -189,7 +194,10 @@ class ExactPosterior(KernelPosterior):
         """
         return self.factor(session).quadratic(B, prior)
 
-    def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray:
+    def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray | None:
+        # The bound projects one kernel, and exact variances are bounds, too.
+        if not self.hyperparameters.weight_prior.is_shared:
+            return None
         return latent_variance_bound(self, x, session)
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
@@ -249,9 +257,8 @@ class ExactPosterior(KernelPosterior):
         B = cross.of_all_weights().reshape(m * d, -1)
         prior = self._weight_variances(cross, hyperparameters.sigma_w**2)
         P, Q = self.factor(session).halves(B, prior)
-        own = kernel_matrix(hyperparameters.kernel, cross.points, cross.points, session)
-        own[np.diag_indices(m)] = cross.variance()
-        joint = np.kron(own, np.eye(d)) - symmetric_part(session.executor.matmul(P, Q.T))
+        own = hyperparameters.weight_prior.joint_of_weights(x, d, session)
+        joint = own - symmetric_part(session.executor.matmul(P, Q.T))
         diagonal = np.maximum(joint.diagonal(), 0.0) + hyperparameters.sigma_w**2
         failure = (
             "The joint covariance of the weights has no Cholesky factor, so samples cannot be "
@@ -273,9 +280,7 @@ class ExactPosterior(KernelPosterior):
         """
         rows, hyperparameters = self.training_rows, self.hyperparameters
         n, m, d = len(self), len(x), self.d
-        prior = JointPrior.of(
-            hyperparameters.kernel, rows.x, x, hyperparameters.sigma_w**2, session
-        )
+        prior = JointWeightPrior.of(hyperparameters.weight_prior, rows.x, x, session)
         draws, missed = np.empty((m, d, count)), np.empty((n, count))
         for s in range(count):
             W = prior.draw(d, random)
@@ -310,5 +315,5 @@ class ExactPosterior(KernelPosterior):
 
     def _matheron_bytes(self, m: int) -> int:
         """Return the memory of a draw of the prior at training rows and m queries."""
-        n = len(self)
-        return 8 * (3 * (n + m) ** 2 + m * n + 3 * (n + m) * self.d)
+        n, terms = len(self), len(self.hyperparameters.weight_prior.active)
+        return 8 * ((2 + terms) * (n + m) ** 2 + m * n * terms + 3 * (n + m) * self.d)

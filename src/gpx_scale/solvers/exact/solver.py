@@ -92,7 +92,10 @@ class ExactSolver(Solver):
         if dtype == "float32":
             reasons.append("The factor is in float32, and solutions are refined in float64.")
         what = f"the exact solver ({dtype}, n = {n})"
-        problem.require(sizes[dtype], what, "solver='cg' (n^2 numbers are not kept)")
+        instead = "solver='cg' (n^2 numbers are not kept)"
+        if problem.weight_terms:
+            instead = "weights='shared' with solver='cg', or fewer rows"
+        problem.require(sizes[dtype], what, instead)
         subset = min(n, SEARCH_ROWS) if problem.options.searched else 0
         kind = np.dtype(dtype).type
         return problem.planned(cls.name, kind, sizes[dtype], reasons, subset=subset)

@@ -1,0 +1,243 @@
+"""Weights with priors of their own beside those that share one, on simulated data.
+
+`python bench/weights.py NAME ...` runs some cases, and leaves the results of the others. The data
+are `datasets.synth_semi` and `synth_multiscale`, with known weights, and y = sin(2a) + b^2 beside
+two columns of noise.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from measure import Row, run_cases
+
+DRAWS = 10
+MODELS = ("shared", "semi")
+SCALES = (*MODELS, "multiscale")
+TEST_ROWS = 1000
+# A 95% interval of a normal distribution has this many standard deviations on either side.
+DEVIATIONS_OF_95_PERCENT = 1.96
+SETTINGS = {"kernel": "rbf", "ard": False, "fit_intercept": False, "random_state": 0}
+
+
+def _fit(weights, X, y, Z, **more):
+    """Return a fitted model, and the seconds of the fit."""
+    from gpx_scale import GPXRegressor
+
+    start = time.perf_counter()
+    model = GPXRegressor(weights=weights, **SETTINGS, **more).fit(X, y, Z)
+    return model, time.perf_counter() - start
+
+
+def _compile():
+    """Compile what fits use, so that compilation is not timed."""
+    from gpx_scale.datasets import synth_semi
+
+    data = synth_semi(700)
+    for weights in MODELS:
+        model, _ = _fit(weights, data.X, data.y, data.Z)
+        model.explain(data.X[:5], data.Z[:5])
+
+
+def _scores(model, seconds, test):
+    """Return errors and coverage of the weights at new rows, and what was decided."""
+    found = model.explain(test.X, test.Z, std="surface")
+    off = found.weights - test.weights
+    inside = np.abs(off) < DEVIATIONS_OF_95_PERCENT * found.weights_std
+    # A weight that is found to be zero has an interval of no length, and is right if it is zero.
+    inside |= (found.weights_std < 1e-8) & (np.abs(off) < 1e-8)
+    return {
+        "seconds": seconds,
+        "rmse": float(np.sqrt(np.mean(off**2))),
+        "rmse_of_weights": np.sqrt(np.mean(off**2, axis=0)).tolist(),
+        "mse_of_y": float(np.mean((model.predict(test.X, test.Z) - test.y) ** 2)),
+        "coverage": inside.mean(axis=0).tolist(),
+        "evidence": float(model.log_marginal_likelihood_value_),
+        "decisions": [row.decision for row in model.fit_report_.weight_table],
+    }
+
+
+def _draws(make, n, models=MODELS):
+    """Return the scores of the models on all draws of a simulation."""
+    _compile()
+    found = {weights: [] for weights in models}
+    for draw in range(DRAWS):
+        train, test = make(n, random_state=draw), make(TEST_ROWS, random_state=1000 + draw)
+        for weights, scores in found.items():
+            model, seconds = _fit(weights, train.X, train.y, train.Z)
+            scores.append(_scores(model, seconds, test))
+    return found
+
+
+def semi(n):
+    """Return the scores on `synth_semi` of n rows."""
+    from gpx_scale.datasets import synth_semi
+
+    return _draws(synth_semi, n)
+
+
+def multiscale(n):
+    """Return the scores on `synth_multiscale` of n rows."""
+    from gpx_scale.datasets import synth_multiscale
+
+    return _draws(synth_multiscale, n, SCALES)
+
+
+def noise_columns():
+    """Return importances for y = sin(2a) + b^2 with two noise columns, and how sure signs are.
+
+    The importances are shares of the largest one, and a sign is sure if its posterior probability
+    is above 97.5%.
+    """
+    _compile()
+    found = {weights: [] for weights in MODELS}
+    for draw in range(DRAWS):
+        random = np.random.RandomState(draw)
+        X = random.uniform(-2.0, 2.0, (500, 4))
+        y = np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * random.standard_normal(500)
+        for weights, scores in found.items():
+            model, seconds = _fit(weights, X[:400], y[:400], None)
+            explanation = model.explain(X[400:])
+            positive = explanation.probability_positive()[:, 2:]
+            sure = (positive > 0.975) | (positive < 0.025)
+            # A weight of zero has no sign.
+            sure &= np.abs(explanation.weights[:, 2:]) > 1e-8
+            importance = explanation.importance()
+            scores.append(
+                {
+                    "seconds": seconds,
+                    "importance": (importance / importance.max()).tolist(),
+                    "sure": float(sure.mean()),
+                    "decisions": [row.decision for row in model.fit_report_.weight_table],
+                }
+            )
+    return found
+
+
+CASES = {
+    "semi_500": lambda: semi(500),
+    "semi_2000": lambda: semi(2000),
+    "multiscale_625": lambda: multiscale(625),
+    "noise_columns": noise_columns,
+}
+
+
+def _mean(scores, name):
+    return float(np.mean([one[name] for one in scores]))
+
+
+def _counted(scores, columns, decision):
+    """Return how many of some columns have a decision, for every draw."""
+    return np.array([[one["decisions"][k] == decision for k in columns] for one in scores])
+
+
+def _rows_of_semi(found, n):
+    """Return the rows about `synth_semi` of n rows."""
+    shared, semi = found["shared"], found["semi"]
+    ratio = _mean(semi, "rmse") / _mean(shared, "rmse")
+    slower = np.median([a["seconds"] / b["seconds"] for a, b in zip(semi, shared, strict=True)])
+    zeros = _counted(semi, range(5, 15), "zero").sum(axis=1)
+    right = np.hstack(
+        [_counted(semi, range(3), "varying"), _counted(semi, (3, 4), "constant")]
+    ).sum(axis=0)
+    coverage = np.mean([one["coverage"] for one in semi], axis=0)
+    is_large = n == 2000
+    start = f"synth_semi, n = {n:,}"
+    return [
+        Row(
+            f"{start}: RMSE of the weights, semi / shared",
+            f"{ratio:.2f} ({_mean(semi, 'rmse'):.4f} / {_mean(shared, 'rmse'):.4f})",
+            "at most 0.45" if is_large else "",
+            bool(ratio <= 0.45) if is_large else None,
+        ),
+        Row(
+            f"{start}: MSE of y, semi / shared",
+            f"{_mean(semi, 'mse_of_y'):.3f} / {_mean(shared, 'mse_of_y'):.3f}",
+        ),
+        Row(
+            f"{start}: log marginal likelihood, semi - shared",
+            f"{_mean(semi, 'evidence') - _mean(shared, 'evidence'):+.0f} nats",
+        ),
+        Row(
+            f"{start}: zeros found, of 10",
+            f"{zeros.mean():.1f}, at least {zeros.min()}",
+            "at least 9" if is_large else "",
+            bool(zeros.mean() >= 9) if is_large else None,
+        ),
+        Row(
+            f"{start}: draws of {DRAWS} in which each of 3 varying and 2 constant is recognised",
+            " ".join(map(str, right)),
+            "at least 9" if is_large else "",
+            bool(right.min() >= 9) if is_large else None,
+        ),
+        Row(
+            f"{start}: coverage of 95% intervals, the 3 varying and 2 constant weights",
+            " ".join(f"{share:.0%}" for share in coverage[:5]),
+            "92-99%" if is_large else "",
+            bool(((coverage[:5] >= 0.92) & (coverage[:5] <= 0.99)).all()) if is_large else None,
+        ),
+        Row(
+            f"{start}: seconds of the fit, semi / shared",
+            f"{slower:.1f} ({_mean(semi, 'seconds'):.1f} s / {_mean(shared, 'seconds'):.1f} s)",
+            "at most 4" if is_large else "",
+            bool(slower <= 4) if is_large else None,
+        ),
+    ]
+
+
+def _rows_of_multiscale(found):
+    """Return the rows about `synth_multiscale`."""
+    rows = []
+    for weights in SCALES:
+        scores = found[weights]
+        errors = np.mean([one["rmse_of_weights"] for one in scores], axis=0)
+        coverage = np.mean([one["coverage"] for one in scores], axis=0)
+        start = f"synth_multiscale, n = 625, {weights}: "
+        kinds = "constant / smooth / rough"
+        rows += [
+            Row(f"{start}RMSE, {kinds}", " / ".join(f"{error:.3f}" for error in errors)),
+            Row(f"{start}coverage, {kinds}", " / ".join(f"{share:.0%}" for share in coverage)),
+        ]
+    return rows
+
+
+def _rows_of_noise(found):
+    """Return the rows about noise columns."""
+    rows = []
+    for weights in MODELS:
+        scores = found[weights]
+        importance = np.mean([one["importance"] for one in scores], axis=0)
+        sure = _mean(scores, "sure")
+        target = weights == "semi"
+        start = f"sin(2a) + b^2 and two noise columns, {weights}: "
+        rows += [
+            Row(
+                f"{start}importance of the noise, of the largest",
+                " ".join(f"{share:.1%}" for share in importance[2:]),
+                "below 5%" if target else "",
+                bool((importance[2:] < 0.05).all()) if target else None,
+            ),
+            Row(
+                f"{start}rows with a sure sign of a noise weight",
+                f"{sure:.1%}",
+                "below 2%" if target else "",
+                bool(sure < 0.02) if target else None,
+            ),
+        ]
+    return rows
+
+
+def summary(found):
+    """Return the rows of all cases that were measured."""
+    rows = []
+    for name, n in (("semi_500", 500), ("semi_2000", 2000)):
+        rows += _rows_of_semi(found[name], n) if name in found else []
+    rows += _rows_of_multiscale(found["multiscale_625"]) if "multiscale_625" in found else []
+    rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
+    return rows
+
+
+if __name__ == "__main__":
+    run_cases(__file__, __doc__.split("\n")[0], CASES, summary, "weights")

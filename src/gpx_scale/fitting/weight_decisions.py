@@ -1,0 +1,127 @@
+"""What a fit has found out about the weight of each feature: the table, and sentences about it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..data.inputs import Preprocessor, Queries, TrainingRows
+from ..data.row_source import RowSource
+from ..errors import GPXWarning
+from ..model.hyperparameters import Hyperparameters
+from ..model.term import CONSTANT, VARYING
+from ..runtime.parallel import evenly_spaced
+from ..runtime.session import Session
+from ..runtime.weight_table import DecidedWeight
+from ..solvers.posterior import MomentRequest, Posterior
+from .pruning import Tested
+from .weight_options import INTERCEPT, WeightNames
+
+# Means and shares of weights are taken over at most this many training rows, which takes as long as
+# predicting them.
+TABLE_ROWS = 2_000
+ZERO = "zero"
+
+
+def weight_table(
+    posterior: Posterior[Any],
+    tested: Tested,
+    rows: RowSource,
+    preprocessor: Preprocessor,
+    features: WeightNames,
+    session: Session,
+) -> tuple[DecidedWeight, ...]:
+    """Return a row for each feature or group of them, in the order of Z."""
+    data = rows.load()
+    data = data[evenly_spaced(TABLE_ROWS, len(data))]
+    queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
+    weights = posterior.moments(queries, MomentRequest(), session).mean
+    assert weights is not None
+    labels = np.array(features.labels, dtype=object)
+    names = list(dict.fromkeys(features.labels))
+    contributions = weights * data.Z.to_dense()
+    spread = np.array([contributions[:, labels == name].sum(axis=1).var() for name in names])
+    total = spread.sum()
+    in_units = _in_units(weights, preprocessor)
+    found = []
+    for name, variance in zip(names, spread, strict=True):
+        columns = np.flatnonzero(labels == name)
+        decision, nats = _decision(posterior.hyperparameters, tested, int(columns[0]))
+        alone = in_units[:, columns[0]] if columns.size == 1 else np.full(1, np.nan)
+        found.append(
+            DecidedWeight(
+                str(name),
+                decision,
+                nats,
+                float(variance / total) if total > 0 else 0.0,
+                _length_scale(posterior.hyperparameters, int(columns[0]), preprocessor),
+                float(alone.mean()),
+                float(alone.std()),
+            )
+        )
+    return tuple(found)
+
+
+def _decision(hyperparameters: Hyperparameters, tested: Tested, column: int) -> tuple[str, float]:
+    """Return whether a weight is zero, constant or varying, and what it earns by that."""
+    parts = [term.part for term in hyperparameters.weight_prior.terms if term.variances[column] > 0]
+    decision = next((part for part in (VARYING, CONSTANT) if part in parts), ZERO)
+    return decision, tested.nats.get(column, np.nan)
+
+
+def _in_units(weights: np.ndarray, preprocessor: Preprocessor) -> np.ndarray:
+    """Return weights in the user's units, that of the intercept in units of y;  (m, d)."""
+    scaling = preprocessor.scaling
+    found = scaling.weights(weights)
+    if not scaling.intercept:
+        return found
+    return np.column_stack([found, scaling.y_scale * weights[:, -1]])
+
+
+def _length_scale(
+    hyperparameters: Hyperparameters, column: int, preprocessor: Preprocessor
+) -> float:
+    """Return the geometric mean of a weight's length scales in the units of the columns of X.
+
+    It is NaN if the kernel does not take vectors, or the weight does not vary.
+    """
+    prior, p = hyperparameters.weight_prior, preprocessor.n_x
+    varying = [term for term in prior.terms if term.part == VARYING and term.variances[column] > 0]
+    if prior.kernel.input_kind != "vectors" or not p or not varying:
+        return np.nan
+    scales, _ = varying[0].kernel.length_scale_range(p)
+    in_units = (scales * preprocessor.scaling.x_scale)[np.isfinite(scales)]
+    return float(np.exp(np.log(in_units).mean())) if in_units.size else np.nan
+
+
+def notes_on_weights(
+    hyperparameters: Hyperparameters,
+    data: TrainingRows,
+    features: WeightNames,
+    table: tuple[DecidedWeight, ...],
+) -> list[str]:
+    """Return what a user should know about the weights, as sentences.
+
+    If no weight is left, a warning says so.
+    """
+    notes = []
+    counts = {
+        decision: sum(row.decision == decision for row in table)
+        for decision in (VARYING, CONSTANT, ZERO)
+    }
+    shown = ", ".join(f"{count} {decision}" for decision, count in counts.items() if count)
+    notes.append(f"Of {len(table)} weights, these are: {shown}.")
+    Z = data.Z.to_dense()
+    for column, name in enumerate(features.labels):
+        if name != INTERCEPT and not np.ptp(Z[:, column]):
+            notes.append(
+                f"The feature {name!r} is constant, so its weight and an intercept cannot be told "
+                "apart."
+            )
+    if not any(term.is_active for term in hyperparameters.weight_prior.terms):
+        message = "No feature earns its weight, so the model predicts the mean of y everywhere."
+        warnings.warn(message, GPXWarning, stacklevel=2)
+        notes.append(message)
+    return notes

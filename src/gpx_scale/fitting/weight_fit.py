@@ -1,0 +1,102 @@
+"""The steps of a fit that concern weights with priors of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..data.row_source import RowSource
+from ..model.hyperparameters import Hyperparameters
+from ..optimize.objective import Optimum, forget
+from ..runtime.session import Session
+from ..solvers.contract import Solver
+from .options import FitOptions, SearchLimits
+from .pruning import Tested, pruned, same_terms
+from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum, find_length_scales
+from .weight_options import WeightNames, WeightOptions
+
+# The better start is found on this many rows, as many as the first stage of a search has.
+START_ROWS = 1_250
+
+
+@dataclass(frozen=True)
+class WeightFit:
+    """What is asked for of the weights, for a Z whose features or groups have names."""
+
+    options: WeightOptions
+    features: WeightNames
+
+    def applied(self, given: Hyperparameters) -> Hyperparameters:
+        """Return given hyperparameters with the priors that are asked for."""
+        return self.options.applied(given, self.features)
+
+    def started(self, subset: SubsetOptimum | None) -> SubsetOptimum | None:
+        """Return the optimum of a comparison of models, from which a search for terms begins.
+
+        It knows no variances, so that no stage of the search is left out.
+        """
+        if subset is None or self.options.shared:
+            return subset
+        return SubsetOptimum(self.applied(subset.hyperparameters), 0)
+
+    def restarted(self, known: KnownOptimum | None, given: Hyperparameters) -> KnownOptimum | None:
+        """Return the optimum of an earlier fit, with the terms that it has removed."""
+        if known is None or self.options.shared:
+            return known
+        found = self.options.restarted(known.hyperparameters, given, self.features)
+        return replace(known, hyperparameters=found)
+
+    def placed(
+        self, start: StartingPoint, rows: RowSource, limits: SearchLimits, session: Session
+    ) -> StartingPoint:
+        """Return the better of two starts on a subset of the rows, one with short length scales.
+
+        Weights with priors of their own often differ in how fast they vary, and a search from the
+        median distance alone can leave out one that varies fast.
+        """
+        data = rows.load() if rows.in_memory else None
+        has_lengths = bool(start.given.is_length_scale.any())
+        searched = limits.wanted and not start.warm and not session.journal.stopped
+        if self.options.shared or not searched or not has_lengths or data is None:
+            return start
+        if not isinstance(data.x, np.ndarray) or not np.ptp(data.y):
+            return start
+        count = min(len(rows), START_ROWS)
+        found = find_length_scales(start, rows, count, limits, session)
+        return replace(found, known_rows=count)
+
+    def pruned(
+        self,
+        optimum: Optimum,
+        start: StartingPoint,
+        rows: RowSource,
+        solver: Solver,
+        options: FitOptions,
+        session: Session,
+    ) -> tuple[Optimum, Tested]:
+        """Return the optimum without the terms that earn too little, and what the others earn.
+
+        Checkpoints keep the optimum of all terms, from which this step can be taken again.
+        """
+        if session.journal.stopped or session.journal.was_interrupted:
+            return optimum, Tested(optimum.hyperparameters)
+        split = self.options.split
+
+        def refit(found: Hyperparameters) -> Hyperparameters:
+            nonlocal optimum
+            given = same_terms(start.given, found)
+            if any(term.name for term in found.weight_prior.terms):
+                given = split(given)
+            again = replace(start, given=given, hyperparameters=found, warm=True, file=None)
+            optimum = solver.search(again.search(rows, options.search, session, forget))
+            return optimum.hyperparameters
+
+        tested = pruned(optimum.hyperparameters, rows, refit, self.options.prune, session)
+        apart = split(tested.hyperparameters)
+        if apart is not tested.hyperparameters and not session.journal.was_interrupted:
+            found = refit(apart)
+            tested = pruned(found, rows, refit, self.options.prune, session)
+        if tested.hyperparameters is not optimum.hyperparameters:
+            optimum = replace(optimum, hyperparameters=tested.hyperparameters, evidence=None)
+        return optimum, tested

@@ -1,0 +1,237 @@
+"""What a user asks for of the weights' priors: shared or not, and which columns of Z are tied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..data.inputs import Preprocessor
+from ..errors import InputError
+from ..kernels.constant import Constant
+from ..kernels.kernel import Kernel
+from ..model.hyperparameters import Hyperparameters
+from ..model.term import VARYING, Term
+from ..model.weight_prior import WeightPrior
+from ..runtime.arguments import flag, one_of
+
+SHARED, RELEVANCE, SEMI, MULTISCALE = "shared", "relevance", "semi", "multiscale"
+KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE)
+# The name of the column of ones that `fit_intercept` adds to Z.
+INTERCEPT = "intercept"
+# A term that an earlier fit has removed starts a warm one at this share of its start value: it may
+# come back, and does not disturb the others before it has.
+REMOVED_START_SHARE = 1e-3
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """The checked arguments about priors of the weights.
+
+    `kind` is "shared", "relevance", "semi" or "multiscale". `groups` has lists of columns of Z by
+    name. With `prune`, terms that earn too little are removed.
+    """
+
+    kind: str = SHARED
+    groups: Mapping[str, list[Any]] | None = None
+    prune: bool = True
+
+    @classmethod
+    def checked(cls, estimator: Any) -> WeightOptions:
+        """Return the options of an estimator; one that cannot be used raises an InputError."""
+        kind = one_of(estimator.weights, KINDS, "weights")
+        prune, groups = flag(estimator.prune, "prune"), estimator.groups
+        if groups is None:
+            return cls(kind, None, prune)
+        if kind == SHARED:
+            raise InputError(
+                "groups= ties the variances of weights, and weights='shared' has none. Give "
+                "weights='relevance', 'semi' or 'multiscale', or leave groups out."
+            )
+        if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
+            raise InputError(
+                f"groups={groups!r} is not valid. Give a dict with a list of columns of Z for the "
+                "name of each group."
+            )
+        return cls(kind, {name: _columns_in(groups[name], name) for name in groups}, prune)
+
+    @property
+    def shared(self) -> bool:
+        """Return whether all weights have the same prior, which is the paper's model."""
+        return self.kind == SHARED
+
+    def kernels(self, preprocessor: Preprocessor) -> int:
+        """Return how many kernels of x the weights have, 0 if they share their prior."""
+        if self.shared:
+            return 0
+        labels = self.features(preprocessor).labels
+        return len(set(labels)) if self.kind == MULTISCALE else 1
+
+    def must_suit(self, preprocessor: Preprocessor) -> None:
+        """Raise an InputError unless priors of their own are possible for weights of this Z."""
+        if self.shared:
+            return
+        if preprocessor.sparse_z:
+            raise InputError(
+                f"weights={self.kind!r} has a prior for every column of Z, and needs a dense Z. "
+                "Give weights='shared', or a dense Z."
+            )
+        self.features(preprocessor)
+
+    def features(self, preprocessor: Preprocessor) -> WeightNames:
+        """Return the columns of Z by group, or raise an InputError if a group has others.
+
+        Columns that no group names are groups by themselves.
+        """
+        names = [*preprocessor.z_names, *([INTERCEPT] if preprocessor.scaling.intercept else [])]
+        tied = np.arange(len(names))
+        labels = list(names)
+        seen: dict[int, str] = {}
+        for group, columns in (self.groups or {}).items():
+            found = [_number_of(column, group, preprocessor) for column in columns]
+            for column in found:
+                if column in seen:
+                    raise InputError(
+                        f"groups= has the column {names[column]!r} in {seen[column]!r} and in "
+                        f"{group!r}. Give each column to one group, and once."
+                    )
+                seen[column] = group
+            tied[found] = min(found)
+            for column in found:
+                labels[column] = group
+        return WeightNames(tuple(labels), tied if self.groups else None)
+
+    def applied(self, found: Hyperparameters, features: WeightNames) -> Hyperparameters:
+        """Return hyperparameters of these priors from those of weights that share theirs.
+
+        All variances are the scale theta1 of the kernel, which becomes 1. The scales of a sum or a
+        product of kernels stay, and variances are 1.
+        """
+        if self.shared or not found.weight_prior.is_shared:
+            return found
+        kernel, scale = _of_scale_one(found.kernel)
+        variances = np.full(len(features.labels), scale)
+        terms = [Term(kernel, variances, features.tied)]
+        if self.kind != RELEVANCE:
+            terms.append(Term(Constant(), variances, features.tied))
+        return replace(found, weight_prior=WeightPrior(tuple(terms), found.sigma_w))
+
+    def split(self, found: Hyperparameters) -> Hyperparameters:
+        """Return hyperparameters in which every weight or group that varies has its own kernel.
+
+        All kernels are that of the one term that varies. Other options than "multiscale" change
+        nothing.
+        """
+        varying, *others = found.weight_prior.terms
+        if self.kind != MULTISCALE or varying.name or not varying.is_active:
+            return found
+        alone = []
+        for column in varying.parameter_columns.tolist():
+            tied = varying.tied
+            columns = np.array([column]) if tied is None else np.flatnonzero(tied == tied[column])
+            alone.append(varying.alone(columns, f"z{column}"))
+        return replace(found, weight_prior=replace(found.weight_prior, terms=(*alone, *others)))
+
+    def restarted(
+        self, known: Hyperparameters, given: Hyperparameters, features: WeightNames
+    ) -> Hyperparameters:
+        """Return where a fit begins that follows one which ended at `known` hyperparameters.
+
+        It has all terms of the `given` ones. Those that were removed start at a small variance. If
+        the models differ in another way, `known` is returned as it is.
+        """
+        if self.shared:
+            return known
+        known = _merged(self.applied(known, features))
+        before, now = known.weight_prior, given.weight_prior
+        kinds = [(term.kernel.parameter_kinds, term.part) for term in now.terms]
+        same = kinds == [(term.kernel.parameter_kinds, term.part) for term in before.terms]
+        if not same or before.terms[0].variances.shape != now.terms[0].variances.shape:
+            return known
+        terms = []
+        for old, new in zip(before.terms, now.terms, strict=True):
+            variances = np.where(
+                old.variances > 0, old.variances, REMOVED_START_SHARE * new.variances
+            )
+            kernel = old.kernel if old.is_active else new.kernel
+            terms.append(Term(kernel, variances, new.tied))
+        return replace(known, weight_prior=replace(before, terms=tuple(terms)))
+
+
+@dataclass(frozen=True)
+class WeightNames:
+    """The name of each weight's feature or group, and which columns are tied.
+
+    `labels` has one name for each column of Z, with the intercept; `tied` (d,) are numbers, which
+    are the same for columns of one group. It is None without groups.
+    """
+
+    labels: tuple[str, ...]
+    tied: np.ndarray | None
+
+    def label_of(self, term: Term) -> str:
+        """Return the name of the only feature or group that has a term, "" if there are more."""
+        return self.labels[int(term.name.removeprefix("z"))] if term.name else ""
+
+    def of_parameters(self, hyperparameters: Hyperparameters) -> list[str]:
+        """Return the names of `theta`, with the names of features in place of their numbers."""
+        prior, names = hyperparameters.weight_prior, list(hyperparameters.names)
+        known = {
+            f"{term.part}_variances[{column}]": f"{term.part}_variances[{self.labels[column]}]"
+            for term in prior.terms
+            for column in term.parameter_columns.tolist()
+        }
+        labels = {term.prefix: f"{self.label_of(term)}." for term in prior.terms if term.name}
+        named = []
+        for name in names:
+            prefix = next((prefix for prefix in labels if name.startswith(prefix)), "")
+            named.append(known.get(name, labels.get(prefix, "") + name.removeprefix(prefix)))
+        return named
+
+
+def _merged(found: Hyperparameters) -> Hyperparameters:
+    """Return hyperparameters in which all weights that vary have the first of their kernels."""
+    varying = [term for term in found.weight_prior.terms if term.part == VARYING]
+    others = [term for term in found.weight_prior.terms if term.part != VARYING]
+    first = next((term for term in varying if term.is_active), varying[0])
+    total = np.sum([term.variances for term in varying], axis=0)
+    one = replace(first, weight_variances=total, name="")
+    return replace(found, weight_prior=replace(found.weight_prior, terms=(one, *others)))
+
+
+def _of_scale_one(kernel: Kernel) -> tuple[Kernel, float]:
+    """Return a kernel with theta1 = 1, and its theta1; a sum or product stays as it is."""
+    if kernel.components:
+        return kernel, 1.0
+    theta = kernel.theta
+    (at,) = np.flatnonzero([kind == "theta1" for kind in kernel.parameter_kinds])
+    scale = float(np.exp(theta[at]))
+    theta[at] = 0.0
+    return kernel.with_theta(theta), scale
+
+
+def _columns_in(columns: Any, group: str) -> list[Any]:
+    """Return the columns of a group as a list, or raise an InputError."""
+    if isinstance(columns, str) or not hasattr(columns, "__len__") or len(columns) == 0:
+        raise InputError(
+            f"The group {group!r} has the columns {columns!r}. Give a list of at least one name or "
+            "number of a column of Z."
+        )
+    return list(columns)
+
+
+def _number_of(column: Any, group: str, preprocessor: Preprocessor) -> int:
+    """Return the number of a column that is given by its name or its number."""
+    names = list(preprocessor.z_names)
+    if isinstance(column, str) and names.count(column) == 1:
+        return names.index(column)
+    is_number = isinstance(column, int | np.integer) and not isinstance(column, bool)
+    if is_number and 0 <= column < len(names):
+        return int(column)
+    some = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+    raise InputError(
+        f"The group {group!r} has {column!r}, which is no column of Z. Give a name ({some}) or a "
+        f"number from 0 to {len(names) - 1}."
+    )
