@@ -155,6 +155,19 @@ def test_rows_that_have_changed_are_refused(tmp_path, changed):
     A[250] -= 1.0
 
 
+@pytest.mark.parametrize("neighbors", [12, 400])
+def test_rows_that_are_all_shared_are_read_and_checked(tmp_path, neighbors):
+    given = {"n_shared": 400, "n_neighbors": neighbors}
+    files, memory = fitted(tmp_path, **given), model_of(**given).fit(*PROBLEM.data)
+    assert files.posterior_.nearby == 0
+    assert_same(files.explain(*QUERIES), memory.explain(*QUERIES))
+    assert_allclose(files.leave_one_out(), memory.leave_one_out(), rtol=1e-10)
+    A = np.load(tmp_path / "y.npy", mmap_mode="r+")
+    A[250] += 1.0
+    with pytest.raises(InputError, match=r"chunk 3.*differ from those at fit"):
+        files.predict(*QUERIES)
+
+
 def test_files_that_are_gone_or_shorter_are_refused(tmp_path):
     files = fitted(tmp_path)
     np.save(tmp_path / "X.npy", PROBLEM.X[:300])
@@ -229,6 +242,14 @@ def test_a_model_file_has_the_rows_or_their_places(tmp_path, monkeypatch, limit)
         return
     with pytest.raises(InputError, match="differ from those at fit"):
         again.predict(*QUERIES)
+
+
+def test_arrays_that_are_stored_by_columns_can_be_saved(tmp_path):
+    X, y, Z = PROBLEM.data
+    X_map, Z_map = (mapped(tmp_path, np.asfortranarray(A), f"{A.shape}") for A in (X, Z))
+    assert X_map.flags.f_contiguous
+    files = model_of().fit(X_map, y, Z_map)
+    assert_same(saved(files, tmp_path).explain(*QUERIES), files.explain(*QUERIES))
 
 
 def test_a_model_file_of_others_opens_no_file_but_those_of_rows(tmp_path, monkeypatch):

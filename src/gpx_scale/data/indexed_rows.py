@@ -221,8 +221,10 @@ class FileRows(IndexedRows):
         tables = [chunk.X] if chunk.Z is None else [chunk.X, chunk.Z]
         is_plain = steps.x_transformer is None and steps.z_transformer is None
         if is_plain and all(_is_table(A) for A in tables) and _is_float64(chunk.y):
-            z = tables[-1]
-            return Raw(chunk.X, chunk.X, z, chunk.y.reshape(-1), z, chunk.Z)
+            # Compiled loops and model files have tables that are stored by rows.
+            x = np.ascontiguousarray(chunk.X)
+            z = x if chunk.Z is None else np.ascontiguousarray(chunk.Z)
+            return Raw(chunk.X, x, z, chunk.y.reshape(-1), z, chunk.Z)
         return through(steps, chunk, None, (self.preprocessor.sparse_x, self.preprocessor.sparse_z))
 
     def _standardised(self, raw: Raw) -> TrainingRows:
