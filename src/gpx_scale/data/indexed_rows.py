@@ -290,6 +290,15 @@ class AddedRows(IndexedRows):
         self.first.must_fit(kernel, preprocessor)
         self.more.must_fit(kernel, preprocessor)
 
+    def __reduce__(self) -> Any:
+        """Return a copy. It is in memory if that of the first rows is, as for rows on a cluster."""
+        return _with_rows, (self.first, self.more)
+
+
+def _with_rows(first: TrainingRows | IndexedRows, more: TrainingRows) -> TrainingRows | IndexedRows:
+    """Return rows with others after them, in memory if the first ones are."""
+    return first.with_rows(more)
+
 
 def _is_float64(A: Any) -> bool:
     """Return whether this is an array of float64."""
