@@ -1,6 +1,7 @@
 """The neighbours solver with rows in memory maps and files: the answers are those of memory."""
 
 import pickle
+import time
 import zipfile
 from dataclasses import replace
 
@@ -295,6 +296,26 @@ def test_added_rows_are_neighbours_at_once(tmp_path, kind, kernel):
     far = np.full((1, 2), 40.0)
     parts.partial_fit(far, [9.0], np.ones((1, 3)))
     assert abs(parts.predict(far, np.ones((1, 3)))[0] - 9.0) < 1.0
+
+
+def test_factors_of_all_rows_are_kept_while_they_take_a_part_of_the_memory():
+    model, wanted = (model_of(n_shared=60).fit(*PROBLEM.data) for _ in range(2))
+    # A quarter of the limit has room for the factors of two copies of the rows, and not of three.
+    limit = int(4 * 2.5 * 8 * 60 * len(PROBLEM.y))
+    for keeps in (True, False):
+        wanted.partial_fit(*PROBLEM.data)
+        model.set_params(memory_limit=limit).partial_fit(*PROBLEM.data)
+        assert model.posterior_.keeps_factor == keeps
+        model.set_params(memory_limit=None)
+        assert_same(model.explain(*QUERIES), wanted.explain(*QUERIES))
+
+
+def test_a_folder_of_many_files_takes_no_time_for_each_pair_of_them():
+    names = [f"{k}.npz" for k in range(4_000)]
+    files = row_files.DataFiles(names, [0] * len(names), [], None)
+    start = time.process_time()
+    assert not list(files.take(np.empty(0, int), [(f"{name}, chunk 1", 9) for name in names]))
+    assert time.process_time() - start < 0.5
 
 
 def test_duplicates_are_told_apart_by_their_numbers(tmp_path):
