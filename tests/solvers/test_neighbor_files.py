@@ -14,6 +14,7 @@ from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, load,
 from gpx_scale.data import row_files
 from gpx_scale.data.row_files import MappedFile
 from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
+from gpx_scale.runtime.journal import Journal
 from gpx_scale.solvers.neighbors import gathering, posterior
 from problems import make_problem, session_of
 
@@ -82,6 +83,14 @@ def test_batches_of_queries_give_the_same_answers(tmp_path, monkeypatch):
 
     monkeypatch.setattr(posterior, "batches", one_by_one)
     assert_same(files.explain(*QUERIES), together)
+
+
+def test_a_pass_over_files_shows_its_progress(tmp_path, monkeypatch):
+    files, seen = fitted(tmp_path), []
+    monkeypatch.setattr(Journal, "passed", lambda self, done, rows: seen.append((done, rows)))
+    files.explain(*QUERIES)
+    m = len(PROBLEM.X_query)
+    assert seen == [(100, 330), (200, 330), (300, 330), (330, 330), (m, m)]
 
 
 def test_held_out_rows_choose_the_same_sizes(tmp_path):

@@ -168,6 +168,7 @@ class FileRows(IndexedRows):
         for rows in self._chunks():
             task.add(rows, start, session)
             start += len(rows)
+            session.journal.passed(start, len(self))
         return task
 
     def sum_over(self, task: Callable[[TrainingRows], R], session: Session) -> R:

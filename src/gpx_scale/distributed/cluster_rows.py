@@ -67,13 +67,14 @@ class ClusterRows(IndexedRows):
 
     def run(self, task: P, session: Session) -> P:
         with dask.config.set(ALLOW_LARGE_GRAPHS):
-            parts = []
+            parts: list[tuple[Any, int]] = []
             for k, (start, stop) in enumerate(zip(self.starts[:-1], self.starts[1:], strict=True)):
                 if start < stop:
                     mine = task.of_part(int(start), int(stop))
-                    parts.append(self._submit(pass_over, k, mine, int(start)))
-            for part in parts:
+                    parts.append((self._submit(pass_over, k, mine, int(start)), int(stop)))
+            for part, stop in parts:
                 task.merge(result_of(self.source.client, part))
+                session.journal.passed(stop, len(self))
         return task
 
     def _submit(self, function: Callable[..., Any], k: int, *arguments: Any) -> Any:
