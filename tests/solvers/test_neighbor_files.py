@@ -217,6 +217,14 @@ def test_a_function_of_chunks_is_refused_with_a_remedy():
     assert GPXRegressor().fit(lambda: [(np.zeros((9, 4)), np.arange(9.0))]).solver_ == "inducing"
 
 
+def test_solvers_that_need_memory_name_those_that_read_files_and_streams(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=PROBLEM.X, y=PROBLEM.y)
+    with pytest.raises(InputError, match=r"rows come in chunks\. Use solver='neighbors'"):
+        model_of(solver="exact").fit(tmp_path)
+    with pytest.raises(InputError, match=r"rows come in chunks\. Use solver='inducing'"):
+        model_of(solver="exact").fit(lambda: [PROBLEM.data])
+
+
 def test_auto_takes_neighbours_for_files_and_points_for_streams():
     sizes = {"memory_limit": "4GiB", "n_jobs": 2}
     assert make_plan(1_000_000, 10, 10, files=True, **sizes).solver == "neighbors"
