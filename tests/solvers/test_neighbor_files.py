@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, load, make_plan
 from gpx_scale.data import row_files
@@ -124,6 +126,26 @@ def test_folders_give_the_answers_of_memory(tmp_path, kind):
         queries = pd.DataFrame(queries, columns=["a", "b"])
     assert_same(files.explain(queries), memory.explain(PROBLEM.X_query))
     assert_same(pickle.loads(pickle.dumps(files)).explain(queries), files.explain(queries))
+
+
+@pytest.mark.parametrize("kernel_takes", ["texts", "numbers"])
+def test_texts_in_a_folder_stay_sparse(tmp_path, kernel_takes):
+    random = np.random.RandomState(0)
+    words = np.array([f"w{k}" for k in range(30)])
+    texts = [" ".join(random.choice(words, count)) for count in random.randint(1, 9, 240)]
+    frame = pd.DataFrame({"text": texts, "place": random.standard_normal(240)})
+    target = random.standard_normal(240)
+    frame.assign(target=target).to_parquet(tmp_path / "rows.parquet")
+    encode = HashingVectorizer(n_features=2**16, alternate_sign=False)
+    to_Z = ColumnTransformer([("words", encode, "text")]).fit(frame)
+    to_x = to_Z if kernel_takes == "texts" else ["place"]
+    given = {"x_transformer": to_x, "z_transformer": to_Z, "standardize": False}
+    files = model_of(**given).fit(tmp_path, "target")
+    memory = model_of(**given).fit(frame, target)
+    assert files.posterior_.rows.bytes_per_row < 400
+    found, wanted = files.explain(frame[:9]), memory.explain(frame[:9])
+    assert_allclose(found.weights.toarray(), wanted.weights.toarray(), rtol=0, atol=1e-11)
+    assert_allclose(found.weights_std.data, wanted.weights_std.data, rtol=1e-10)
 
 
 def test_a_search_in_one_pass_is_that_of_memory(tmp_path):
