@@ -400,11 +400,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
     # Other answers.
 
     def joint_reduction(self, cross: QueryRows, A: Features, session: Session) -> np.ndarray:
-        """Return the reduction of a single query, (1, 1): several have no joint distribution."""
-        if len(cross) != 1:
-            raise capability_error(type(self), Capability.JOINT_COVARIANCE)
-        found = self.reduction(cross, MomentRequest(along=[A]), session)
-        return found.along[0][:, None]
+        """Raise an error, as queries have no joint distribution."""
+        raise capability_error(type(self), Capability.JOINT_COVARIANCE)
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the variance of a single new y, (1, 1): several have no joint distribution.
