@@ -568,12 +568,14 @@ def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse):
     found = []
     for n_jobs in (1, 2, 16):
         model = problem.model(solver="neighbors", random_state=0, n_jobs=n_jobs, max_iter=3)
+        model.set_params(n_neighbors=70, n_shared=50)
         model.set_params(optimizer="auto", search_rows=300).fit(problem.X, problem.y, Z)
         explained = model.explain(problem.X_query, Z_query)
         weights, std = explained.weights, explained.weights_std
         if is_sparse:
             weights, std = weights.data, std.data
-        found.append((model.theta_, weights, std, explained.prediction_std))
+        left_out = model.leave_one_out()
+        found.append((model.theta_, weights, std, explained.prediction_std, *left_out))
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             assert_array_equal(one, two)
