@@ -17,7 +17,7 @@ from gpx_scale.data import row_files
 from gpx_scale.data.row_files import MappedFile
 from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
 from gpx_scale.runtime.journal import Journal
-from gpx_scale.solvers.neighbors import gathering, posterior
+from gpx_scale.solvers.neighbors import gathering, planning, posterior, set_sizes
 from problems import make_problem, session_of
 
 PROBLEM = make_problem(n=330, p=2, d=3, m=9, seed=2)
@@ -95,11 +95,14 @@ def test_a_pass_over_files_shows_its_progress(tmp_path, monkeypatch):
     assert seen == [(100, 330), (200, 330), (300, 330), (330, 330), (m, m)]
 
 
-def test_held_out_rows_choose_the_same_sizes(tmp_path):
+def test_held_out_rows_choose_the_same_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "AUTO_SHARED", 60)
+    monkeypatch.setattr(set_sizes, "SHARED", (0, 20))
     given = {"n_neighbors": "auto", "n_shared": "auto"}
     memory, files = model_of(**given).fit(*PROBLEM.data), fitted(tmp_path, **given)
     a, b = memory.posterior_, files.posterior_
     assert (a.neighbors, a.shared.size) == (b.neighbors, b.shared.size)
+    assert len(a.held_out) == 9
     assert_allclose([s for *_, s in b.held_out], [s for *_, s in a.held_out], rtol=1e-10)
 
 
