@@ -352,6 +352,15 @@ def test_factors_of_all_rows_are_kept_while_they_take_a_part_of_the_memory():
         assert_same(model.explain(*QUERIES), wanted.explain(*QUERIES))
 
 
+def test_rows_that_are_added_to_files_keep_within_the_memory(tmp_path):
+    files = fitted(tmp_path).partial_fit(*PROBLEM.data)
+    rows = len(PROBLEM.y)
+    files.set_params(memory_limit=int(1.5 * 2 * rows * files.posterior_.rows.bytes_per_row))
+    with pytest.raises(MemoryLimitError, match="A copy of the rows that were added"):
+        files.partial_fit(*PROBLEM.data)
+    assert len(files.posterior_) == 2 * rows
+
+
 def test_a_folder_of_many_files_takes_no_time_for_each_pair_of_them():
     names = [f"{k}.npz" for k in range(4_000)]
     files = row_files.DataFiles(names, [0] * len(names), [], None)
