@@ -165,7 +165,8 @@ def test_each_partition_finds_its_neighbours(client, tmp_path):
     new = np.full((1, 10), 50.0)
     model.partial_fit(da.from_array(new), da.from_array(np.array([9.0])))
     memory.partial_fit(new, [9.0])
-    assert_same(model.explain(new), memory.explain(new))
+    for one in (model, model.to_local(), pickle.loads(pickle.dumps(model))):
+        assert_same(one.explain(new), memory.explain(new))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")

@@ -327,7 +327,7 @@ class GridSolver(CGSolver):
                 f"A grid of {' x '.join(map(str, on.grid.shape))} points is too coarse for this "
                 f"kernel. Interpolation leaves out {left:.1f} times the noise variance, so that "
                 "standard deviations would be too small. Give a larger n_basis, or use "
-                "solver='exact', 'cg' or 'inducing'."
+                "solver='exact', 'cg' or 'neighbors'."
             )
         moved = C.to_spectrum(found.coefficients[:, None]) * C._symbol
         weights = on.on_grid(moved, self._session)
