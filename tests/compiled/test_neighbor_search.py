@@ -1,7 +1,5 @@
 """The search for neighbours beside its slow twin, a full sort in numpy."""
 
-import time
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -196,25 +194,6 @@ def test_a_million_equal_rows_are_taken_by_their_numbers():
         rows[np.arange(3)], 20, Eligible.without(1_000_000, np.arange(0), 3), session_of(2)
     )
     assert_array_equal(found.rows, np.tile(np.arange(20), (3, 1)))
-
-
-def seconds_of_search(x):
-    """Return the least processor time of three searches among rows of two columns."""
-    random, session, times = np.random.RandomState(0), session_of(), []
-    rows = InputRows(x, DenseFeatures(random.standard_normal((len(x), 2))))
-    near = search(kernels.RBF(1.0, 1.0), rows)
-    among = Eligible.without(len(x), np.arange(0), 64)
-    for _ in range(3):
-        start = time.process_time()
-        near.nearest(rows[:64], 100, among, session)
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-def test_equal_rows_take_about_as_long_as_others():
-    """Offering every equal row to the heap took 54 ns for each of them; others take 4."""
-    others = np.random.RandomState(1).standard_normal((20_000, 2))
-    assert seconds_of_search(np.zeros((20_000, 2))) <= 5.0 * seconds_of_search(others)
 
 
 @pytest.mark.parametrize("queries", [0, 2])

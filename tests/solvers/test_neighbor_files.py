@@ -1,7 +1,6 @@
 """The neighbours solver with rows in memory maps and files: the answers are those of memory."""
 
 import pickle
-import time
 import zipfile
 from dataclasses import replace
 
@@ -359,14 +358,6 @@ def test_rows_that_are_added_to_files_keep_within_the_memory(tmp_path):
     with pytest.raises(MemoryLimitError, match="A copy of the rows that were added"):
         files.partial_fit(*PROBLEM.data)
     assert len(files.posterior_) == 2 * rows
-
-
-def test_a_folder_of_many_files_takes_no_time_for_each_pair_of_them():
-    names = [f"{k}.npz" for k in range(4_000)]
-    files = row_files.DataFiles(names, [0] * len(names), [], None)
-    start = time.process_time()
-    assert not list(files.take(np.empty(0, int), [(f"{name}, chunk 1", 9) for name in names]))
-    assert time.process_time() - start < 0.5
 
 
 def test_duplicates_are_told_apart_by_their_numbers(tmp_path):
