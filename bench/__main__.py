@@ -54,7 +54,7 @@ CASES = {
     ),
     "full": Case("the large cases of the suite", "test", (_suite("full", "suite_full.json"),)),
     "tiles": Case(
-        "loops over tiles beside LAPACK, BLAS and the copy of memory: 5 minutes",
+        "loops over tiles beside LAPACK, BLAS, numpy and the copy of memory: 7 minutes",
         "test",
         (_marked("not full", "test_tiles"),),
     ),

@@ -1,5 +1,6 @@
-"""Loops over tiles beside LAPACK, BLAS and the copy of memory in the same run, as ratios with
-their targets: `make bench CASE=tiles`, and the large cases by `make bench CASE=tiles_full`.
+"""Loops over tiles beside LAPACK, BLAS, numpy, scipy.sparse and the copy of memory in the same
+run, as ratios, some of which have targets: `make bench CASE=tiles`, and the large cases by `make
+bench CASE=tiles_full`.
 
 A row whose case was not run stays as it is in results/tiles.json. `make bench-compare` measures
 the cases that are not large again, and compares their ratios with the committed ones.
@@ -14,12 +15,14 @@ import numpy as np
 import pytest
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
+import numpy_peers
 from gpx_scale import GPXRegressor, datasets, kernels
 from gpx_scale.compiled import dense as dense_loops
 from gpx_scale.data.features import DenseFeatures, SparseFeatures
 from gpx_scale.data.inputs import TrainingRows
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.datasets.sources import DataUnavailable
+from gpx_scale.linalg.covariance import StoredCovariance
 from gpx_scale.linalg.kernel_tiles import KernelTiles
 from gpx_scale.linalg.lower_tiles import LowerTiles, tile_size
 from gpx_scale.linalg.sparse_covariance import PairCovariance, Pairs
@@ -29,6 +32,7 @@ from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.exact.solver import ExactSolver
 from machine import usable_threads
 from measure import Row, in_turn, peak_bytes, report, seconds
+from numpy_peers import STRIP_ROWS
 from text import words
 from tile_processes import GIVEN, alone
 
@@ -38,8 +42,10 @@ PARAMS = Hyperparameters.of(kernels.RBF(1.0, 20.0), 0.1, 0.5)
 # OpenBLAS's threads spin for 0.105 s after their last work (processor time during a sleep), and
 # would take a core from what is measured next.
 PAUSE_SECONDS = 0.15
-# The peer that fills C works on strips of so many rows of a tile, which stay in a core's cache.
-PEER_STRIP_ROWS = 128
+# Operations that have no target of their own are compared with their peers at so many rows.
+N = 4000
+# Columns of a product with C, and of vectors that are contracted.
+COLUMNS = 16
 # A product of two such matrices runs at the highest rate of gemm.
 GEMM_ROWS = 4000
 THREADS = pytest.mark.parametrize("jobs", usable_threads(), ids="{}t".format)
@@ -57,6 +63,13 @@ def table():
 def beside(what, measured, ratio, at_most):
     """Keep a row whose ratio has an upper bound."""
     ROWS.append(Row(what, measured, f"at most {at_most:g}", bool(ratio <= at_most), ratio))
+
+
+def compare(benchmark, what, peer, ours, theirs, prepare=None):
+    """Keep a row about a ratio that has no target; bench-compare sees whether it grows."""
+    _, _, ratio = in_turn(ours, theirs, 7, prepare, PAUSE_SECONDS)
+    benchmark.pedantic(ours, setup=prepare, rounds=1)
+    ROWS.append(Row(what, f"{ratio:.2f} x {peer}", ratio=ratio))
 
 
 def in_words(jobs):
@@ -152,12 +165,12 @@ def test_filling_the_covariance(benchmark, dtype, jobs):
     profile, Z = problem.profile, problem.Z
     lower = [
         (rows, cols)
-        for rows in slices(n, PEER_STRIP_ROWS)
+        for rows in slices(n, STRIP_ROWS)
         for cols in slices(n, tile_size(n))
         if cols.start < rows.stop
     ]
-    out = np.empty((len(lower), PEER_STRIP_ROWS, tile_size(n)), dtype)
-    exponents = np.empty((jobs, PEER_STRIP_ROWS, tile_size(n)), dtype)
+    out = np.empty((len(lower), STRIP_ROWS, tile_size(n)), dtype)
+    exponents = np.empty((jobs, STRIP_ROWS, tile_size(n)), dtype)
 
     def share(worker):
         for number in range(worker, len(lower), jobs):
@@ -176,6 +189,101 @@ def test_filling_the_covariance(benchmark, dtype, jobs):
         benchmark.pedantic(problem.fill, rounds=3)
     what = f"filling C, n = {n:,}, {dtype}, {in_words(jobs)}"
     beside(what, f"{ratio:.2f} x (two gemm + our exp)", ratio, 1.25)
+
+
+@THREADS
+@PRECISIONS
+def test_solves(benchmark, dtype, jobs):
+    problem, columns = Problem(N, dtype, jobs), 512
+    B = np.random.RandomState(0).standard_normal((columns, N)).astype(dtype)
+    ours, theirs = B.copy(), np.asfortranarray(B.T)
+    C = np.asfortranarray(np.eye(N) + 1.0 / N, dtype)
+    potrf, potrs = get_lapack_funcs(("potrf", "potrs"), (C,))
+    L, _ = potrf(C, lower=1, overwrite_a=1)
+    _factored(problem)
+
+    def peer():
+        with threads(jobs):
+            potrs(L, theirs, lower=1, overwrite_b=1)
+
+    def prepare():
+        np.copyto(ours, B)
+        np.copyto(theirs, B.T)
+
+    what = f"{columns} solves, n = {N:,}, {dtype}, {in_words(jobs)}"
+    compare(
+        benchmark, what, f"{potrs.typecode}potrs", lambda: problem.tiles.solve(ours), peer, prepare
+    )
+
+
+@THREADS
+@PRECISIONS
+def test_inverse(benchmark, dtype, jobs):
+    problem = Problem(N, dtype, jobs)
+    C = np.asfortranarray(np.eye(N) + 1.0 / N, dtype)
+    potrf, potri = get_lapack_funcs(("potrf", "potri"), (C,))
+    L, _ = potrf(C, lower=1, overwrite_a=1)
+    work = np.empty_like(L)
+    _factored(problem)
+    factor = problem.tiles.buffer.copy()
+
+    def peer():
+        with threads(jobs):
+            potri(work, lower=1, overwrite_c=1)
+
+    def prepare():
+        np.copyto(problem.tiles.buffer, factor)
+        np.copyto(work, L)
+
+    what = f"inverse from the factor, n = {N:,}, {dtype}, {in_words(jobs)}"
+    compare(benchmark, what, f"{potri.typecode}potri", problem.tiles.invert, peer, prepare)
+
+
+@THREADS
+def test_stored_product(benchmark, jobs):
+    random = np.random.RandomState(0)
+    V, A = random.randn(N, COLUMNS), np.asfortranarray(random.randn(N, N), np.float32)
+    single = np.asfortranarray(V, np.float32)
+    (symm,) = get_blas_funcs(("symm",), (A,))
+    with Session.open(jobs) as session:
+        C = StoredCovariance(training_rows(N), PARAMS, session, np.float32)
+
+        def peer():
+            with threads(jobs):
+                symm(1.0, A, single, lower=1)
+
+        what = f"product of {COLUMNS} vectors with stored tiles, n = {N:,}, {in_words(jobs)}"
+        compare(benchmark, what, "ssymm", lambda: C.matmul(V), peer)
+
+
+@THREADS
+@pytest.mark.parametrize("work", ["product", "contraction", "tangents"])
+def test_formed_tiles(benchmark, work, jobs):
+    problem = Problem(N, "float64", jobs)
+    V, tiles = np.random.RandomState(0).randn(N, COLUMNS), problem.kernel_tiles
+    ours, use, shape, what = {
+        "product": (
+            lambda: tiles.matmul(V, problem.diagonal),
+            numpy_peers.multiply,
+            (N, COLUMNS),
+            f"product of {COLUMNS} vectors with formed tiles",
+        ),
+        "contraction": (
+            lambda: tiles.contract(V, V),
+            numpy_peers.contract,
+            (2,),
+            f"contraction of {COLUMNS} pairs of vectors",
+        ),
+        "tangents": (lambda: tiles.tangents(V[:, 0]), numpy_peers.tangents, (N, 2), "tangents"),
+    }[work]
+    formed = numpy_peers.Formed(problem.profile, problem.Z, jobs)
+    out = np.zeros((jobs, *shape))
+    with threads(1), Executor(jobs) as executor:
+
+        def peer():
+            formed.over(executor, use(out, V))
+
+        compare(benchmark, f"{what}, n = {N:,}, {in_words(jobs)}", "numpy", ours, peer)
 
 
 def _gain(benchmark, what, prepare, run, n=4000):
@@ -254,8 +362,18 @@ def test_pairs_of_a_sparse_z(benchmark, jobs):
 
         _, _, ratio = in_turn(lambda: C.matmul(V), copy)
         benchmark.pedantic(lambda: C.matmul(V), rounds=3)
-    what = f"product of 16 vectors with the pairs of vader, {in_words(jobs)}"
-    beside(what, f"{ratio:.2f} x the copy of what it reads", ratio, 2.5)
+        what = f"product of 16 vectors with the pairs of vader, {in_words(jobs)}"
+        beside(what, f"{ratio:.2f} x the copy of what it reads", ratio, 2.5)
+
+        # Any matrix with the same nonzero entries, of which scipy stores both triangles.
+        gram, single = (Z @ Z.T).tocsr().astype(np.float32), V.astype(np.float32)
+        strips = [gram[rows] for rows in slices(n, -(-n // jobs))]
+
+        def peer():
+            session.executor.map(lambda strip: strip @ single, strips)
+
+        _, _, ratio = in_turn(lambda: C.matmul(V), peer)
+        ROWS.append(Row(f"{what}, beside scipy", f"{ratio:.2f} x scipy.sparse", ratio=ratio))
 
 
 def test_first_call(benchmark):

@@ -13,6 +13,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import TrainingRows
+from gpx_scale.kernels import RBF
+from gpx_scale.linalg.covariance import TiledCovariance
+from gpx_scale.model.hyperparameters import Hyperparameters
+from gpx_scale.runtime.session import Session
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 RATES = {"dgemm": 40.0, "sgemm": 80.0, "dpotrf": 30.0, "spotrf": 60.0, "copy": 20.0}
 
@@ -23,7 +30,7 @@ def modules(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     names = (
         *("measure", "machine", "compare", "compare_ratios"),
-        *("test_suite", "scaling", "tables"),
+        *("test_suite", "numpy_peers", "scaling", "tables"),
     )
     yield {name: __import__(name) for name in names}
     for name in (*names, "peers.table", "peers"):
@@ -421,3 +428,28 @@ def test_runs_alternate_and_what_prepares_them_does_not_count(modules):
     assert seen == ["-", "ours", "-", "theirs"] * 3
     assert mine < 0.02 <= other
     assert ratio < 1.0
+
+
+def test_numpy_peers_of_the_loops_over_tiles_compute_what_these_do(modules):
+    n, jobs, random = 700, 2, np.random.RandomState(0)
+    X, V = random.randn(n, 4), random.randn(n, 3)
+    params = Hyperparameters.of(RBF(1.0, 20.0), 0.1, 0.5)
+    rows, peers = TrainingRows(X, DenseFeatures(X), X[:, 0]), modules["numpy_peers"]
+    with Session.open(jobs) as session:
+        tiles = TiledCovariance(rows, params, session).compiled
+        profile, Z = tiles.profile, tiles.Z.to_dense()
+        exponents = profile.left @ profile.right.T
+        S = np.exp(exponents) * (Z @ Z.T)
+        both = np.column_stack([S @ V[:, 0], (S * exponents) @ V[:, 0]])
+        weighed = S * (V @ V.T)
+        formed = peers.Formed(profile, Z, jobs)
+        for use, expected in (
+            (peers.multiply, S @ V),
+            (peers.contract, np.array([weighed.sum(), (weighed * exponents).sum()])),
+            (peers.tangents, both),
+        ):
+            out = np.zeros((jobs, *expected.shape))
+            formed.over(session.executor, use(out, V))
+            np.testing.assert_allclose(out.sum(axis=0), expected, rtol=1e-9, atol=1e-9)
+        ours = tiles.matmul(V, S.diagonal())
+    np.testing.assert_allclose(ours, S @ V, rtol=1e-9, atol=1e-9)

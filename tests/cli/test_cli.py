@@ -347,6 +347,7 @@ def test_demos_leave_a_report_and_pictures(name, tmp_path, capsys):
     assert main(["demo", name, "--out", str(tmp_path / "demo")]) == 0
     out, _ = said(capsys)
     assert out.rstrip().endswith("report.html")
+    assert "integrated evidence" in out
     shown = ["digits", "diabetes"] if name == "all" else [name]
     for which in shown:
         assert (tmp_path / "demo" / f"{which}.png").read_bytes()[:4] == b"\x89PNG"

@@ -165,7 +165,8 @@ def test_each_partition_finds_its_neighbours(client, tmp_path):
     new = np.full((1, 10), 50.0)
     model.partial_fit(da.from_array(new), da.from_array(np.array([9.0])))
     memory.partial_fit(new, [9.0])
-    assert_same(model.explain(new), memory.explain(new))
+    for one in (model, model.to_local(), pickle.loads(pickle.dumps(model))):
+        assert_same(one.explain(new), memory.explain(new))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")
@@ -220,6 +221,19 @@ def test_bad_partitions_are_named(client):
         DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
             client.scatter([(X, y)]), y
         )
+
+
+def test_the_model_is_chosen_on_the_sample_that_the_scheduler_keeps(client):
+    arguments = ARGUMENTS | {"candidates": ["rbf", "matern32"], "ard": False, "max_iter": 3}
+    shifted = y[:300] + 3.0 * (X[:300, 0] > X[:300, 0].mean())
+    parts = da.from_array(X[:300], chunks=(100, -1)), da.from_array(shifted, chunks=100)
+    there = DaskGPXRegressor(client, **arguments).fit(*parts)
+    here = GPXRegressor(solver="inducing", **arguments).fit(X[:300], shifted)
+    both = [model.kernel_table_.drop(columns="seconds") for model in (there, here)]
+    pd.testing.assert_frame_equal(*both, atol=1e-6)
+    assert there.kernel_table_.fit_intercept[0]
+    assert there.posterior_.d == X.shape[1] + 1
+    assert_allclose(there.predict(X), here.predict(X), atol=1e-6)
 
 
 def test_it_is_an_estimator(client):

@@ -42,13 +42,16 @@ def same_words(a, b):
     return [[len(set(s.split()) & set(t.split())) + 1.0 * (s == t) for t in b] for s in a]
 
 
-@pytest.mark.parametrize("solver", ["auto", "cg", "inducing"])
-def test_scikit_learn_s_own_checks_pass(solver):
+NAMED = {"kernel": "rbf", "fit_intercept": False}
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, NAMED, NAMED | {"solver": "cg"}, NAMED | {"solver": "inducing"}]
+)
+def test_scikit_learn_s_own_checks_pass(arguments):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns of checks that do not apply.
-        results = check_estimator(
-            GPXRegressor(solver=solver, kernel="rbf", fit_intercept=False), on_fail=None
-        )
+        results = check_estimator(GPXRegressor(**arguments), on_fail=None)
     failed = [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")]
     assert not failed
     assert len(results) > 40
@@ -71,6 +74,10 @@ def test_pipeline_grid_search_and_cross_validation(diabetes):
         X.columns
     )
     assert cross_val_predict(GPXRegressor(optimizer=None), X, y, cv=3).shape == y.shape
+    by_default = make_pipeline(StandardScaler(), GPXRegressor(max_iter=5))
+    assert np.corrcoef(cross_val_predict(by_default, X, y, cv=3), y)[0, 1] > 0.5
+    shown = GridSearchCV(by_default, {"gpxregressor__ard": [None, False]}, cv=2).fit(X, y)
+    assert shown.best_estimator_[-1].kernel_table_.chosen.sum() == 1
     assert cross_val_score(GPXRegressor(optimizer=None), X, y, cv=2, n_jobs=2).shape == (2,)
 
 

@@ -1,6 +1,7 @@
 """The choice of kernel, length scales and intercept by the integrated evidence."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,10 +14,25 @@ import oracle
 from gpx_scale import PAPER, GPXRegressor, InputError, kernels, load
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import TrainingRows
-from gpx_scale.errors import NotPositiveDefinite
-from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.data.scaling import Scaling
+from gpx_scale.errors import NotPositiveDefinite, SolverUnavailable
+from gpx_scale.fitting.model_choice import MAX_ARD_COLUMNS, ModelChoice
 from gpx_scale.fitting.model_comparison import ENOUGH_NATS, Contender, Race, Rule, Setting
+from gpx_scale.fitting.model_decision import (
+    Decision,
+    decided,
+    has_constant,
+    reasons_for,
+    unused_columns,
+)
+from gpx_scale.fitting.procedure import information_of
+from gpx_scale.fitting.starting_point import SubsetOptimum
 from gpx_scale.model.hyperparameters import PRIOR_SD, Hyperparameters
+from gpx_scale.optimize.evidence import Evidence
+from gpx_scale.optimize.objective import Optimum, Point
+from gpx_scale.runtime.model_table import ComparedModel, as_lines
+from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import session_of
 
 COMPARED = "choice of the model"
@@ -167,6 +183,30 @@ def test_a_constant_column_and_a_sparse_z_get_no_intercept():
         assert not model._preprocessor.scaling.intercept
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_a_column_that_is_constant_on_the_compared_rows_alone_is_no_intercept(
+    monkeypatch, standardize
+):
+    monkeypatch.setattr("gpx_scale.fitting.model_decision.COMPARISON_ROWS", 50)
+    X, y = table()
+    numbers = np.arange(60.0)[:, None]
+    compared = MemoryRows(TrainingRows(numbers, DenseFeatures(numbers), y)).subset(50).x
+    rare = np.where(np.isin(numbers, compared), 1.0, 2.0)
+    model = GPXRegressor("rbf", standardize=standardize, max_iter=3)
+    model.fit(X, y, np.column_stack([X[:, :2], rare]))
+    assert {one.fit_intercept for one in model.fit_report_.kernel_table} == {False, True}
+
+
+def test_a_column_that_is_centred_is_not_constant_on_the_sample_of_a_stream():
+    X, y = table()
+    Z = np.column_stack([np.ones(60), np.arange(60) < 50])
+    scaling = Scaling.of(X, Z, y, standardize=True, fit_intercept=False)
+    rows = TrainingRows(X, scaling.z(Z), y)[:50]
+    assert has_constant(rows, scaling)
+    other = replace(scaling, z_shift=scaling.z_shift[1:])
+    assert not has_constant(TrainingRows(rows.x, DenseFeatures(rows.Z.array[:, 1:]), y), other)
+
+
 def test_one_column_has_one_length_scale():
     X, y = table(p=2)
     model = GPXRegressor(**QUICK, fit_intercept=False).fit(X[:, :1], y)
@@ -190,6 +230,45 @@ def test_duplicate_rows_and_a_constant_y_are_fitted():
     assert_allclose(flat.predict(X), 2.0)
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_few_rows_are_fitted(n):
+    X, y = table(n=n)
+    model = GPXRegressor().fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+@pytest.mark.parametrize("factor", [1e150, 1e-150])
+def test_the_choice_does_not_depend_on_units(factor):
+    X, y = table()
+    model, scaled = (
+        GPXRegressor(**QUICK).fit(X, y),
+        GPXRegressor(**QUICK).fit(factor * X, factor * y),
+    )
+    assert [one.name for one in scaled.fit_report_.kernel_table] == [
+        one.name for one in model.fit_report_.kernel_table
+    ]
+    assert_allclose(scaled.predict(factor * X) / factor, model.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_gram_matrix_a_function_and_an_object_are_taken_as_given():
+    X, y = table(n=40)
+
+    def alike(some, others):
+        return np.exp(-np.square(np.subtract.outer(some, others)))
+
+    shared = {"ard": "auto", "max_iter": 3}
+    gram = GPXRegressor("precomputed", **shared).fit(alike(X[:, 0], X[:, 0]), y, X)
+    function = GPXRegressor(alike, **shared).fit(list(X[:, 0]), y, X)
+    given = GPXRegressor(kernels.Matern12(2.0, 3.0), **shared).fit(X, y)
+    for model, kind in ((gram, "Precomputed"), (function, "Function"), (given, "matern12")):
+        found = {(one.kernel, one.ard) for one in model.fit_report_.kernel_table}
+        assert found == {(kind, False)}
+    with pytest.raises(InputError, match='kernel="auto"'):
+        GPXRegressor(kernels.RBF(), candidates=["rbf"]).fit(X, y)
+
+
 def test_a_constant_column_leaves_the_kernel(tmp_path):
     X, y = table(n=70)
     X = np.insert(X, 2, 5.0, axis=1)
@@ -204,6 +283,36 @@ def test_a_constant_column_leaves_the_kernel(tmp_path):
     value, gradient = model.log_marginal_likelihood(model.theta_, eval_gradient=True)
     assert gradient.shape == model.theta_.shape
     assert_allclose(value, model.log_marginal_likelihood_value_, rtol=1e-6)
+
+
+def test_a_column_that_varies_on_other_rows_of_a_stream_stays_in_the_kernel():
+    x = np.random.RandomState(0).standard_normal((20, 5))
+    x[:, 1], x[:, 3] = 0.0, -0.1
+    kernel = kernels.RBF(1.0, (8.0, 900.0, 80.0, 80.0, 1e6))
+    found = Hyperparameters.of(kernel, 0.1, 0.1)
+    best = Contender(kernel, True, False, found, found)
+    assert unused_columns(best, TrainingRows(x, DenseFeatures(x), x[:, 0])) == (1, 4)
+    x[:] = 0.0
+    assert unused_columns(best, TrainingRows(x, DenseFeatures(x), x[:, 0])) == (1, 2, 3, 4)
+
+
+def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():
+    X, y = table()
+    X = np.insert(X, 2, 5.0, axis=1)
+    arguments = {"candidates": ["rbf"], "ard": True, "random_state": 0, "n_inducing": 20}
+    for solver in ("exact", "inducing"):
+        model = GPXRegressor(**arguments, solver=solver, max_iter=5).fit(X, y, X[:, :2])
+        assert np.isinf(model.hyperparameters_["theta2"][2])
+        assert "hardly determine sigma_w" in str(model.fit_report_)
+
+
+def test_the_information_of_the_comparison_is_multiplied_for_all_rows():
+    given = Hyperparameters.of(kernels.RBF(), 0.1, 0.1)
+    choice = ModelChoice(given.kernel, False, False)
+    decision = Decision(choice, SubsetOptimum(given, 10, np.eye(4)))
+    optimum = Optimum(given, None, True, "", [])
+    assert_array_equal(information_of(optimum, decision, 40), 4.0 * np.eye(4))
+    assert information_of(optimum, Decision(choice), 40) is None
 
 
 @pytest.mark.parametrize("kind", [kernels.RBF, kernels.Matern32, kernels.RationalQuadratic])
@@ -233,13 +342,14 @@ def test_a_kernel_with_infinite_length_scales_is_one_of_fewer_columns(kind):
     [
         ({"candidates": []}, "at least one"),
         ({"candidates": "rbf"}, "Give a list"),
-        ({"candidates": ["rbf", "cubic"]}, "cubic"),
+        ({"candidates": ["rbf", "cubic"]}, "candidates=.*cubic"),
+        ({"candidates": ["auto"]}, "candidates=.*auto"),
         ({"candidates": ["precomputed"]}, "does not take vectors"),
         ({"kernel": "rbf", "candidates": ["rbf"]}, 'kernel="auto"'),
         ({"ard": "yes"}, "ard='yes'"),
         ({"fit_intercept": None}, "fit_intercept=None"),
         ({"fit_intercept": "no"}, "fit_intercept='no'"),
-        ({"kernel": "automatic"}, "no known kernel"),
+        ({"kernel": "automatic"}, 'no known kernel. Give one of "auto"'),
     ],
 )
 def test_broken_arguments_are_named(arguments, words):
@@ -263,6 +373,38 @@ def test_a_kernel_that_fails_is_left_out_and_all_errors_are_named():
     failing = GPXRegressor(candidates=[Broken(), Broken(2.0)])
     with pytest.raises(NotPositiveDefinite, match=r"Broken: ValueError: it is broken; .*name a"):
         failing.fit(X, y)
+
+
+def test_kernels_that_the_solver_does_not_take_are_not_compared():
+    X, y = table(p=2)
+    arguments = {"solver": "basis", "fit_intercept": False, "max_iter": 3}
+    model = GPXRegressor(candidates=["rq", "rbf"], **arguments).fit(X, y)
+    assert {one.kernel for one in model.fit_report_.kernel_table} == {"rbf"}
+    with pytest.raises(SolverUnavailable, match="spectral density"):
+        GPXRegressor(candidates=["rq"], **arguments).fit(X, y)
+
+
+@pytest.mark.parametrize(("rows_in_memory", "compared"), [(99, 50), (49, 0)])
+def test_little_memory_leaves_fewer_rows_to_compare_or_none(monkeypatch, rows_in_memory, compared):
+    def with_little_memory(open_model, rows, preprocessor, limits, session, _, is_possible):
+        bytes_per_row = session.memory_limit / rows_in_memory
+        return decided(
+            *(open_model, rows, preprocessor, limits, session),
+            lambda count: int(count * bytes_per_row),
+            is_possible,
+        )
+
+    monkeypatch.setattr("gpx_scale.fitting.procedure.decided", with_little_memory)
+    X, y = table(n=100)
+    model = GPXRegressor(**QUICK, ard=False, max_iter=3).fit(X, y)
+    report = model.fit_report_
+    if compared:
+        assert f"on {compared} rows" in report.notes[0]
+        assert f"{COMPARED}, {compared} rows" in report.evaluations
+    else:
+        assert not report.kernel_table
+        assert "memory_limit is too small for a comparison" in report.notes[0]
+        assert type(model.posterior_.hyperparameters.kernel) is kernels.RBF
 
 
 def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):
@@ -291,6 +433,38 @@ def test_the_table_is_a_frame_and_is_kept_in_files(tmp_path, monkeypatch):
         _ = model.kernel_table_
     named = GPXRegressor(**PAPER).fit(*table())
     assert not hasattr(named, "kernel_table_")
+
+
+def test_the_report_has_a_line_for_each_model():
+    one = ComparedModel("rbf", True, False, -10.0, -12.25, -9.5, 0.5, chosen=True)
+    other = replace(one, kernel="rq", integrated=-15.0, leave_one_out=-8.0, chosen=False)
+    failed = ComparedModel("matern32", False, True, seconds=0.25, note="ValueError: no")
+    assert as_lines((one, other, failed)) == [
+        "rbf with ARD: integrated evidence -12.2 nats (chosen), leave-one-out -9.5, 0.50 s",
+        "rq with ARD: integrated evidence -15.0 nats (2.8 behind), leave-one-out -8.0, 0.50 s",
+        "matern32 with an intercept: 0.25 s, ValueError: no",
+    ]
+
+
+def test_a_model_that_leave_one_out_prefers_is_mentioned():
+    def contender(kernel, integrated, left_out, note=""):
+        given = Hyperparameters.of(kernel, 0.1, 0.1)
+        alpha = np.sqrt([-2.0 * left_out - np.log(2.0 * np.pi)])
+        evidence = Evidence(-1.0, None, 1, alpha, np.ones(1))
+        point = Point(np.zeros(4), 0.0, np.zeros(4), np.eye(4), given, evidence)
+        return Contender(kernel, False, False, given, given, point, integrated, 0.0, note)
+
+    best = contender(kernels.RBF(), -10.0, -20.0)
+    near = contender(kernels.Matern32(), -11.0, -18.0)
+    given_up = contender(kernels.Matern52(), -19.0, -5.0, "given up")
+    assert len(reasons_for([best, near, given_up], 50)) == 1
+    assert reasons_for([best], 1) == [
+        "rbf has the largest integrated evidence of 1 model, on 1 row."
+    ]
+    other = contender(kernels.RBF(1.0, 0.1), -14.0, -16.5)
+    assert reasons_for([best, near, other], 50)[1] == (
+        "Predictions of rows that are left out prefer rbf: their log density is 3.5 nats larger."
+    )
 
 
 def test_arguments_stay_as_given():
@@ -381,14 +555,73 @@ def test_rows_of_a_stream_get_the_intercept_that_was_chosen():
     assert_allclose(auto.predict(X), given.predict(X), atol=0.1 * np.std(shifted))
 
 
-def test_a_callback_that_stops_the_comparison_leaves_a_model():
+@pytest.mark.parametrize("evaluation", [1, 2, 5, 12])
+def test_a_callback_that_stops_the_comparison_leaves_a_model(evaluation):
     X, y = table()
     calls = []
-    model = GPXRegressor(**QUICK, callbacks=lambda state: calls.append(state) or len(calls) == 5)
+    model = GPXRegressor(
+        **QUICK, callbacks=lambda state: calls.append(state) or len(calls) == evaluation
+    )
     model.fit(X, y)
-    assert len(calls) == 5
+    assert len(calls) == evaluation
     assert np.isfinite(model.predict(X)).all()
     assert model.fit_report_.converged is False
+    assert chosen(model).kernel == "rbf"
+
+
+@pytest.mark.parametrize("evaluation", [1, 5, 12])
+def test_an_interrupted_comparison_leaves_a_model(evaluation):
+    X, y = table()
+    calls = []
+
+    def interrupt(state):
+        calls.append(state)
+        if len(calls) == evaluation:
+            raise KeyboardInterrupt
+
+    model = GPXRegressor(**QUICK, callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt, match="best hyperparameters"):
+        model.fit(X, y)
+    assert len(calls) == evaluation
+    assert np.isfinite(model.predict(X)).all()
+    assert chosen(model).kernel == "rbf"
+
+
+def test_a_comparison_goes_on_from_the_second_start_if_there_is_no_factor_at_the_first():
+    class FailsWithLittleNoise(ExactSolver):
+        def evaluate(self, rows, hyperparameters, **arguments):
+            if hyperparameters.sigma_y < 0.5:
+                raise NotPositiveDefinite("there is no factor")
+            return super().evaluate(rows, hyperparameters, **arguments)
+
+    X, y = table(n=30)
+    given = Hyperparameters.of(kernels.RBF(1.0, 8.0), 0.1, 0.1)
+    model = Contender(given.kernel, False, False, given, given)
+    setting = Setting.of(TrainingRows(X, DenseFeatures(X), y), session_of())
+    solver = FailsWithLittleNoise(30, np.float64, session_of())
+    race = Race(replace(setting, solver=solver), Rule(ENOUGH_NATS, np.inf))
+    race.run_all([model], flips=False)
+    assert model.note == ""
+    assert np.isfinite(model.integrated)
+
+
+@pytest.mark.parametrize(("sigma_y", "is_far"), [(1e-4, True), (0.1, False)])
+def test_searches_leave_the_optimum_of_fewer_rows_together_if_it_is_far(sigma_y, is_far):
+    X, y = table(n=40, noise=0.3)
+    setting = Setting.of(TrainingRows(X, DenseFeatures(X), y), session_of())
+    given = [
+        Hyperparameters.of(kind(1.0, 8.0), 0.1, 0.1) for kind in (kernels.RBF, kernels.Matern32)
+    ]
+    first, second = (
+        Contender(one.kernel, False, False, one, one.with_sigma_y(sigma_y)) for one in given
+    )
+    race = Race(setting, Rule(ENOUGH_NATS, np.inf))
+    assert race.start_after_fewer_rows(first) is first.found
+    race.run(first, [first.found])
+    start = race.start_after_fewer_rows(second)
+    expected = first.found if is_far else second.found
+    assert_allclose(start.theta, expected.theta)
+    assert type(start.kernel) is kernels.Matern32
 
 
 def test_the_search_of_all_rows_begins_at_the_optimum_of_the_comparison():

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from gpx_scale import GPXRegressor, make_plan
+from gpx_scale import GPXRegressor, datasets, make_plan
 from gpx_scale import plan as planner
 from gpx_scale.errors import MemoryLimitError, SlowFitWarning
 from gpx_scale.fitting import procedure
 from gpx_scale.solvers import registry
+from gpx_scale.solvers.basis import solver as basis
+from gpx_scale.solvers.exact import solver as exact
 from gpx_scale.solvers.low_dimensional import InputResolution
 from problems import make_problem
 
@@ -44,6 +46,43 @@ def test_predicted_times_grow_with_rows_and_fall_with_threads(solver, n_jobs):
     assert seconds(50_000, jobs=2 * n_jobs) < found[2]
 
 
+@pytest.mark.parametrize(
+    ("solver", "n", "stages"),
+    [
+        ("exact", 550, {300, 550}),
+        ("exact", 700, {300, 458, 700}),
+        ("cg", 550, {300}),
+        ("cg", 700, {300, 458}),
+    ],
+)
+def test_predicted_stages_of_a_search_are_those_that_run(solver, n, stages, monkeypatch):
+    """300 rows are as many as 5,000 are, and from 600 rows on there is a stage in the middle."""
+    monkeypatch.setattr("gpx_scale.optimize.search.EXACT_GRADIENT_ROWS", 300)
+    monkeypatch.setattr("gpx_scale.optimize.search.QUARTER_FROM_ROWS", 200)
+    monkeypatch.setattr("gpx_scale.optimize.search.ESTIMATED_FROM_ROWS", 200)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 300)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.MANY_ROWS", 600)
+    monkeypatch.setattr(exact, "SEARCH_ROWS", 300)
+    predicted, run = set(), set()
+    seconds, evaluate = exact._step_seconds, exact.ExactSolver.evaluate
+
+    def counted(plan, rows, rates):
+        predicted.add(rows)
+        return seconds(plan, rows, rates)
+
+    def noted(self, rows, *arguments, probes=0, **more):
+        run.update({len(rows)} if probes else ())
+        return evaluate(self, rows, *arguments, probes=probes, **more)
+
+    monkeypatch.setattr(exact, "_step_seconds", counted)
+    monkeypatch.setattr(exact.ExactSolver, "evaluate", noted)
+    data = datasets.synth10(n)
+    model = GPXRegressor(solver=solver, random_state=0, kernel="rbf", fit_intercept=False)
+    model.fit(data.X, data.y)
+    assert run == stages
+    assert predicted - {0} == stages
+
+
 def test_a_plan_says_what_was_considered_and_is_the_same_every_time():
     plan = planned(50_000)
     names = [candidate.solver for candidate in plan.candidates]
@@ -65,6 +104,38 @@ def test_a_basis_is_taken_where_it_is_as_exact_and_much_faster():
     rough = planned(15_000, p=2, low=InputResolution(smoothness=0.5))
     assert rough.solver == "exact"
     assert planned(15_000, p=2, low=InputResolution(density=False)).solver == "exact"
+
+
+def test_a_basis_of_many_functions_is_not_taken_where_exact_is_as_fast():
+    wide = InputResolution(spans=(0.8, 0.95, 0.95))
+    assert planned(5_000, p=3, low=wide, solver="basis").seconds > 20
+    assert planned(5_000, p=3, low=wide).solver == "exact"
+    assert planned(100_000, p=3, low=wide).solver == "basis"
+
+
+def test_predicted_flops_of_a_basis_are_those_of_its_fit(monkeypatch):
+    monkeypatch.setattr(basis, "LOOKED_UP_FLOPS", 0.0)
+    # This search takes fewer evaluations than usual.
+    monkeypatch.setattr(basis, "EVALUATIONS", 4.0)
+    counted, likelihood, add_up = [], basis.BasisLikelihood.__init__, basis.BasisSolver._add_up
+
+    def evaluated(self, space, *arguments):
+        counted.append(space.size**3)
+        likelihood(self, space, *arguments)
+
+    def passed(self, rows, box, mean_square, nodes):
+        # A product with a sum of cosines for each node and pair of weights.
+        counted.append(2.0 * len(rows) * nodes.count * 15 * box.frequencies)
+        return add_up(self, rows, box, mean_square, nodes)
+
+    monkeypatch.setattr(basis.BasisLikelihood, "__init__", evaluated)
+    monkeypatch.setattr(basis.BasisSolver, "_add_up", passed)
+    data = datasets.synth2(3000)
+    assert data.Z.shape[1] == 5
+    model = GPXRegressor(solver="basis", random_state=0, kernel="rbf", fit_intercept=False)
+    plan = model.fit(data.X, data.y, data.Z)._plan
+    assert len(counted) == 1 + 4 + 1
+    assert plan.settings.flops == pytest.approx(sum(counted), rel=0.3)
 
 
 def test_a_sparse_z_with_few_pairs_takes_conjugate_gradients_if_they_are_much_faster():

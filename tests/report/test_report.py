@@ -17,6 +17,7 @@ from scipy.stats import norm
 
 from gpx_scale import GPXRegressor, InputError, datasets, palette
 from gpx_scale.explanation import Explanation
+from gpx_scale.runtime.model_table import as_lines
 
 pytest.importorskip("jinja2", reason="reports need the extra [report]")
 from gpx_scale.report import Section, write_report
@@ -270,6 +271,18 @@ def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
     ):
         assert said in text
     assert f"RMSE {fit.leave_one_out_rmse:.2f}" in text
+
+
+def test_the_models_that_were_compared_are_said(tmp_path):
+    data = datasets.load_diabetes()
+    model = GPXRegressor(ard=False, fit_intercept=False).fit(data.X[:60, :3], data.y[:60])
+    text = Elements(written(tmp_path, Section("Diabetes", model.explain(data.X[:9, :3])))).text
+    assert model.fit_report_.notes[0] in text
+    lines = as_lines(model.fit_report_.kernel_table)
+    assert [line.split(":")[0] for line in lines if line in text] == [
+        *model.kernel_table_.kernel,
+    ]
+    assert len(lines) == 4
 
 
 def test_samples_that_the_data_say_nothing_about_are_named(tmp_path):

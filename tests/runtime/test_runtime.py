@@ -417,7 +417,10 @@ def test_a_child_forked_while_other_threads_work_neither_hangs_nor_inherits_thei
 
 @pytest.fixture
 def workers(monkeypatch):
-    """Return a list that collects the number of workers of every executor that is made."""
+    """Return a list that collects the number of workers of every executor that is made.
+
+    This process has cores for three.
+    """
     made, init = [], Executor.__init__
 
     def noted(self, n_jobs=None):
@@ -425,6 +428,7 @@ def workers(monkeypatch):
         made.append(self.n_jobs)
 
     monkeypatch.setattr(Executor, "__init__", noted)
+    monkeypatch.setattr("gpx_scale.runtime.session.most_threads", lambda: 3)
     return made
 
 

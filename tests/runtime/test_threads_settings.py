@@ -3,12 +3,14 @@
 import os
 
 import joblib
+import numba
 import pytest
 
 from alone import fitted_bits, run_alone
 from gpx_scale import InputError
-from gpx_scale.runtime.parallel import PASSIVE_WAITING
+from gpx_scale.runtime.parallel import PASSIVE_WAITING, usable_cores
 from gpx_scale.runtime.tile_loops import Threads, threading_layer
+from problems import make_problem
 
 LAYERS = pytest.mark.parametrize("layer", ["omp", "workqueue"])
 
@@ -40,6 +42,14 @@ def test_more_workers_than_threads_give_the_same_bits(most):
     code = f"{BITS}\n    print(*bits_of([1, -1, 16, 1000]), used(16), used(1000))"
     found = run_alone(code, NUMBA_NUM_THREADS=str(most))
     assert found == [fitted_bits(1), str(most), str(most)]
+
+
+def test_a_thousand_workers_are_planned_as_those_that_can_work():
+    rows = make_problem(n=2000)
+    most = max(usable_cores(), numba.config.NUMBA_NUM_THREADS)
+    few, many = (rows.model(n_jobs=jobs, memory_limit="2GiB") for jobs in (most, 1000))
+    assert many.plan(*rows.data) == few.plan(*rows.data)
+    assert many.plan(*rows.data).n_jobs == most
 
 
 @LAYERS

@@ -312,7 +312,7 @@ def test_a_posterior_goes_on_from_the_last_evaluation(session, monkeypatch):
 
 def test_many_rows_have_a_larger_subset(monkeypatch):
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 300)
-    monkeypatch.setattr(cg, "MANY_ROWS", 900)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.MANY_ROWS", 900)
     data = datasets.synth10(1000)
     report = (
         GPXRegressor(solver="cg", random_state=0, kernel="rbf", fit_intercept=False)

@@ -353,7 +353,8 @@ def test_the_gradient_is_that_of_differences_of_the_oracle_s_evidence(name):
 
 
 @every_solver
-def test_one_two_and_sixteen_threads_give_the_same_bits(name):
+def test_one_two_and_sixteen_threads_give_the_same_bits(name, monkeypatch):
+    monkeypatch.setattr("gpx_scale.runtime.session.most_threads", lambda: 16)
     one, *others = (fit(LARGE, name, "large", n_jobs=jobs) for jobs in (1, 2, 16))
     wanted = answers(one, LARGE)
     _, slope = one.log_marginal_likelihood(eval_gradient=True)

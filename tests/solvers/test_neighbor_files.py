@@ -8,12 +8,15 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from gpx_scale import GPXRegressor, InputError, MemoryLimitError, kernels, load, make_plan
 from gpx_scale.data import row_files
 from gpx_scale.data.row_files import MappedFile
 from gpx_scale.linalg.neighbor_search import BestRows, Eligible, NeighborSearch, PassSearch
-from gpx_scale.solvers.neighbors import gathering, posterior
+from gpx_scale.runtime.journal import Journal
+from gpx_scale.solvers.neighbors import gathering, planning, posterior, set_sizes
 from problems import make_problem, session_of
 
 PROBLEM = make_problem(n=330, p=2, d=3, m=9, seed=2)
@@ -83,11 +86,22 @@ def test_batches_of_queries_give_the_same_answers(tmp_path, monkeypatch):
     assert_same(files.explain(*QUERIES), together)
 
 
-def test_held_out_rows_choose_the_same_sizes(tmp_path):
+def test_a_pass_over_files_shows_its_progress(tmp_path, monkeypatch):
+    files, seen = fitted(tmp_path), []
+    monkeypatch.setattr(Journal, "passed", lambda self, done, rows: seen.append((done, rows)))
+    files.explain(*QUERIES)
+    m = len(PROBLEM.X_query)
+    assert seen == [(100, 330), (200, 330), (300, 330), (330, 330), (m, m)]
+
+
+def test_held_out_rows_choose_the_same_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "AUTO_SHARED", 60)
+    monkeypatch.setattr(set_sizes, "SHARED", (0, 20))
     given = {"n_neighbors": "auto", "n_shared": "auto"}
     memory, files = model_of(**given).fit(*PROBLEM.data), fitted(tmp_path, **given)
     a, b = memory.posterior_, files.posterior_
     assert (a.neighbors, a.shared.size) == (b.neighbors, b.shared.size)
+    assert len(a.held_out) == 9
     assert_allclose([s for *_, s in b.held_out], [s for *_, s in a.held_out], rtol=1e-10)
 
 
@@ -114,6 +128,26 @@ def test_folders_give_the_answers_of_memory(tmp_path, kind):
         queries = pd.DataFrame(queries, columns=["a", "b"])
     assert_same(files.explain(queries), memory.explain(PROBLEM.X_query))
     assert_same(pickle.loads(pickle.dumps(files)).explain(queries), files.explain(queries))
+
+
+@pytest.mark.parametrize("kernel_takes", ["texts", "numbers"])
+def test_texts_in_a_folder_stay_sparse(tmp_path, kernel_takes):
+    random = np.random.RandomState(0)
+    words = np.array([f"w{k}" for k in range(30)])
+    texts = [" ".join(random.choice(words, count)) for count in random.randint(1, 9, 240)]
+    frame = pd.DataFrame({"text": texts, "place": random.standard_normal(240)})
+    target = random.standard_normal(240)
+    frame.assign(target=target).to_parquet(tmp_path / "rows.parquet")
+    encode = HashingVectorizer(n_features=2**16, alternate_sign=False)
+    to_Z = ColumnTransformer([("words", encode, "text")]).fit(frame)
+    to_x = to_Z if kernel_takes == "texts" else ["place"]
+    given = {"x_transformer": to_x, "z_transformer": to_Z, "standardize": False}
+    files = model_of(**given).fit(tmp_path, "target")
+    memory = model_of(**given).fit(frame, target)
+    assert files.posterior_.rows.bytes_per_row < 400
+    found, wanted = files.explain(frame[:9]), memory.explain(frame[:9])
+    assert_allclose(found.weights.toarray(), wanted.weights.toarray(), rtol=0, atol=1e-11)
+    assert_allclose(found.weights_std.data, wanted.weights_std.data, rtol=1e-10)
 
 
 def test_a_search_in_one_pass_is_that_of_memory(tmp_path):
@@ -155,6 +189,19 @@ def test_rows_that_have_changed_are_refused(tmp_path, changed):
     A[250] -= 1.0
 
 
+@pytest.mark.parametrize("neighbors", [12, 400])
+def test_rows_that_are_all_shared_are_read_and_checked(tmp_path, neighbors):
+    given = {"n_shared": 400, "n_neighbors": neighbors}
+    files, memory = fitted(tmp_path, **given), model_of(**given).fit(*PROBLEM.data)
+    assert files.posterior_.nearby == 0
+    assert_same(files.explain(*QUERIES), memory.explain(*QUERIES))
+    assert_allclose(files.leave_one_out(), memory.leave_one_out(), rtol=1e-10)
+    A = np.load(tmp_path / "y.npy", mmap_mode="r+")
+    A[250] += 1.0
+    with pytest.raises(InputError, match=r"chunk 3.*differ from those at fit"):
+        files.predict(*QUERIES)
+
+
 def test_files_that_are_gone_or_shorter_are_refused(tmp_path):
     files = fitted(tmp_path)
     np.save(tmp_path / "X.npy", PROBLEM.X[:300])
@@ -194,6 +241,14 @@ def test_a_function_of_chunks_is_refused_with_a_remedy():
     assert GPXRegressor().fit(lambda: [(np.zeros((9, 4)), np.arange(9.0))]).solver_ == "inducing"
 
 
+def test_solvers_that_need_memory_name_those_that_read_files_and_streams(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=PROBLEM.X, y=PROBLEM.y)
+    with pytest.raises(InputError, match=r"rows come in chunks\. Use solver='neighbors'"):
+        model_of(solver="exact").fit(tmp_path)
+    with pytest.raises(InputError, match=r"rows come in chunks\. Use solver='inducing'"):
+        model_of(solver="exact").fit(lambda: [PROBLEM.data])
+
+
 def test_auto_takes_neighbours_for_files_and_points_for_streams():
     sizes = {"memory_limit": "4GiB", "n_jobs": 2}
     assert make_plan(1_000_000, 10, 10, files=True, **sizes).solver == "neighbors"
@@ -229,6 +284,14 @@ def test_a_model_file_has_the_rows_or_their_places(tmp_path, monkeypatch, limit)
         return
     with pytest.raises(InputError, match="differ from those at fit"):
         again.predict(*QUERIES)
+
+
+def test_arrays_that_are_stored_by_columns_can_be_saved(tmp_path):
+    X, y, Z = PROBLEM.data
+    X_map, Z_map = (mapped(tmp_path, np.asfortranarray(A), f"{A.shape}") for A in (X, Z))
+    assert X_map.flags.f_contiguous
+    files = model_of().fit(X_map, y, Z_map)
+    assert_same(saved(files, tmp_path).explain(*QUERIES), files.explain(*QUERIES))
 
 
 def test_a_model_file_of_others_opens_no_file_but_those_of_rows(tmp_path, monkeypatch):
@@ -274,6 +337,27 @@ def test_added_rows_are_neighbours_at_once(tmp_path, kind, kernel):
     far = np.full((1, 2), 40.0)
     parts.partial_fit(far, [9.0], np.ones((1, 3)))
     assert abs(parts.predict(far, np.ones((1, 3)))[0] - 9.0) < 1.0
+
+
+def test_factors_of_all_rows_are_kept_while_they_take_a_part_of_the_memory():
+    model, wanted = (model_of(n_shared=60).fit(*PROBLEM.data) for _ in range(2))
+    # A quarter of the limit has room for the factors of two copies of the rows, and not of three.
+    limit = int(4 * 2.5 * 8 * 60 * len(PROBLEM.y))
+    for keeps in (True, False):
+        wanted.partial_fit(*PROBLEM.data)
+        model.set_params(memory_limit=limit).partial_fit(*PROBLEM.data)
+        assert model.posterior_.keeps_factor == keeps
+        model.set_params(memory_limit=None)
+        assert_same(model.explain(*QUERIES), wanted.explain(*QUERIES))
+
+
+def test_rows_that_are_added_to_files_keep_within_the_memory(tmp_path):
+    files = fitted(tmp_path).partial_fit(*PROBLEM.data)
+    rows = len(PROBLEM.y)
+    files.set_params(memory_limit=int(1.5 * 2 * rows * files.posterior_.rows.bytes_per_row))
+    with pytest.raises(MemoryLimitError, match="A copy of the rows that were added"):
+        files.partial_fit(*PROBLEM.data)
+    assert len(files.posterior_) == 2 * rows
 
 
 def test_duplicates_are_told_apart_by_their_numbers(tmp_path):

@@ -18,6 +18,7 @@ from gpx_scale.linalg.neighbor_search import NeighborSearch
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.solvers.exact.solver import ExactSolver
 from gpx_scale.solvers.neighbors import set_sizes, vecchia
+from gpx_scale.solvers.neighbors.posterior import NeighborsPosterior
 from gpx_scale.solvers.neighbors.vecchia import OrderedRows
 from kernel_cases import KERNELS, plain
 from problems import make_problem, session_of
@@ -483,14 +484,24 @@ def test_float32_and_streams_are_refused():
         problem.model(solver="neighbors").fit(lambda: [problem.data])
 
 
-def test_several_queries_have_no_joint_covariance():
+def test_several_queries_have_no_joint_covariance(monkeypatch):
     problem = make_problem(n=40)
     model = rough(problem)
+    monkeypatch.setattr(NeighborsPosterior, "moments", None)
     with pytest.raises(SolverUnavailable, match="'exact', 'basis', 'grid', 'cg', 'inducing'"):
         model.predict(problem.X_query, problem.Z_query, return_cov=True)
-    _, cov = model.predict(problem.X_query[:1], problem.Z_query[:1], return_cov=True)
-    _, std = model.predict(problem.X_query[:1], problem.Z_query[:1], return_std=True)
-    assert_allclose(cov, [[std[0] ** 2]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_the_covariance_of_one_query_is_its_variance(form):
+    problem = make_problem(n=60, d=8, share=0.3)
+    model = rough(problem).fit(problem.X, problem.y, form(problem.Z))
+    for i in range(3):
+        query = problem.X_query[i : i + 1], form(problem.Z_query[i : i + 1])
+        mean, cov = model.predict(*query, return_cov=True)
+        again, std = model.predict(*query, return_std=True)
+        assert_array_equal(mean, again)
+        assert_allclose(cov, [[std[0] ** 2]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("X", [np.zeros((300, 2)), np.eye(300)], ids=["equal", "equally far"])
@@ -549,7 +560,8 @@ def test_copies_do_not_hold_what_can_be_computed():
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse):
+def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse, monkeypatch):
+    monkeypatch.setattr("gpx_scale.runtime.session.most_threads", lambda: 16)
     problem = make_problem(n=900, p=2, d=8, m=40, share=0.4)
     Z, Z_query = problem.Z, problem.Z_query
     if is_sparse:
@@ -557,12 +569,14 @@ def test_one_two_and_sixteen_threads_give_the_same_bits(is_sparse):
     found = []
     for n_jobs in (1, 2, 16):
         model = problem.model(solver="neighbors", random_state=0, n_jobs=n_jobs, max_iter=3)
+        model.set_params(n_neighbors=70, n_shared=50)
         model.set_params(optimizer="auto", search_rows=300).fit(problem.X, problem.y, Z)
         explained = model.explain(problem.X_query, Z_query)
         weights, std = explained.weights, explained.weights_std
         if is_sparse:
             weights, std = weights.data, std.data
-        found.append((model.theta_, weights, std, explained.prediction_std))
+        left_out = model.leave_one_out()
+        found.append((model.theta_, weights, std, explained.prediction_std, *left_out))
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             assert_array_equal(one, two)

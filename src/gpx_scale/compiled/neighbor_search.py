@@ -194,7 +194,7 @@ def merge_distances(
         for col in range(0, r, TILE):
             w = min(TILE, r - col)
             for i in range(t * group, min(b, (t + 1) * group)):
-                query, heap = queries[i], keys[i]
+                query, heap, heap_norms, heap_rows = queries[i], keys[i], norms[i], rows[i]
                 count, limit, me = counts[i], limits[i], own[i]
                 part = sums[:w]
                 _lower_bounds(query, coordinates, low, col, part)
@@ -213,7 +213,13 @@ def merge_distances(
                             if ranks[j] >= limit or row == me:
                                 continue
                             s = _squared_distance(query, points[j])
-                            count = _offer(s, row_norms[j], row, heap, norms[i], rows[i], count)
+                            norm = row_norms[j]
+                            # Of equal rows, most are no better than the worst of the heap.
+                            if count == heap.size and not _is_worse(
+                                heap[0], heap_norms[0], heap_rows[0], s, norm, row
+                            ):
+                                continue
+                            count = _offer(s, norm, row, heap, heap_norms, heap_rows, count)
                     at = end
                 counts[i] = count
 
@@ -227,13 +233,15 @@ def merge_keys(given, row_norms, ranks, first_row, limits, own, keys, norms, row
     b, r = given.shape
     for i in prange(b):
         count, limit, me = counts[i], limits[i], own[i]
-        offered, heap = given[i], keys[i]
+        offered, heap, heap_norms, heap_rows = given[i], keys[i], norms[i], rows[i]
         for j in range(r):
-            if count == heap.size and offered[j] > heap[0]:
+            key, norm, row = offered[j], row_norms[j], first_row + j
+            if count == heap.size and not _is_worse(
+                heap[0], heap_norms[0], heap_rows[0], key, norm, row
+            ):
                 continue
-            row = first_row + j
             if ranks[j] < limit and row != me:
-                count = _offer(offered[j], row_norms[j], row, heap, norms[i], rows[i], count)
+                count = _offer(key, norm, row, heap, heap_norms, heap_rows, count)
         counts[i] = count
 
 

@@ -18,6 +18,7 @@ from ..kernels.kernel import Kernel
 from ..runtime.session import Session
 from ..runtime.state import must, stored
 from .chunks import ChunkChecksum, Raw, is_empty, named, through
+from .features import SparseFeatures
 from .inputs import Preprocessor, TrainingRows
 from .row_files import Chunk, RowFiles
 from .row_source import (
@@ -37,6 +38,10 @@ PUT_BACK = (
     "The model needs the rows that it was fitted to: put them back into their files, or fit it "
     "again."
 )
+
+
+# The memory of a row is the mean of so many rows: sparse rows differ.
+MEASURED_ROWS = 100
 
 
 class PassOverRows(Protocol):
@@ -140,14 +145,12 @@ class FileRows(IndexedRows):
 
     @property
     def bytes_per_row(self) -> int:
-        some = self._first
-        entries = some.x.shape[1] if some.x.ndim == 2 else 0
-        return 8 * (entries + 2 * some.Z.entries_per_row + 2)
+        return bytes_per_row_of(self._first)
 
     @cached_property
     def _first(self) -> TrainingRows:
-        """Return the first row."""
-        return self[np.arange(1)]
+        """Return the first rows."""
+        return self[np.arange(min(MEASURED_ROWS, len(self)))]
 
     def __getitem__(self, index: np.ndarray) -> TrainingRows:
         if not len(index):
@@ -168,6 +171,7 @@ class FileRows(IndexedRows):
         for rows in self._chunks():
             task.add(rows, start, session)
             start += len(rows)
+            session.journal.passed(start, len(self))
         return task
 
     def sum_over(self, task: Callable[[TrainingRows], R], session: Session) -> R:
@@ -221,8 +225,10 @@ class FileRows(IndexedRows):
         tables = [chunk.X] if chunk.Z is None else [chunk.X, chunk.Z]
         is_plain = steps.x_transformer is None and steps.z_transformer is None
         if is_plain and all(_is_table(A) for A in tables) and _is_float64(chunk.y):
-            z = tables[-1]
-            return Raw(chunk.X, chunk.X, z, chunk.y.reshape(-1), z, chunk.Z)
+            # Compiled loops and model files have tables that are stored by rows.
+            x = np.ascontiguousarray(chunk.X)
+            z = x if chunk.Z is None else np.ascontiguousarray(chunk.Z)
+            return Raw(chunk.X, x, z, chunk.y.reshape(-1), z, chunk.Z)
         return through(steps, chunk, None, (self.preprocessor.sparse_x, self.preprocessor.sparse_z))
 
     def _standardised(self, raw: Raw) -> TrainingRows:
@@ -287,6 +293,26 @@ class AddedRows(IndexedRows):
         must(n_train in (None, len(self)), "its rows are not as many as planned")
         self.first.must_fit(kernel, preprocessor)
         self.more.must_fit(kernel, preprocessor)
+
+    def __reduce__(self) -> Any:
+        """Return a copy. It is in memory if that of the first rows is, as for rows on a cluster."""
+        return _with_rows, (self.first, self.more)
+
+
+def bytes_per_row_of(some: TrainingRows) -> int:
+    """Return the memory of a row in standardised units, as the mean of some rows.
+
+    An entry of a sparse table is a number and the number of its column.
+    """
+    entries = 2
+    for A in (some.x, some.Z):
+        entries += 2 * A.entries_per_row if isinstance(A, SparseFeatures) else A.shape[1]
+    return 8 * entries
+
+
+def _with_rows(first: TrainingRows | IndexedRows, more: TrainingRows) -> TrainingRows | IndexedRows:
+    """Return rows with others after them, in memory if the first ones are."""
+    return first.with_rows(more)
 
 
 def _is_float64(A: Any) -> bool:

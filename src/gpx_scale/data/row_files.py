@@ -11,6 +11,7 @@ import mmap
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -291,10 +292,12 @@ class DataFiles(RowFiles):
             yield from self._chunks(path)
 
     def take(self, index: np.ndarray, chunks: Sequence[tuple[str, int]]) -> Iterator[Chunk]:
-        rows = dict(chunks)
+        rows: Counter[str] = Counter()
+        for name, count in chunks:
+            rows[_file_of(name)] += count
         start = 0
         for path in map(Path, self.paths):
-            stop = start + sum(rows[name] for name in rows if _is_of(path, name))
+            stop = start + rows[path.name]
             # A file that has none of the rows is not read.
             if np.searchsorted(index, start) < np.searchsorted(index, stop):
                 for chunk in self._chunks(path):
@@ -313,9 +316,9 @@ class DataFiles(RowFiles):
             yield Chunk(f"{path.name}, chunk {k + 1}", X, y, Z)
 
 
-def _is_of(path: Path, name: str) -> bool:
-    """Return whether the name of a chunk is that of a chunk of this file."""
-    return name.rsplit(", chunk ", 1)[0] == path.name
+def _file_of(name: str) -> str:
+    """Return the name of the file that a chunk with this name is in."""
+    return name.rsplit(", chunk ", 1)[0]
 
 
 def _data_files(path: Path) -> list[Path]:

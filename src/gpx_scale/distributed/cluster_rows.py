@@ -14,7 +14,12 @@ from typing import Any, TypeVar
 import dask
 import numpy as np
 
-from ..data.indexed_rows import AddedRows, IndexedRows, PassOverRows
+from ..data.indexed_rows import (
+    AddedRows,
+    IndexedRows,
+    PassOverRows,
+    bytes_per_row_of,
+)
 from ..data.inputs import Preprocessor, TrainingRows
 from ..data.row_source import joined
 from ..errors import InputError
@@ -35,7 +40,7 @@ class ClusterRows(IndexedRows):
     """The training rows in standardised units, on the workers that scaled them.
 
     `source` has the rows as a sum needs them, `starts` the number of rows before each partition and
-    before the end (partitions + 1,), and `first` the first row.
+    before the end (partitions + 1,), and `first` some rows by which memory is measured.
     """
 
     source: Any
@@ -51,8 +56,7 @@ class ClusterRows(IndexedRows):
 
     @property
     def bytes_per_row(self) -> int:
-        entries: int = self.source.preprocessor.n_x + 2 * self.first.Z.entries_per_row
-        return 8 * (entries + 2)
+        return bytes_per_row_of(self.first)
 
     def __getitem__(self, index: np.ndarray) -> TrainingRows:
         order, places = np.unique(np.asarray(index, np.int64), return_inverse=True)
@@ -67,13 +71,14 @@ class ClusterRows(IndexedRows):
 
     def run(self, task: P, session: Session) -> P:
         with dask.config.set(ALLOW_LARGE_GRAPHS):
-            parts = []
+            parts: list[tuple[Any, int]] = []
             for k, (start, stop) in enumerate(zip(self.starts[:-1], self.starts[1:], strict=True)):
                 if start < stop:
                     mine = task.of_part(int(start), int(stop))
-                    parts.append(self._submit(pass_over, k, mine, int(start)))
-            for part in parts:
+                    parts.append((self._submit(pass_over, k, mine, int(start)), int(stop)))
+            for part, stop in parts:
                 task.merge(result_of(self.source.client, part))
+                session.journal.passed(stop, len(self))
         return task
 
     def _submit(self, function: Callable[..., Any], k: int, *arguments: Any) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from ..data.chunks import ChunkChecksum
+from ..data.indexed_rows import MEASURED_ROWS
 from ..data.inputs import InputTransforms, TrainingRows
 from ..data.row_source import ReportProgress, ignore_progress, least
 from ..data.stream import Survey, SurveyedRows, SurveyOptions
@@ -122,7 +123,7 @@ class DaskRows(SurveyedRows):
         known = {one.name: one.rows for one in self.survey.prints}
         names = map(name_of_partition, range(len(self.inputs)))
         starts = np.cumsum([0, *(known.get(name, 0) for name in names)])
-        return ClusterRows(self, starts, self.subset(1))
+        return ClusterRows(self, starts, self.subset(MEASURED_ROWS))
 
     def with_intercept(self) -> DaskRows:
         """Return the same rows with the column of an intercept, which the workers add."""

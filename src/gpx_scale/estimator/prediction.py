@@ -134,9 +134,11 @@ class PredictionMixin:
             )
         model, queries = self._model, self._query(X, Z)
         with self._session() as session:
+            # A solver without joint covariances says so before any work is done.
+            cov = model.joint_covariance(queries, session) if return_cov else None
             mean, std = model.predict(queries, return_std, session)
-            if return_cov:
-                return mean, model.joint_covariance(queries, session)
+        if cov is not None:
+            return mean, cov
         return (mean, std) if return_std else mean
 
     def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:

@@ -205,7 +205,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         the available memory. A call that needs more raises an error before it allocates anything.
     n_jobs : int or None, default=None
         The number of threads. None is all usable cores, or one inside a joblib or Dask worker; -1
-        is always all cores.
+        is always all cores. More than the usable cores count as all of them.
     warm_start : bool, default=False
         Whether `fit` starts at the hyperparameters and inducing points of the previous fit.
     checkpoint : path or None, default=None

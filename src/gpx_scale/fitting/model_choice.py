@@ -168,11 +168,12 @@ def _candidates(candidates: Any, theta1: Any, theta2: Any) -> tuple[Kernel, ...]
     """Return the kernels to compare, those of AUTO_KERNELS if none are given."""
     if candidates is None:
         candidates = AUTO_KERNELS
-    if not isinstance(candidates, list | tuple) or not candidates:
-        names = ", ".join(map(repr, NAMES))
+    names = (*NAMES, "precomputed")  # There is another error for a kernel of no vectors.
+    is_list = isinstance(candidates, list | tuple) and candidates
+    if not is_list or any(isinstance(one, str) and one not in names for one in candidates):
         raise InputError(
-            f"candidates={candidates!r} is not valid. Give a list with at least one of {names}, or "
-            "objects of gpx_scale.kernels."
+            f"candidates={candidates!r} is not valid. Give a list with at least one of "
+            f"{', '.join(map(repr, NAMES))}, or objects of gpx_scale.kernels."
         )
     kernels = tuple(as_kernel(one, theta1, theta2) for one in candidates)
     if any(kernel.input_kind != "vectors" for kernel in kernels):

@@ -12,9 +12,11 @@ import numpy as np
 
 from ..data.inputs import Preprocessor, TrainingRows
 from ..data.row_source import MemoryRows, RowSource
+from ..data.scaling import Scaling
 from ..errors import GPXError, NotPositiveDefinite
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
+from ..runtime.memory import counted
 from ..runtime.session import Session
 from ..solvers.low_dimensional import MAX_X_COLUMNS
 from .model_choice import MAX_ARD_COLUMNS, ModelChoice, OpenModel
@@ -72,8 +74,9 @@ def decided(
     source = _sliceable(rows, usual.kernel)
     some = source.subset(count)
     if not np.ptp(some.y):
-        return _undecided(usual, "y is constant, so there is nothing to compare models by")
-    open_model, reasons = affordable(open_model, some, preprocessor)
+        return _undecided(usual, "y is constant on the rows of the comparison")
+    columns = rows.load() if rows.in_memory else some
+    open_model, reasons = affordable(open_model, columns, preprocessor)
     pairs = [
         (kernel, ard)
         for ard in open_model.ard
@@ -95,7 +98,7 @@ def decided(
     if best.point is None or best.point.evidence is None:
         raise _all_failed(ranked)
     n_rows = best.point.evidence.n_rows
-    unused = _unused_columns(best, rows.load() if rows.in_memory else some)
+    unused = unused_columns(best, columns)
     if unused:
         reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
@@ -104,13 +107,17 @@ def decided(
         best.ard,
         best.fit_intercept,
         tuple(model.record(y_scale, model is best) for model in ranked),
-        (*_reasons_for(ranked, n_rows), *reasons),
+        (*reasons_for(ranked, n_rows), *reasons),
         unused,
     )
     found = best.found
     kernel = found.kernel.without_columns(unused)
     start = Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
-    return Decision(choice, SubsetOptimum(start, n_rows, best.point.evidence.information))
+    information = best.point.evidence.information
+    if information is not None:
+        kept = np.isin(found.names, start.names)
+        information = information[np.ix_(kept, kept)]
+    return Decision(choice, SubsetOptimum(start, n_rows, information))
 
 
 def _undecided(usual: ModelChoice, why: str) -> Decision:
@@ -129,7 +136,10 @@ def _sliceable(rows: RowSource, kernel: Kernel) -> RowSource:
 def affordable(
     open_model: OpenModel, some: TrainingRows, preprocessor: Preprocessor
 ) -> tuple[OpenModel, list[str]]:
-    """Return the models that are worth a comparison, and why others are not."""
+    """Return the models that are worth a comparison, and why others are not.
+
+    `some` are all rows if they are in memory, else a subset.
+    """
     reasons = []
     ard, intercept = open_model.ard, open_model.fit_intercept
     if len(ard) > 1:
@@ -143,7 +153,7 @@ def affordable(
             reasons.append(
                 "Z is sparse, so there is no intercept: all pairs of rows would share a feature."
             )
-        elif _has_constant(some):
+        elif has_constant(some, preprocessor.scaling):
             intercept = (False,)
             reasons.append("Z has a constant column, so there is no further intercept.")
     return replace(open_model, ard=ard, fit_intercept=intercept), reasons
@@ -172,10 +182,14 @@ def _reason_against_ard(some: TrainingRows, preprocessor: Preprocessor) -> str |
     return None
 
 
-def _has_constant(some: TrainingRows) -> bool:
-    """Return whether a column of a dense Z is the same number other than 0 in all rows."""
+def has_constant(some: TrainingRows, scaling: Scaling) -> bool:
+    """Return whether a column of a dense Z is the same number other than 0 in all rows.
+
+    A column that is centred is not, though it may be on a subset of the rows.
+    """
     Z = some.Z.to_dense()
-    return bool(((np.ptp(Z, axis=0) == 0) & (Z[0] != 0)).any())
+    is_constant = (np.ptp(Z, axis=0) == 0) & (Z[0] != 0) & (scaling.z_shift == 0)
+    return bool(is_constant.any())
 
 
 def _contenders(
@@ -201,7 +215,7 @@ def _contenders(
     return found
 
 
-def _unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
+def unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
     """Return the columns of X whose length scale is so long that the kernel does not need them.
 
     With few columns nothing is gained, and functions on a box or a grid need all of them.
@@ -210,10 +224,12 @@ def _unused_columns(best: Contender, rows: TrainingRows) -> tuple[int, ...]:
     if not best.ard or p <= MAX_X_COLUMNS or best.found.kernel.parameter_kinds.count("theta1") > 1:
         return ()
     shortest, _ = best.found.kernel.length_scale_range(p)
-    in_ranges = shortest / np.maximum(np.ptp(rows.x, axis=0), np.finfo(float).tiny)
-    long = in_ranges > LONGEST_LENGTH_IN_RANGES
+    ranges = np.ptp(rows.x, axis=0)
+    # A constant column is 0, because x is centred. One that is constant on a subset alone is not.
+    is_known = (ranges > 0) | (rows.x[0] == 0)
+    long = is_known & (shortest > LONGEST_LENGTH_IN_RANGES * ranges)
     if long.all():
-        long[np.argmin(in_ranges)] = False
+        long[np.argmin(shortest)] = False
     return tuple(np.flatnonzero(long).tolist())
 
 
@@ -222,8 +238,9 @@ def _unused_reason(unused: tuple[int, ...], p: int) -> str:
     names = ", ".join(map(str, unused[:MAX_PRINTED_COLUMNS]))
     more = " and others" if len(unused) > MAX_PRINTED_COLUMNS else ""
     return (
-        f"The kernel does not read {len(unused)} of {p} columns of X (numbers {names}{more}): "
-        f"their length scales are more than {LONGEST_LENGTH_IN_RANGES:.0f} times their ranges."
+        f"The kernel does not read {len(unused):,} of {counted(p, 'column')} of X (numbers "
+        f"{names}{more}): their length scales are more than {LONGEST_LENGTH_IN_RANGES:.0f} times "
+        "their ranges."
     )
 
 
@@ -236,20 +253,23 @@ def _all_failed(models: list[Contender]) -> GPXError:
     )
 
 
-def _reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
+def reasons_for(ranked: list[Contender], n_rows: int) -> list[str]:
     """Return why the best model was taken, as sentences."""
     best, *others = [model for model in ranked if model.point is not None]
-    found = f"{best.name} has the largest integrated evidence of {len(ranked)} models"
+    models = counted(len(ranked), "model")
+    found = f"{best.name} has the largest integrated evidence of {models}"
     if others:
         ahead = best.integrated - others[0].integrated
         found += f", {ahead:.1f} nats more than {others[0].name}"
-    reasons = [f"{found}, on {n_rows:,} rows."]
-    left_out = {model.name: model.leave_one_out for model in (best, *others) if not model.note}
-    name = max(left_out, key=lambda one: left_out[one])
-    gap = left_out[name] - left_out[best.name]
+    reasons = [f"{found}, on {counted(n_rows, 'row')}."]
+    preferred = max(
+        (best, *(model for model in others if not model.note)),
+        key=lambda model: model.leave_one_out,
+    )
+    gap = preferred.leave_one_out - best.leave_one_out
     if gap > CLOSE_NATS:
         reasons.append(
-            f"Predictions of rows that are left out prefer {name}: their log density is {gap:.1f} "
-            "nats larger."
+            f"Predictions of rows that are left out prefer {preferred.name}: their log density is "
+            f"{gap:.1f} nats larger."
         )
     return reasons

@@ -103,7 +103,7 @@ def fit_model(
     with session.journal.phase("posterior"):
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
-    information = information_of(optimum, decision)
+    information = information_of(optimum, decision, plan.n)
     report.notes = notes_on(optimum.hyperparameters, start.given, information)
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
@@ -143,15 +143,18 @@ def decision_about(
         return problem_of(rows, preprocessor, model, session)
 
     def is_possible(kernel: Kernel, ard: bool) -> bool:
-        problem = problem_with(kernel, ard)
+        if options.solver.solver == "auto":
+            return True
         try:
-            if problem.asked:
-                registry.find(problem.options.solver).refuse(problem)
+            registry.find(options.solver.solver).refuse(problem_with(kernel, ard))
         except SolverUnavailable:
             return False
         return True
 
-    usual = problem_with(options.kernel, options.search.ard)
+    first_ard = open_model.ard[0]
+    possible = tuple(kernel for kernel in open_model.kernels if is_possible(kernel, first_ard))
+    open_model = replace(open_model, kernels=possible or open_model.kernels)
+    usual = problem_with(open_model.kernels[0], first_ard)
     plan_for(usual)
     return decided(
         open_model,
@@ -258,15 +261,19 @@ def warn_of_long_fit(plan: Plan) -> None:
         )
 
 
-def information_of(optimum: Optimum, decision: Decision | None) -> np.ndarray | None:
-    """Return the average information at the optimum, or that of the rows of the comparison.
+def information_of(optimum: Optimum, decision: Decision | None, n: int) -> np.ndarray | None:
+    """Return the average information at the optimum, or None if it is not known.
 
-    It is None if neither is known.
+    If the search has not computed it, it is that of the rows of the comparison, which is multiplied
+    for n rows: it is a sum over the rows, roughly.
     """
     if optimum.evidence is not None and optimum.evidence.information is not None:
         return optimum.evidence.information
     start = None if decision is None else decision.start
-    return None if start is None else start.information
+    if start is None or start.information is None:
+        return None
+    of_all_rows: np.ndarray = start.information * (n / start.rows)
+    return of_all_rows
 
 
 def notes_on(

@@ -65,7 +65,7 @@ def as_kernel(kernel: Any, theta1: Any = 1.0, theta2: Any = "median") -> Kernel:
         return Precomputed(theta1)
     if callable(kernel) and not isinstance(kernel, type):
         return Function(theta1, kernel)
-    known = ", ".join(f'"{name}"' for name in (*NAMES, "precomputed"))
+    known = ", ".join(f'"{name}"' for name in ("auto", *NAMES, "precomputed"))
     raise InputError(
         f"kernel={kernel!r} is no known kernel. Give one of {known}, an object of "
         "gpx_scale.kernels, or a function of two lists of objects."

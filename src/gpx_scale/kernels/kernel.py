@@ -251,7 +251,8 @@ class Kernel(abc.ABC):
     def length_scale_range(self, p: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the shortest and the longest length scale in each column of x;  (p,), (p,)."""
         raise SolverUnavailable(
-            f"{type(self).__name__} has no length scales. Use solver='exact', 'cg' or 'inducing'."
+            f"{type(self).__name__} has no length scales. "
+            "Use solver='exact', 'cg', 'neighbors' or 'inducing'."
         )
 
     @property
@@ -263,7 +264,7 @@ class Kernel(abc.ABC):
         """Return the spectral density and its derivatives by theta;  (q, p) -> (q,), (q, t)."""
         raise SolverUnavailable(
             f"{type(self).__name__} has no spectral density in closed form. "
-            "Use solver='grid', 'exact', 'cg' or 'inducing'."
+            "Use solver='grid', 'exact', 'cg', 'neighbors' or 'inducing'."
         )
 
     @abc.abstractmethod

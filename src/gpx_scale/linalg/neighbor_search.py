@@ -289,6 +289,8 @@ class BestRows:
 
     def add(self, rows: InputRows, start: int, session: Session) -> None:
         """Take in consecutive rows, of which the first has the number `start`."""
+        if not (self.count and len(self.queries)):
+            return
         search = NeighborSearch(rows, self.hyperparameters)
         with tile_threads(session.executor.n_jobs) as threads:
             search.merge(self.queries, start, self.heaps, session, threads)
@@ -317,11 +319,12 @@ class PassSearch:
     def nearest(
         self, queries: InputRows, count: int, among: Eligible, session: Session
     ) -> Neighbors:
-        """Return the `count` rows that are best for each query, as `NeighborSearch` does."""
+        """Return the `count` rows that are best for each query, as `NeighborSearch` does.
+
+        The pass is made for a `count` of 0, too, as it is what notices rows that have changed.
+        """
         count = max(0, min(count, among.n))
-        found = BestRows(queries, self.hyperparameters, among, count)
-        if count and len(queries):
-            found = self.rows.run(found, session)
+        found = self.rows.run(BestRows(queries, self.hyperparameters, among, count), session)
         with tile_threads(session.executor.n_jobs) as threads:
             return found.heaps.sorted(threads)
 

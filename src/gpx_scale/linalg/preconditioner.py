@@ -34,8 +34,6 @@ from .lower_tiles import CALL_FLOPS, LowerTiles, factor_in_tiles
 # Pivots are drawn in blocks of this many, so that most flops are in matrix products. The value was
 # chosen by hand.
 PIVOT_BLOCK = 128
-# A worker solves for this many rows at once: enough for BLAS, and for sixteen workers at n = 4,096.
-SOLVE_ROWS = 256
 # Below this share of its trace, what the pivots leave of S is rounding error.
 NEGLIGIBLE_SHARE = 1e-13
 # The largest relative change of a number that is rounded to float32.

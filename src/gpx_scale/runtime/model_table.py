@@ -57,12 +57,19 @@ class ComparedModel:
 
 
 def as_lines(table: tuple[ComparedModel, ...]) -> list[str]:
-    """Return a line of text for each model: its evidence, how far it is behind, and seconds."""
+    """Return a line of text for each model.
+
+    It has the evidence, how far that is behind, the log density of rows that are left out, and
+    seconds.
+    """
     best = max((model.integrated for model in table if model.chosen), default=math.nan)
     lines = []
     for model in table:
         behind = "chosen" if model.chosen else f"{best - model.integrated:.1f} behind"
-        numbers = f"integrated evidence {model.integrated:.1f} nats ({behind})"
+        numbers = (
+            f"integrated evidence {model.integrated:.1f} nats ({behind}), "
+            f"leave-one-out {model.leave_one_out:.1f}"
+        )
         parts = [numbers] if not math.isnan(model.integrated) else []
         parts += [f"{model.seconds:.2f} s", *([model.note] if model.note else [])]
         lines.append(f"{model.name}: {', '.join(parts)}")

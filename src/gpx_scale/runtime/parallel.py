@@ -69,6 +69,15 @@ def effective_jobs(n_jobs: int | None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(1, usable_cores() + 1 + int(n_jobs))
 
 
+def most_threads() -> int:
+    """Return the number of threads that can work at the same time in this process.
+
+    These are as many as there are usable cores, or NUMBA_NUM_THREADS if that is more.
+    """
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    return max(usable_cores(), most)
+
+
 def _inside_worker() -> bool:
     """Return whether this is a worker of joblib or Dask, which has other workers beside it."""
     backend, _ = get_active_backend()

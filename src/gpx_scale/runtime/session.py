@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from .journal import Journal
 from .memory import chunk_bytes, parse_memory, within
-from .parallel import Executor, threads
+from .parallel import Executor, effective_jobs, most_threads, threads
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,12 @@ class Session:
         """Yield a session with workers of its own, which end with the `with` statement.
 
         BLAS uses one thread inside. Work is divided among `n_jobs` threads by the executor and by
-        loops over tiles, whose results do not depend on the number of threads.
+        loops over tiles, whose results do not depend on the number of threads. There are never
+        more than can work at the same time: further ones would only take memory, and every loop
+        would be longer before Ctrl-C is noticed.
         """
-        journal = Journal(verbose, callbacks)
-        with threads(1), Executor(n_jobs) as executor:
+        journal, workers = Journal(verbose, callbacks), min(effective_jobs(n_jobs), most_threads())
+        with threads(1), Executor(workers) as executor:
             yield cls.of(executor, memory_limit, random_state, journal)
 
     def draw_seed(self) -> int:

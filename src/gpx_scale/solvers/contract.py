@@ -416,9 +416,10 @@ class Solver(abc.ABC):
         if not cls.can_read(problem) and Capability.FILES in cls.capabilities:
             raise InputError(READ_IN_ORDER)
         if not cls.can_read(problem):
+            instead = "neighbors" if problem.indexed else "inducing"
             raise InputError(
                 f"solver={cls.name!r} needs all rows in memory, and these rows come in chunks. "
-                "Use solver='inducing', or solver='basis' if X has few columns."
+                f"Use solver={instead!r}, or solver='basis' if X has few columns."
             )
 
     @classmethod

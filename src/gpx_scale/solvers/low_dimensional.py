@@ -147,12 +147,12 @@ def must_be_low(p: int, low: InputResolution | None, dtype: str, solver: str) ->
     if p > MAX_X_COLUMNS:
         raise InputError(
             f"solver={solver!r} takes an X with 1 to {MAX_X_COLUMNS} columns, and this one has "
-            f"{p}. Use solver='exact', 'cg' or 'inducing'."
+            f"{p}. Use solver='exact', 'cg', 'neighbors' or 'inducing'."
         )
     if low is None:
         raise SolverUnavailable(
             f"solver={solver!r} needs a dense X, a dense Z and a kernel of vectors. "
-            "Use solver='cg' or 'inducing'."
+            "Use solver='cg', 'neighbors' or 'inducing'."
         )
     if dtype == "float32":
         raise InputError(

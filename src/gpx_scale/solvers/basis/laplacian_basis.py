@@ -319,7 +319,7 @@ def must_have_density(low: InputResolution) -> None:
     if not low.density:
         raise SolverUnavailable(
             "solver='basis' needs a kernel whose spectral density is known in closed form. Use "
-            "solver='grid', 'exact', 'cg' or 'inducing' with this kernel."
+            "solver='grid', 'exact', 'cg', 'neighbors' or 'inducing' with this kernel."
         )
 
 

@@ -26,7 +26,7 @@ from ...optimize.objective import Optimum, at_bound
 from ...optimize.search import Search
 from ...runtime.memory import within
 from ...runtime.session import Session
-from ...runtime.state import stored
+from ...runtime.state import are_finite, must, stored
 from ..contract import Evidence, Plan, Problem, Solver, SolverSettings, SolverSetup
 from ..low_dimensional import (
     SUBSET_ROWS,
@@ -46,12 +46,13 @@ from .laplacian_basis import (
     basis_bytes,
     counts_of,
     functions_in,
+    left_out,
     must_have_density,
     reason_against_a_basis,
 )
 from .marginal_likelihood import BasisLikelihood, NoiseRatio, Space
 from .posterior import BasisPosterior
-from .remainder import Remainder, outer_box, statistics_task
+from .remainder import NEGLIGIBLE_SHARE, REACHES, Remainder, outer_box, statistics_task
 from .sufficient_statistics import BlockBasisStatistics, Nodes
 
 # The remainder is measured on a subset of this many rows. It is an average, for which they suffice.
@@ -64,11 +65,16 @@ SEARCH_TOLERANCE_NATS_PER_ROW = 1e-6
 # only makes sure that a search ends, and was chosen by hand. As a box reaches a factor of 1.25 in
 # length, this many boxes span a factor of 200.
 MAX_BOXES = 24
-# The expected time of a fit is that of a search plus that of the pass over the rows, in flops of
-# matrix multiplication. They are rough: a fit of n = 20,000 rows took 3.1 s, and 2.3 s were
-# expected.
+# As long as the number of functions is not known, the expected time of a fit is that of a search
+# plus that of the pass over the rows, in flops of matrix multiplication. They are rough: a fit of
+# n = 20,000 rows took 3.1 s, and 2.3 s were expected.
 SEARCH_FLOPS = 1e11
 PASS_FLOPS_PER_ROW = 5e5
+# Once the number is known, flops are counted for so many evaluations. Searches took 4 to 11 (1,785
+# functions of two columns, and 4,212 of three).
+EVALUATIONS = 8.0
+# An entry of a matrix that is looked up among sums of cosines takes as long as so many flops.
+LOOKED_UP_FLOPS = 100.0
 # A fit warns if further functions leave out more than this share of k, and less of it if the noise
 # is small. With 5%, standard deviations of weights are down to 0.90 of the exact ones (Matern 1/2
 # in two dimensions, 300 rows), with 0.06% and noise of 0.03 down to 0.96 (Matern 3/2).
@@ -82,14 +88,17 @@ WORSE_BOX_NATS = 0.1
 class BasisSettings(SolverSettings):
     """The number of functions for each column of x, and the range of x once it is known.
 
-    `count` None means that there are as many functions as the length scales require.
+    `count` None means that there are as many functions as the length scales require. `flops` are
+    those of a fit, 0 as long as the number of functions is not known.
     """
 
     count: int | None = None
     extent: InputExtent | None = None
+    flops: float = 0.0
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
         must_be_resolved(self.count, self.extent, preprocessor)
+        must(are_finite(self.flops) and self.flops >= 0, "its plan takes no number of flops")
 
 
 class BasisSolver(Solver):
@@ -144,7 +153,7 @@ class BasisSolver(Solver):
         how = f"X has {columns}, so functions on a box are used, with one pass over the rows."
         count, subset, reasons = problem.options.n_basis, min(n, SUBSET_ROWS), [how]
         searching = problem.exact_bytes(subset) + problem.held_bytes()
-        counts = np.full(p, count) if count is not None else None
+        counts, flops = np.full(p, count) if count is not None else None, 0.0
         if found.spans is not None and counts is None:
             counts = counts_of(found, AUTO_MAX_FUNCTIONS // d)
         if counts is None:
@@ -157,7 +166,7 @@ class BasisSolver(Solver):
             needed = max(
                 searching, basis_bytes(n, p, d, counts, USUAL_NODES, problem.n_jobs, problem.stream)
             )
-            q = int(functions_in(counts))
+            q, flops = int(functions_in(counts)), fit_flops(problem, counts)
             spans = "" if found.spans is None else ", ".join(f"{2 * s:.1f}" for s in found.spans)
             lengths = f", for data that are {spans} length scales wide" if spans else ""
             reasons.append(
@@ -173,7 +182,7 @@ class BasisSolver(Solver):
             subset=subset,
             stream=problem.stream,
             needs_length_scales=found.spans is None,
-            settings=BasisSettings(count, found.extent),
+            settings=BasisSettings(count, found.extent, flops),
         )
 
     @classmethod
@@ -189,7 +198,9 @@ class BasisSolver(Solver):
     def seconds(cls, plan: Plan, rates: Rates) -> float:
         """Return the predicted time of one pass over the rows and some factorisations."""
         wide = 0.5 + (plan.d + plan.p) / 40.0
-        flops = SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * wide
+        flops = plan.settings_of(BasisSettings).flops
+        if not flops:
+            flops = SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * wide
         return rates.startup + flops / rates.flops64
 
     @classmethod
@@ -366,3 +377,23 @@ class BasisSolver(Solver):
                 stacklevel=2,
             )
         return made
+
+
+def fit_flops(problem: Problem, counts: np.ndarray) -> float:
+    """Return about how many flops a fit with these counts of functions takes.
+
+    There are one pass over the rows, evaluations with M^3 flops and 2^p M^2 entries that are looked
+    up, and the posterior. If the functions leave out more than a negligible share of k, this takes
+    4 M^3 + 4 c M^2 flops more for c further functions, which reach further in each dimension.
+    """
+    n, p, d, found = problem.n, problem.p, problem.d, problem.resolution
+    assert found is not None
+    q, cosines = functions_in(counts), float(np.prod(2.0 * counts + 1.0))
+    M = q * d
+    passing = 2.0 * n * USUAL_NODES * (0.5 * d * (d + 1) * cosines + d * q)
+    passing += LOOKED_UP_FLOPS * n * (cosines + q)
+    evaluation = M**3 + LOOKED_UP_FLOPS * 2.0**p * M**2
+    evaluations = EVALUATIONS * problem.options.searched + 1.0
+    left = 0.0 if found.spans is None else left_out(found, AUTO_MAX_FUNCTIONS // d)
+    further = 4.0 * REACHES[0] ** p * M**3 if left > NEGLIGIBLE_SHARE else 0.0
+    return passing + evaluations * evaluation + further

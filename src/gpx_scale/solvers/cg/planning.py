@@ -11,12 +11,12 @@ import numpy as np
 
 from ...data.inputs import Preprocessor
 from ...linalg.kernel_tiles import PARTIAL_SUMS, PRODUCT_COLUMNS
-from ...linalg.lower_tiles import MAX_TILE_ROWS, packed_length
+from ...linalg.lower_tiles import MAX_TILE_ROWS, longest_buffer, packed_length
 from ...linalg.pairs import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
-from ..exact.solver import subset_search_seconds
+from ..exact.solver import optimum_seconds, subset_search_seconds
 from ..neighborhood import MAX_SHARED_ROWS
 from ..rates import Rates
 
@@ -28,6 +28,9 @@ PAIRS_SUBSET_ROWS = 2_500
 # The subset is not made smaller than this, even where memory is short. The value was chosen by
 # hand.
 SMALLEST_SUBSET_ROWS = 500
+# From this many rows on, the subset has sqrt(subset n) rows, which saves more time in the search on
+# all rows than it costs.
+MANY_ROWS = 25_000
 # The usual rank of the preconditioner is this number times sqrt(n): then it costs about as much to
 # build it as to iterate with it.
 RANK_PER_ROOT_OF_ROWS = 14.0
@@ -39,8 +42,9 @@ DENSE_PAIR_SHARE = 0.5
 # The Jacobi preconditioner is compared with a low-rank one that has a quarter of the pivots.
 TRIAL_RANK_DIVISOR = 4
 # The time of a fit is predicted from these numbers, which were adjusted to measured times: after a
-# search on the subset there are so many steps on all rows, the final solve included,
-STEPS_ON_ALL_ROWS = 2.5
+# search on the subset there are so many steps on all rows, the final solve included (vader has
+# three, and 13,500 rows of kin40k have four),
+STEPS_ON_ALL_ROWS = 3.0
 # and so many more to the optimum, with search_rows="all",
 STEPS_TO_OPTIMUM = 1.5
 # of so many products with C each, with solves for so many columns,
@@ -212,30 +216,44 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
     )
 
 
+def larger_subset(plan: Plan) -> int:
+    """Return the number of rows of a search between the subset and all rows, 0 if there is none.
+
+    The memory that is planned for conjugate gradients is free before they begin.
+    """
+    larger = int(np.sqrt(plan.subset * plan.n))
+    return larger if plan.n >= MANY_ROWS and 8 * longest_buffer(larger) <= plan.bytes_needed else 0
+
+
 def expected_seconds(plan: Plan, rates: Rates) -> float:
     """Return the predicted time of a fit: a search on the subset, and steps on all rows."""
     settings, n = plan.settings_of(CGSettings), float(plan.n)
-    entries = 0.5 * n**2 * settings.pair_density
-    search = subset_search_seconds(plan, rates) if plan.subset else 0.0
+    entries, rank = 0.5 * n**2 * settings.pair_density, settings.rank
+    search = 0.0
+    if plan.subset == plan.n:
+        search = optimum_seconds(plan, plan.n, rates)
+    elif plan.subset:
+        search = subset_search_seconds(plan, larger_subset(plan), rates)
     if settings.form == "pairs":
-        rank = settings.rank // TRIAL_RANK_DIVISOR
-        return search + iterated_seconds(plan, entries / rates.pairs, rank, rates)
-    product = entries / rates.products
+        product, rank = entries / rates.pairs, rank // TRIAL_RANK_DIVISOR
+    else:
+        product = entries / rates.products
     if settings.form == "recomputed":
         product += entries * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries32
-    return search + iterated_seconds(plan, product, settings.rank, rates)
+    is_searched = 0 < plan.subset < plan.n
+    return search + iterated_seconds(plan, product, rank, rates, PRODUCTS_PER_STEP, is_searched)
 
 
 def iterated_seconds(
-    plan: Plan, product: float, rank: int, rates: Rates, products: float = PRODUCTS_PER_STEP
+    plan: Plan, product: float, rank: int, rates: Rates, products: float, is_searched: bool
 ) -> float:
     """Return the predicted time of the steps on all rows, from that of a product with C.
 
-    A step has that many products and as many solves with the preconditioner, which is built
-    for it. Without a search there is one step, the final solve.
+    A step has so many `products` and as many solves with the preconditioner, which is built
+    for it. If all rows are not searched, there is one step, the final solve.
     """
     solve = 4.0 * plan.n * rank * SOLVE_COLUMNS / rates.flops64
     building = BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED * plan.n * float(rank) ** 2 / rates.flops64
     step = products * (product + solve) + building
     steps = STEPS_ON_ALL_ROWS + STEPS_TO_OPTIMUM * (plan.search_rows == "all")
-    return rates.startup + (steps if plan.subset else 1.0) * step
+    return rates.startup + (steps if is_searched else 1.0) * step

@@ -30,7 +30,6 @@ from ...errors import NotConverged
 from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
 from ...linalg.covariance import Covariance
 from ...linalg.kernel_tiles import PRODUCT_COLUMNS
-from ...linalg.lower_tiles import longest_buffer
 from ...linalg.pairs import PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from ...linalg.sparse_covariance import covariances
@@ -50,6 +49,7 @@ from .planning import (
     TRIAL_RANK_DIVISOR,
     CGSettings,
     expected_seconds,
+    larger_subset,
     plan_conjugate_gradients,
     uses_pairs,
     usual_rank,
@@ -93,9 +93,6 @@ BUILD_FLOP_NS = 0.06
 # Up to this many rows, "auto" takes the exact solver for a sparse Z, whose standard deviations are
 # exact, even if conjugate gradients are much faster.
 PAIRS_FROM_ROWS = 10_000
-# From this many rows on, the subset has sqrt(subset n) rows, which saves more time in the search on
-# all rows than it costs.
-MANY_ROWS = 25_000
 # If y.P^-1 y / n, twice the energy of y per row, exceeds this number, the tolerance of alpha grows
 # with it. It is about 1 for a y of the model.
 LARGEST_USUAL_ENERGY_PER_ROW = 1e4
@@ -204,10 +201,8 @@ class CGSolver(Solver):
         if plan.subset == plan.n:
             exact = ExactSolver(plan.n, np.float64, session)
             return replace(search.maximise(exact.evaluate, estimates=True), evidence=None)
-        m, larger = plan.subset, int(np.sqrt(plan.subset * plan.n))
-        # The memory that is planned for conjugate gradients is free before they begin.
-        if plan.n >= MANY_ROWS and 8 * longest_buffer(larger) <= plan.bytes_needed:
-            m = larger
+        larger = larger_subset(plan)
+        m = larger or plan.subset
         order, rows = session.random.permutation(plan.n), search.rows.load()
         some = search.on(MemoryRows(rows[np.sort(order[:m])]))
         exact = ExactSolver(m, np.float32 if m == larger else np.float64, session)

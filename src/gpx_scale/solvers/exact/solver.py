@@ -27,7 +27,12 @@ from ...linalg.covariance_factor import DRAFT_RESIDUAL, REFINED_RESIDUAL, Choles
 from ...linalg.lower_tiles import LowerTiles, longest_buffer
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
-from ...optimize.search import ESTIMATED_FROM_ROWS, SUBSET_TOLERANCE_NATS_PER_ROW, Search
+from ...optimize.search import (
+    ESTIMATED_FROM_ROWS,
+    MIDDLE_STAGE_FROM,
+    SUBSET_TOLERANCE_NATS_PER_ROW,
+    Search,
+)
 from ...runtime.session import Session
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
@@ -109,11 +114,12 @@ class ExactSolver(Solver):
             return rates.startup + posterior
         if isinstance(plan.search_rows, int):
             return (
-                rates.startup + _optimum_seconds(plan, min(n, plan.search_rows), rates) + posterior
+                rates.startup + optimum_seconds(plan, min(n, plan.search_rows), rates) + posterior
             )
         if plan.n == plan.subset:
-            return rates.startup + _optimum_seconds(plan, n, rates)
-        steps = subset_search_seconds(plan, rates) + STEPS_ON_ALL_ROWS * step
+            return rates.startup + optimum_seconds(plan, n, rates)
+        middle = int(np.sqrt(plan.subset * n)) if n >= MIDDLE_STAGE_FROM * plan.subset else 0
+        steps = subset_search_seconds(plan, middle, rates) + STEPS_ON_ALL_ROWS * step
         if plan.search_rows == "all":
             steps += EXACT_STEPS * _exact_step_seconds(plan, n, rates)
         return rates.startup + steps + (posterior if is_double else 0.0)
@@ -265,11 +271,13 @@ class ExactSolver(Solver):
         return self._solve(data, hyperparameters)
 
 
-def subset_search_seconds(plan: Plan, rates: Rates) -> float:
-    """Return the predicted time of a search on subsets, the largest of sqrt(subset n) rows."""
-    larger = int(np.sqrt(plan.subset * plan.n))
+def subset_search_seconds(plan: Plan, middle: int, rates: Rates) -> float:
+    """Return the predicted time of a search on `plan.subset` rows, and then on `middle` ones.
+
+    There is no stage in the middle if that is 0.
+    """
     first = STEPS_ON_SUBSET * _step_seconds(plan, plan.subset, rates)
-    return first + STEPS_ON_ALL_ROWS * _step_seconds(plan, larger, rates)
+    return first + STEPS_ON_ALL_ROWS * _step_seconds(plan, middle, rates)
 
 
 def _forming_seconds(plan: Plan, n: int, rates: Rates) -> float:
@@ -287,7 +295,7 @@ def _exact_step_seconds(plan: Plan, n: int, rates: Rates) -> float:
     return n**3 / rates.flops64 + 4.0 * _forming_seconds(plan, n, rates)
 
 
-def _optimum_seconds(plan: Plan, n: int, rates: Rates) -> float:
+def optimum_seconds(plan: Plan, n: int, rates: Rates) -> float:
     """Return the predicted time of a search to the optimum of n rows."""
     exact = _exact_step_seconds(plan, n, rates)
     if n < ESTIMATED_FROM_ROWS:

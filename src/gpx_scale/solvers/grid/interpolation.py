@@ -204,7 +204,7 @@ def must_be_smooth(low: InputResolution) -> None:
     if low.smoothness < LEAST_SMOOTHNESS:
         raise SolverUnavailable(
             "solver='grid' interpolates between points, and a Matern 1/2 kernel is too rough for "
-            "that. Use solver='exact', 'cg', 'basis' or 'inducing', or a smoother kernel."
+            "that. Use solver='exact', 'cg' or 'neighbors', or a smoother kernel."
         )
 
 

@@ -226,7 +226,10 @@ class GridSolver(CGSolver):
         transformed = 2.0**plan.p * settings.points * np.log2(2.0 + settings.points)
         visited = plan.d * (4.0**plan.p * n + transformed)
         product = SOLVE_COLUMNS * visited / rates.products
-        return iterated_seconds(plan, product, settings.rank, rates, PRODUCTS_PER_STEP)
+        searched = plan.subset > 0
+        return iterated_seconds(
+            plan, product, settings.rank, rates, PRODUCTS_PER_STEP, is_searched=searched
+        )
 
     @classmethod
     def create(
@@ -324,7 +327,7 @@ class GridSolver(CGSolver):
                 f"A grid of {' x '.join(map(str, on.grid.shape))} points is too coarse for this "
                 f"kernel. Interpolation leaves out {left:.1f} times the noise variance, so that "
                 "standard deviations would be too small. Give a larger n_basis, or use "
-                "solver='exact', 'cg' or 'inducing'."
+                "solver='exact', 'cg' or 'neighbors'."
             )
         moved = C.to_spectrum(found.coefficients[:, None]) * C._symbol
         weights = on.on_grid(moved, self._session)

@@ -213,10 +213,11 @@ class InducingSolver(Solver):
                     'optimize_inducing="auto".'
                 )
             move = bool(selection.move) and movable
-            first = optimize_points(
-                self, sample, first, search.prior, search.max_iter, search.session, move
-            )
-            search.save_best(first)
+            if np.ptp(sample.data.y):
+                first = optimize_points(
+                    self, sample, first, search.prior, search.max_iter, search.session, move
+                )
+                search.save_best(first)
         optimum = Optimum(first, None, False, "the search was stopped on a subset of the rows", [])
         if journal.stopped:
             return optimum

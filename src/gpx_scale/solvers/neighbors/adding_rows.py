@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...data.indexed_rows import IndexedRows
+from ...data.indexed_rows import AddedRows, IndexedRows, bytes_per_row_of
 from ...data.inputs import TrainingRows
 from ...data.row_source import joined
 from ...linalg.neighbor_search import search_among
 from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
 from ..neighborhood import FLOAT32_LEAST_NOISE_SHARE, SharedRows
+from .planning import FACTOR_MEMORY_SHARE
 from .vecchia import LEAST_SAMPLED_ROWS, OrderedRows
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def with_rows(posterior: NeighborsPosterior, more: NewRows, session: Session) ->
         both = replace(both, x=kernel.training_input(both.x))
     else:
         assert isinstance(rows, IndexedRows)
+        added = len(new) + (len(rows.more) if isinstance(rows, AddedRows) else 0)
+        session.require(2 * added * bytes_per_row_of(new), "a copy of the rows that were added")
         both = rows.with_rows(new)
     positions = np.zeros(before + len(new), np.int64)
     positions[before:] = np.arange(1, len(new) + 1)
@@ -67,9 +70,13 @@ def with_rows(posterior: NeighborsPosterior, more: NewRows, session: Session) ->
     times = len(new) / logs.size
     spread = float(logs.std(ddof=1)) if logs.size > 1 else 0.0
     error = times * spread * np.sqrt(logs.size * max(0.0, 1.0 - logs.size / len(new)))
+    # Factors of all rows are kept as long as they take no more memory than a fit gives them.
+    factor_bytes = 8 * len(both) * posterior.shared.size
+    keeps = posterior.keeps_factor and factor_bytes <= FACTOR_MEMORY_SHARE * session.memory_limit
     made = replace(
         posterior,
         rows=both,
+        keeps_factor=keeps,
         log_evidence=posterior.log_evidence + times * float(logs.sum()),
         standard_error=float(np.hypot(posterior.standard_error, error)),
     )
@@ -82,7 +89,10 @@ def _factors(
     """Return the factors of the shared rows with those of new rows, None if they must be new."""
     if not after.rows.in_memory:
         return None
-    known = before.shared_rows(session).with_rows(after.memory, session)
+    known = before.shared_rows(session)
+    if not after.keeps_factor:
+        known = replace(known, F=None)
+    known = known.with_rows(after.memory, session)
     is_rounded = known.rounding > 0.0
     is_safe = (known.noise / known.diagonal).min() > FLOAT32_LEAST_NOISE_SHARE
     return known if is_safe or not is_rounded else None

@@ -59,7 +59,8 @@ def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list
     """Return slices of queries whose rows are found in one pass, and are in memory together."""
     assert isinstance(posterior.rows, IndexedRows)
     row_bytes = posterior.rows.bytes_per_row
-    each = gathered_bytes(posterior.nearby, row_bytes)
+    # If all rows are shared, a query has no further ones.
+    each = max(1, gathered_bytes(posterior.nearby, row_bytes))
     shared = gathered_bytes(posterior.shared.size, row_bytes)
     session.require(each + shared, "one query with its neighbours", "a smaller n_shared")
     share = PASS_MEMORY_SHARE * session.memory_limit

@@ -400,17 +400,20 @@ class NeighborsPosterior(Posterior[QueryRows]):
     # Other answers.
 
     def joint_reduction(self, cross: QueryRows, A: Features, session: Session) -> np.ndarray:
-        """Return the reduction of a single query, (1, 1): several have no joint distribution."""
-        if len(cross) != 1:
-            raise capability_error(type(self), Capability.JOINT_COVARIANCE)
-        found = self.reduction(cross, MomentRequest(along=[A]), session)
-        return found.along[0][:, None]
+        """Raise an error, as queries have no joint distribution."""
+        raise capability_error(type(self), Capability.JOINT_COVARIANCE)
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
-        if self.rows.in_memory:
-            return super().joint_covariance(queries, session)
-        batches(self, len(queries), session)
-        return around(self, queries, session)[0].joint_covariance(queries, session)
+        """Return the variance of a single new y, (1, 1): several have no joint distribution.
+
+        It is conditioned on the same rows as for `moments`, which depend on a sparse z*.
+        """
+        if len(queries) != 1:
+            raise capability_error(type(self), Capability.JOINT_COVARIANCE)
+        request = MomentRequest(along=[queries.Z], mean=False)
+        latent = self.moments(queries, request, session).along[0]
+        variance: np.ndarray = self.hyperparameters.likelihood.predict(np.zeros(1), latent)[1]
+        return variance[:, None]
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from other rows, and its deviations;  (n,), (n,).
