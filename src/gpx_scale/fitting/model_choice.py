@@ -1,6 +1,7 @@
-"""The choice of kernel, length scales and intercept: what a user leaves open, and what is decided.
+"""The choice of a model: what a user leaves open, and what is decided.
 
-`OpenModel` is the question, `ModelChoice` the answer. `fitting.model_comparison` finds it.
+Kernel, length scales, intercept and the priors of the weights may be open. `OpenModel` is the
+question, `ModelChoice` the answer. `fitting.model_comparison` finds it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from ..kernels.kernel import Kernel
 from ..runtime.arguments import flag
 from ..runtime.model_table import ComparedModel
 from ..runtime.state import is_of_type, must, stored
+from .weight_options import ADDITIVE, KINDS, RELEVANCE, SEMI, SHARED
 
 # kernel="auto" compares these. RBF is the smoothest, and "rq" mixes length scales.
 AUTO_KERNELS = ("rbf", "matern52", "matern32", "rq")
+# weights="auto" compares these, the simplest one first. "multiscale" has as many kernels as features.
+AUTO_WEIGHTS = (SHARED, RELEVANCE, SEMI, ADDITIVE)
 # With more columns, a length scale for each of them is not tried: an evaluation on 1,500 rows takes
 # 1.5 times as long with 128 columns as with 10, and the search takes more of them.
 MAX_ARD_COLUMNS = 128
@@ -26,16 +30,26 @@ MAX_ARD_COLUMNS = 128
 
 @dataclass(frozen=True)
 class OpenModel:
-    """The models that a user leaves open: all combinations of these kernels, flags and flags."""
+    """The models that a user leaves open: all combinations of these kernels, flags and flags.
+
+    `weights` are the priors of the weights that are possible for the best of them.
+    """
 
     kernels: tuple[Kernel, ...]
     ard: tuple[bool, ...]
     fit_intercept: tuple[bool, ...]
+    weights: tuple[str, ...] = (SHARED,)
 
     @property
     def is_decided(self) -> bool:
         """Return whether only one model is possible."""
-        return len(self.kernels) == len(self.ard) == len(self.fit_intercept) == 1
+        kernel_is = len(self.kernels) == len(self.ard) == len(self.fit_intercept) == 1
+        return kernel_is and not self.has_open_weights
+
+    @property
+    def has_open_weights(self) -> bool:
+        """Return whether several priors of the weights are possible."""
+        return len(self.weights) > 1
 
     @property
     def usual(self) -> ModelChoice:
@@ -48,6 +62,7 @@ class OpenModel:
             name_of_kernel(choice.kernel) in map(name_of_kernel, self.kernels)
             and choice.ard in self.ard
             and choice.fit_intercept in self.fit_intercept
+            and (not self.has_open_weights or choice.weights in self.weights)
         )
 
     @classmethod
@@ -55,7 +70,7 @@ class OpenModel:
         """Return what the arguments of an estimator leave open.
 
         Without a search for hyperparameters, "auto" stands for the first choice each: an RBF
-        without ARD and without an intercept.
+        without ARD and without an intercept, whose weights share their prior.
         """
         kernel, candidates = estimator.kernel, estimator.candidates
         is_auto = isinstance(kernel, str) and kernel == "auto"
@@ -79,18 +94,20 @@ class OpenModel:
             if _is_text_auto(given)
             else (_flag_or(given, "fit_intercept", "'auto', True or False"),)
         )
+        weights = AUTO_WEIGHTS if _is_text_auto(estimator.weights) else (estimator.weights,)
         if estimator.optimizer is None:
-            return cls(kernels[:1], ard[:1], intercept[:1])
-        return cls(kernels, ard, intercept)
+            return cls(kernels[:1], ard[:1], intercept[:1], weights[:1])
+        return cls(kernels, ard, intercept, weights)
 
 
 @stored
 @dataclass(frozen=True)
 class ModelChoice:
-    """The model that was chosen, and the table of those that were compared.
+    """The model that was chosen, and the tables of those that were compared.
 
     `kernel` has its start values as they were given. `unused_columns` are the columns of X that it
-    does not read, because their length scales are so long.
+    does not read, because their length scales are so long. `weights` is the prior of the weights
+    if the user left it open, and `prior_table` has the comparison.
     """
 
     kernel: Kernel
@@ -99,6 +116,8 @@ class ModelChoice:
     table: tuple[ComparedModel, ...] = ()
     reasons: tuple[str, ...] = ()
     unused_columns: tuple[int, ...] = ()
+    weights: str | None = None
+    prior_table: tuple[ComparedModel, ...] = ()
 
     def suits(self, preprocessor: Preprocessor) -> bool:
         """Return whether rows with these columns can have this model, as far as they decide."""
@@ -110,21 +129,20 @@ class ModelChoice:
         alike = self.kernel.input_kind == preprocessor.transforms.input_kind
         must(alike and self.suits(preprocessor), "its choice of a model is of other inputs")
         must(all(k >= 0 for k in self.unused_columns), "a column that is not used has no number")
+        must(self.weights in (None, *KINDS), "its weights have a prior that is not known")
 
     def to_text(self) -> str:
         """Return the choice as JSON for a checkpoint, which knows the kernel by its name."""
-        table = [
-            {key: value for key, value in vars(model).items() if value == value}
-            for model in self.table
-        ]
         return json.dumps(
             {
                 "kernel": name_of_kernel(self.kernel),
                 "ard": self.ard,
                 "fit_intercept": self.fit_intercept,
-                "table": table,
+                "table": _records(self.table),
                 "reasons": self.reasons,
                 "unused_columns": self.unused_columns,
+                "weights": self.weights,
+                "prior_table": _records(self.prior_table),
             }
         )
 
@@ -135,7 +153,8 @@ class ModelChoice:
         known = {name_of_kernel(kernel): kernel for kernel in among.kernels}
         must(isinstance(found, dict) and found.get("kernel") in known, "it is of another kernel")
         types = get_type_hints(ComparedModel)
-        for model in found["table"]:
+        prior_table = found.get("prior_table", [])  # Earlier versions have written none.
+        for model in (*found["table"], *prior_table):
             typed = all(is_of_type(value, types[key]) for key, value in model.items())
             must(typed, "its table of models is damaged")
         columns = found["unused_columns"]
@@ -148,9 +167,18 @@ class ModelChoice:
             tuple(ComparedModel(**model) for model in found["table"]),
             tuple(found["reasons"]),
             tuple(columns),
+            found.get("weights"),
+            tuple(ComparedModel(**model) for model in prior_table),
         )
         must(among.has(made), "it is of another model")
         return made
+
+
+def _records(table: tuple[ComparedModel, ...]) -> list[dict[str, Any]]:
+    """Return a table for JSON, which has no NaN."""
+    return [
+        {key: value for key, value in vars(model).items() if value == value} for model in table
+    ]
 
 
 def name_of_kernel(kernel: Kernel) -> str:

@@ -17,6 +17,7 @@ and what a further step promises stay behind the best one.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -35,6 +36,8 @@ from ..runtime.model_table import ComparedModel
 from ..runtime.session import Session
 from ..solvers.exact.solver import ExactSolver
 from .model_choice import name_of_kernel
+from .weight_fit import WeightFit
+from .weight_options import SHARED
 
 # A search for a comparison ends where a further Newton step promises less than this. With 0.1, flat
 # directions leave up to a nat where rows are few, for a sixth less evaluations.
@@ -115,7 +118,8 @@ class Contender:
 
     `kernel` is as the user gave it, and `given` are the hyperparameters around which the prior is
     centred. The search has come to `found`, with the `point` and the `integrated` evidence there,
-    unless it failed. A `note` says that it failed or was given up.
+    unless it failed. A `note` says that it failed or was given up. Weights share their prior, or
+    have the `priors` of their own.
     """
 
     kernel: Kernel
@@ -127,6 +131,12 @@ class Contender:
     integrated: float = -np.inf
     seconds: float = 0.0
     note: str = ""
+    priors: WeightFit | None = None
+
+    @property
+    def weights(self) -> str:
+        """Return the kind of the priors of the weights."""
+        return SHARED if self.priors is None else self.priors.options.kind
 
     @property
     def name(self) -> str:
@@ -209,6 +219,19 @@ class Contender:
         """Return the same model with an intercept if it has none, and without if it has one."""
         return Contender(self.kernel, self.ard, not self.fit_intercept, self.given, self.found)
 
+    def is_same(self, other: Contender) -> bool:
+        """Return whether another contender is the same model, wherever their searches are."""
+        mine, its = (
+            (one.kernel, one.ard, one.fit_intercept, one.weights) for one in (self, other)
+        )
+        return mine == its
+
+    def start_like(self, other: Contender) -> Hyperparameters:
+        """Return a start for this model from the optimum of another one, whose weights share."""
+        if self.priors is not None:
+            return self.priors.applied(other.found)
+        return started_like(self.given, other.found)
+
     def without_point(self, best: float) -> Contender:
         """Return this model as one that was given up on fewer rows than the others.
 
@@ -223,8 +246,9 @@ class Contender:
     def record(self, y_scale: float, chosen: bool) -> ComparedModel:
         """Return this model for the table, in the user's units of y."""
         about = name_of_kernel(self.kernel), self.ard, self.fit_intercept
+        weights = self.weights
         if self.point is None:
-            return ComparedModel(*about, seconds=self.seconds, note=self.note)
+            return ComparedModel(*about, seconds=self.seconds, note=self.note, weights=weights)
         evidence = self.point.evidence
         assert evidence is not None
         shift = -evidence.n_rows * float(np.log(y_scale))
@@ -236,6 +260,7 @@ class Contender:
             self.seconds,
             chosen,
             self.note,
+            weights,
         )
 
 
@@ -293,9 +318,13 @@ class Race:
 
     def start_from_others(self, model: Contender) -> Hyperparameters:
         """Return a start for a model from the optimum of the best one so far that is most alike."""
-        alike = [one for one in self.done if one.ard == model.ard and one.point is not None]
+        alike = [
+            one
+            for one in self.done
+            if one.ard == model.ard and one.point is not None and one.priors is None
+        ]
         near = max(alike, key=lambda one: one.integrated) if alike else self.best
-        return started_like(model.given, near.found)
+        return model.start_like(near)
 
     def start_after_fewer_rows(self, model: Contender) -> Hyperparameters:
         """Return a start for a model that was searched on fewer rows.
@@ -313,17 +342,16 @@ class Race:
         ranked = self.ranked()
         for model in ranked:
             flipped = model.flipped()
-            known = any(
-                (one.kernel, one.ard, one.fit_intercept)
-                == (flipped.kernel, flipped.ard, flipped.fit_intercept)
-                for one in self.done
-            )
             if ranked[0].integrated - model.integrated > CLOSE_NATS:
                 return
-            if not known:
+            if not self.has(flipped):
                 self.run(flipped, [flipped.found])
             if self.best is ranked[0]:
                 return
+
+    def has(self, model: Contender) -> bool:
+        """Return whether a model was searched already."""
+        return any(one.is_same(model) for one in self.done)
 
     def ranked(self) -> list[Contender]:
         """Return the models, the best one first."""
@@ -344,24 +372,52 @@ def compared(
     search takes at most `max_iter` steps. Ctrl-C ends the comparison with the models that were
     searched before.
     """
+
+    def begin(race: Race) -> None:
+        race.run_all(models, flips)
+
+    def finish(race: Race) -> None:
+        if flips:
+            race.flip_the_best()
+
+    return raced(begin, finish, some, first, max_iter, session)
+
+
+def raced(
+    begin: Callable[[Race], None],
+    finish: Callable[[Race], None],
+    some: TrainingRows,
+    first: TrainingRows | None,
+    max_iter: int,
+    session: Session,
+    known: tuple[Contender, ...] = (),
+) -> list[Contender]:
+    """Return all models that were compared on some rows, the best one first.
+
+    `begin` searches all of them on the `first`, fewer rows, if there are any. Those that were not
+    given up go on from there on all of these rows, and `finish` may search more. Models that are
+    `known` were searched on all of these rows before.
+    """
     races: list[Race] = []
     fallen: list[Contender] = []
     try:
         if first is not None:
             early = Rule(ENOUGH_NATS_AT_FIRST, CLEARLY_BEHIND_NATS_AT_FIRST)
             races.append(Race(Setting.of(first, session, max_iter), early))
-            races[0].run_all(models, flips)
+            begin(races[0])
         last = Rule(ENOUGH_NATS, CLEARLY_BEHIND_NATS)
         races.append(Race(Setting.of(some, session, max_iter), last))
+        races[-1].done += known
         if first is None:
-            races[0].run_all(models, flips)
+            begin(races[0])
         for model in races[0].ranked() if first is not None else []:
+            if races[-1].has(model):
+                continue
             if model.note:
                 fallen.append(model.without_point(races[0].best.integrated))
             else:
                 races[-1].run(replace(model), [races[-1].start_after_fewer_rows(model)])
-        if flips:
-            races[-1].flip_the_best()
+        finish(races[-1])
     except (Stopped, KeyboardInterrupt) as ended:
         races = [race for race in races if race.has_points]
         if not races:

@@ -44,11 +44,29 @@ IsPossible = Callable[[Kernel, bool], bool]
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """The best model of a comparison, and the rows on which it was found.
+
+    `first` are fewer rows, where searches begin, if there are any. `intercept_is_open` says that
+    both choices of the intercept are possible.
+    """
+
+    best: Contender
+    some: TrainingRows
+    first: TrainingRows | None
+    intercept_is_open: bool
+
+
+@dataclass(frozen=True)
 class Decision:
-    """The model of a fit, and where its search begins, if a comparison has found that."""
+    """The model of a fit, and where its search begins, if a comparison has found that.
+
+    If there was a comparison, it is known for the next question.
+    """
 
     choice: ModelChoice
     start: SubsetOptimum | None = None
+    comparison: Comparison | None = None
 
 
 def decided(
@@ -85,7 +103,7 @@ def decided(
     ]
     models = list(_contenders(pairs or [(usual.kernel, usual.ard)], open_model, some, limits))
     flips = len(open_model.fit_intercept) > 1
-    if len(models) == 1 and not flips:
+    if len(models) == 1 and not flips and not open_model.has_open_weights:
         choice = replace(usual, ard=models[0].ard, fit_intercept=open_model.fit_intercept[0])
         return Decision(replace(choice, reasons=tuple(reasons)))
     first = None
@@ -102,12 +120,14 @@ def decided(
     if unused:
         reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
+    # A kernel and an intercept that the user gave have nothing to be compared with.
+    several = ranked if len(ranked) > 1 else []
     choice = ModelChoice(
         best.kernel,
         best.ard,
         best.fit_intercept,
-        tuple(model.record(y_scale, model is best) for model in ranked),
-        (*reasons_for(ranked, n_rows), *reasons),
+        tuple(model.record(y_scale, model is best) for model in several),
+        (*(reasons_for(several, n_rows) if several else ()), *reasons),
         unused,
     )
     found = best.found
@@ -117,7 +137,8 @@ def decided(
     if information is not None:
         kept = np.isin(found.names, start.names)
         information = information[np.ix_(kept, kept)]
-    return Decision(choice, SubsetOptimum(start, n_rows, information))
+    comparison = Comparison(best, some, first, flips)
+    return Decision(choice, SubsetOptimum(start, n_rows, information), comparison)
 
 
 def _undecided(usual: ModelChoice, why: str) -> Decision:

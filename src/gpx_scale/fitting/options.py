@@ -45,8 +45,8 @@ class SearchLimits:
 class FitOptions:
     """The kernel with its start values, and all other options of a fit.
 
-    Where the user leaves the kernel, ARD or the intercept open, they are the usual ones, and
-    `open_model` has all that are possible.
+    Where the user leaves the kernel, ARD, the intercept or the priors of the weights open, they
+    are the usual ones, and `open_model` has all that are possible.
     """
 
     kernel: Kernel
@@ -66,7 +66,7 @@ class FitOptions:
         one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
         for name in ("standardize", "warm_start"):
             flag(getattr(estimator, name), name)
-        open_model, weights = OpenModel.of(estimator), WeightOptions.checked(estimator)
+        weights, open_model = WeightOptions.checked(estimator), OpenModel.of(estimator)
         if weights.wants_intercept(estimator.fit_intercept):
             open_model = replace(open_model, fit_intercept=(True,))
         usual = open_model.usual
@@ -100,6 +100,7 @@ class FitOptions:
             kernel=choice.kernel,
             inputs=replace(self.inputs, fit_intercept=choice.fit_intercept),
             search=replace(self.search, ard=choice.ard, unused_columns=choice.unused_columns),
+            weights=self.weights.of_kind(choice.weights or self.weights.kind),
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
-from ..errors import SlowFitWarning, SolverUnavailable
+from ..errors import MemoryLimitError, SlowFitWarning, SolverUnavailable
 from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
@@ -36,11 +36,16 @@ from .model_decision import Decision, decided
 from .options import FitOptions
 from .pruning import Tested
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
+from .weight_choice import with_weights
 from .weight_decisions import notes_on_weights, weight_table
 from .weight_fit import WeightFit
 
 # The columns of rows that are not in memory are known from a subset of this many.
 COLUMN_SUBSET_ROWS = 1024
+# weights="auto" tries no priors that need a solver which takes so many times as long as that for
+# weights that share their prior: nobody has asked for this. Below a minute, that does not matter.
+MOST_TIMES_LONGER = 6.0
+SHORT_FIT_SECONDS = 60.0
 
 
 def fit_model(
@@ -107,6 +112,7 @@ def fit_model(
     report.notes = notes_on(optimum.hyperparameters, start.given, information)
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
+        report.prior_table = choice.prior_table
     report.parameter_names = weights.features.of_parameters(optimum.hyperparameters)
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
@@ -124,7 +130,7 @@ def decision_about(
     session: Session,
     known: KnownOptimum | None,
 ) -> Decision | None:
-    """Return the model of a fit that leaves kernel, ARD or intercept open, None if none is.
+    """Return the model of a fit that leaves kernel, ARD, intercept or weights open, None if none is.
 
     The choice of a checkpoint or of an earlier fit is kept. A fit that cannot be planned is refused
     before models are compared.
@@ -156,7 +162,7 @@ def decision_about(
     open_model = replace(open_model, kernels=possible or open_model.kernels)
     usual = problem_with(open_model.kernels[0], first_ard)
     plan_for(usual)
-    return decided(
+    decision = decided(
         open_model,
         rows,
         preprocessor,
@@ -164,6 +170,39 @@ def decision_about(
         session,
         partial(usual.exact_bytes, gram=usual.gram),
         is_possible,
+    )
+    if not open_model.has_open_weights:
+        return decision
+    chosen = options.with_model(decision.choice)
+    shared_seconds = plan_for(problem_of(rows, preprocessor, chosen, session)).seconds
+
+    def reason_against(kind: str) -> str | None:
+        with_kind = replace(chosen, weights=chosen.weights.of_kind(kind))
+        return reason_against_terms(
+            problem_of(rows, preprocessor, with_kind, session), shared_seconds
+        )
+
+    return with_weights(decision, options, preprocessor, session, reason_against)
+
+
+def reason_against_terms(problem: Problem, shared_seconds: float | None) -> str | None:
+    """Return why a fit does not try weights with priors of their own, None if it does.
+
+    `shared_seconds` are those that a fit of weights with the same prior is predicted to take.
+    """
+    try:
+        plan = plan_for(problem)
+    except SolverUnavailable:
+        return "the solver takes no weights with priors of their own"
+    except MemoryLimitError:
+        return "memory_limit is too small for weights with priors of their own"
+    usual = shared_seconds or 0.0
+    longest = max(SHORT_FIT_SECONDS, MOST_TIMES_LONGER * usual)
+    if plan.seconds is None or plan.seconds <= longest:
+        return None
+    return (
+        f"with priors of their own, the fit is predicted to take {format_seconds(plan.seconds)}, "
+        f"and {format_seconds(usual)} without"
     )
 
 

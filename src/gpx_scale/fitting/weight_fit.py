@@ -34,9 +34,12 @@ class WeightFit:
     def started(self, subset: SubsetOptimum | None) -> SubsetOptimum | None:
         """Return the optimum of a comparison of models, from which a search for terms begins.
 
-        It knows no variances, so that no stage of the search is left out.
+        One of weights that share their prior knows no variances, so that no stage of the search is
+        left out.
         """
-        if subset is None or self.options.shared:
+        if subset is None or not subset.hyperparameters.weight_prior.is_shared:
+            return subset
+        if self.options.shared:
             return subset
         return SubsetOptimum(self.applied(subset.hyperparameters), 0)
 
@@ -53,11 +56,13 @@ class WeightFit:
         """Return the better of two starts on a subset of the rows, one with short length scales.
 
         Weights with priors of their own often differ in how fast they vary, and a search from the
-        median distance alone can leave out one that varies fast.
+        median distance alone can leave out one that varies fast. A comparison of priors has tried
+        both.
         """
         data = rows.load() if rows.in_memory else None
         has_lengths = bool(start.given.is_length_scale.any())
-        searched = limits.wanted and not start.warm and not session.journal.stopped
+        is_known = start.warm or start.known_rows > 0
+        searched = limits.wanted and not is_known and not session.journal.stopped
         if self.options.shared or not searched or not has_lengths or data is None:
             return start
         if not isinstance(data.x, np.ndarray) or not np.ptp(data.y):

@@ -20,6 +20,8 @@ from ..runtime.arguments import flag, one_of
 SHARED, RELEVANCE, SEMI, MULTISCALE = "shared", "relevance", "semi", "multiscale"
 ADDITIVE = "additive"
 KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE, ADDITIVE)
+# The evidence decides between some of these kinds. Until it has, weights share their prior.
+AUTO = "auto"
 # The name of the column of ones that `fit_intercept` adds to Z.
 INTERCEPT = "intercept"
 # A term that an earlier fit has removed starts a warm one at this share of its start value: it may
@@ -42,11 +44,12 @@ class WeightOptions:
     @classmethod
     def checked(cls, estimator: Any) -> WeightOptions:
         """Return the options of an estimator; one that cannot be used raises an InputError."""
-        kind = one_of(estimator.weights, KINDS, "weights")
+        asked = one_of(estimator.weights, (*KINDS, AUTO), "weights")
+        kind = SHARED if asked == AUTO else asked
         prune, groups = flag(estimator.prune, "prune"), estimator.groups
         if groups is None:
             return cls(kind, None, prune)
-        if kind == SHARED:
+        if asked == SHARED:
             raise InputError(
                 "groups= ties the variances of weights, and weights='shared' has none. Give "
                 "weights='semi' or another kind, or leave groups out."
@@ -57,6 +60,10 @@ class WeightOptions:
                 "name of each group."
             )
         return cls(kind, {name: _columns_in(groups[name], name) for name in groups}, prune)
+
+    def of_kind(self, kind: str) -> WeightOptions:
+        """Return the same options for another kind of priors."""
+        return replace(self, kind=kind)
 
     @property
     def shared(self) -> bool:
@@ -83,8 +90,12 @@ class WeightOptions:
                 f"weights={self.kind!r} has a prior for every column of Z, and needs a dense Z. "
                 "Give weights='shared', or a dense Z."
             )
-        if self.kind == ADDITIVE:
-            _must_be_additive(preprocessor)
+        if self.kind == ADDITIVE and not may_be_additive(preprocessor):
+            raise InputError(
+                "weights='additive' has a curve of each feature over its own column of X, so X and "
+                "Z have to be the same columns. Leave Z and the transformers out, or give "
+                "weights='semi'."
+            )
         self.features(preprocessor)
 
     def features(self, preprocessor: Preprocessor) -> WeightNames:
@@ -213,15 +224,11 @@ class WeightNames:
         return named
 
 
-def _must_be_additive(preprocessor: Preprocessor) -> None:
-    """Raise an InputError unless each column of Z is a column of X, of which a kernel is known."""
+def may_be_additive(preprocessor: Preprocessor) -> bool:
+    """Return whether each column of Z is a column of X, of which a kernel is known."""
     transforms = preprocessor.transforms
     changed = transforms.x_transformer is not None or transforms.z_transformer is not None
-    if preprocessor.separate or changed or transforms.input_kind != "vectors":
-        raise InputError(
-            "weights='additive' has a curve of each feature over its own column of X, so X and Z "
-            "have to be the same columns. Leave Z and the transformers out, or give weights='semi'."
-        )
+    return not (preprocessor.separate or changed or transforms.input_kind != "vectors")
 
 
 def _additive_terms(varying: Term, features: WeightNames) -> list[Term]:

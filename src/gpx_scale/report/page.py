@@ -277,7 +277,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
     )
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
-        "Model": [*fit.notes, *as_lines(fit.kernel_table)],
+        "Model": [*fit.notes, *as_lines(fit.kernel_table), *as_lines(fit.prior_table)],
         "Log marginal likelihood": [
             f"{significant(fit.evidence, 6)} nats{error}",
             "The natural logarithm of the probability density of y under the model.",

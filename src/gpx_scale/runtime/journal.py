@@ -92,9 +92,12 @@ class FitReport:
     kernel_table : tuple of ComparedModel
         The models that were compared, the chosen one first, if kernel, ARD or intercept were left
         open. `GPXRegressor.kernel_table_` has them as a data frame.
+    prior_table : tuple of ComparedModel
+        The priors of the weights that were compared, the best one first, if weights="auto".
+        `GPXRegressor.prior_table_` has them as a data frame.
     notes : list of str
-        Why this model was chosen, if kernel, ARD or intercept were left open, and whether the data
-        hardly determine sigma_w.
+        Why this model was chosen, if kernel, ARD, intercept or weights were left open, and
+        whether the data hardly determine sigma_w.
     weight_table : tuple of DecidedWeight
         What was decided about the weight of each feature or group, if weights have priors of their
         own. `GPXRegressor.weight_table_` has it as a data frame.
@@ -142,6 +145,7 @@ class FitReport:
     notes: list[str] = field(default_factory=list)
     weight_table: tuple[DecidedWeight, ...] = ()
     parameter_names: list[str] = field(default_factory=list)
+    prior_table: tuple[ComparedModel, ...] = ()
 
     @property
     def promised_gain_per_row(self) -> float:
@@ -178,6 +182,7 @@ class FitReport:
             *(("why", reason) for reason in self.reasons),
             *(("model", note) for note in self.notes),
             *(("compared", line) for line in as_lines(self.kernel_table)),
+            *(("compared", line) for line in as_lines(self.prior_table)),
             *(("weight", str(row)) for row in self.weight_table),
             (
                 "hyperparameters",

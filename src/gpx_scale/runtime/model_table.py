@@ -1,4 +1,4 @@
-"""The table of the models that a fit has compared: kernels, with and without an intercept."""
+"""The tables of the models that a fit has compared: kernels, intercept, priors of the weights."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class ComparedModel:
         Whether this is the model of the fit.
     note : str
         What else there is to say: that it was given up, or the error that it ended with.
+    weights : str
+        The prior of its weights, as in the argument `weights`.
     """
 
     kernel: str
@@ -48,12 +50,14 @@ class ComparedModel:
     seconds: float = 0.0
     chosen: bool = False
     note: str = ""
+    weights: str = "shared"
 
     @property
     def name(self) -> str:
-        """The model in words, such as "matern32 with ARD and an intercept"."""
+        """The model in words, such as "matern32 with ARD and an intercept, semi weights"."""
         parts = ["ARD"] * self.ard + ["an intercept"] * self.fit_intercept
-        return f"{self.kernel} with {' and '.join(parts)}" if parts else self.kernel
+        kernel = f"{self.kernel} with {' and '.join(parts)}" if parts else self.kernel
+        return kernel if self.weights == "shared" else f"{kernel}, {self.weights} weights"
 
 
 def as_lines(table: tuple[ComparedModel, ...]) -> list[str]:
@@ -65,7 +69,9 @@ def as_lines(table: tuple[ComparedModel, ...]) -> list[str]:
     best = max((model.integrated for model in table if model.chosen), default=math.nan)
     lines = []
     for model in table:
-        behind = "chosen" if model.chosen else f"{best - model.integrated:.1f} behind"
+        ahead = model.integrated - best
+        behind = f"{ahead:.1f} ahead" if ahead > 0 else f"{-ahead:.1f} behind"
+        behind = "chosen" if model.chosen else behind
         numbers = (
             f"integrated evidence {model.integrated:.1f} nats ({behind}), "
             f"leave-one-out {model.leave_one_out:.1f}"
