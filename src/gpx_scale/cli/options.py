@@ -83,6 +83,13 @@ Intercept = Annotated[
         show_default=False,
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        help="The priors of the weights: shared, relevance, semi, multiscale or additive. auto "
+        "compares four of them and takes the one that the data prefer."
+    ),
+]
 Points = Annotated[
     int,
     typer.Option("--n-inducing", help="The number of inducing points, if the solver has them."),

@@ -147,7 +147,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
-    weights : {"shared", "relevance", "semi", "multiscale", "additive"}, default="shared"
+    weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="shared"
         The priors of the weights.
 
         - "shared": all weights have the same prior, as in the paper.
@@ -158,6 +158,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           length scales. The search starts from the result of "semi".
         - "additive": as "semi", and each weight may also be a curve of its own feature. A local
           intercept has a kernel of its own; it is left out with `fit_intercept=False`. Z is X.
+        - "auto": of "shared", "relevance", "semi" and (if Z is X) "additive" the one with the
+          largest integrated evidence on up to 1,500 rows, or a simpler one within 1.35 nats of it.
+          `prior_table_` has the comparison. It is "shared" if Z is sparse or has more than 100
+          columns, if the solver takes no others or they take it much longer, and with
+          `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
         All but the first need the solver "exact" and a dense Z. `weight_table_` has the decision
         about each weight.
@@ -246,8 +251,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The models that were compared, if kernel, ARD or intercept were left to the evidence: their
         names, log evidence, integrated evidence, seconds, and which one was chosen. It needs
         pandas; `fit_report_.kernel_table` has the same without.
+    prior_table_ : DataFrame
+        The priors of the weights that were compared, if weights="auto", in the form of
+        `kernel_table_`. It needs pandas; `fit_report_.prior_table` has the same without.
     weight_table_ : DataFrame
-        What was decided about the weight of each feature or group, if `weights` is not "shared":
+        What was decided about the weight of each feature or group, unless they share their prior:
         decision (zero, constant, own curve or varying), earned nats, share of the variance, length
         scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
         without.
@@ -500,6 +508,37 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 "kernel_table_ is there after a fit that compared models, as with kernel='auto'."
             )
         return as_frame(report.kernel_table)
+
+    @property
+    def prior_table_(self) -> Any:
+        """The priors of the weights that were compared, as a pandas data frame, the best one first.
+
+        It has the columns of `kernel_table_`, and `weights`. The one that was chosen may be simpler
+        than the best one, if it is within 1.35 nats of that.
+
+        Raises
+        ------
+        AttributeError
+            If the last fit compared no priors.
+        ImportError
+            If pandas is not installed. `fit_report_.prior_table` needs no pandas.
+
+        Examples
+        --------
+        >>> from gpx_scale import GPXRegressor, datasets
+        >>> data = datasets.synth_semi(150)
+        >>> model = GPXRegressor("rbf", weights="auto", fit_intercept=False)
+        >>> table = model.fit(data.X, data.y, data.Z).prior_table_
+        >>> table.loc[table.chosen, "weights"].tolist()
+        ['semi']
+        """
+        report = self.__dict__.get("fit_report_")
+        if report is None or not report.prior_table:
+            raise AttributeError(
+                "prior_table_ is there after a fit that compared priors of the weights, as with "
+                "weights='auto'."
+            )
+        return as_frame(report.prior_table)
 
     @property
     def weight_table_(self) -> Any:

@@ -21,7 +21,7 @@ from .weight_options import ADDITIVE, KINDS, RELEVANCE, SEMI, SHARED
 
 # kernel="auto" compares these. RBF is the smoothest, and "rq" mixes length scales.
 AUTO_KERNELS = ("rbf", "matern52", "matern32", "rq")
-# weights="auto" compares these, the simplest one first. "multiscale" has as many kernels as features.
+# weights="auto" compares these. "multiscale" has a kernel for each feature, which is expensive.
 AUTO_WEIGHTS = (SHARED, RELEVANCE, SEMI, ADDITIVE)
 # With more columns, a length scale for each of them is not tried: an evaluation on 1,500 rows takes
 # 1.5 times as long with 128 columns as with 10, and the search takes more of them.
@@ -176,9 +176,7 @@ class ModelChoice:
 
 def _records(table: tuple[ComparedModel, ...]) -> list[dict[str, Any]]:
     """Return a table for JSON, which has no NaN."""
-    return [
-        {key: value for key, value in vars(model).items() if value == value} for model in table
-    ]
+    return [{key: value for key, value in vars(model).items() if value == value} for model in table]
 
 
 def name_of_kernel(kernel: Kernel) -> str:

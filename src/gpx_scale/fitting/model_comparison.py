@@ -221,9 +221,7 @@ class Contender:
 
     def is_same(self, other: Contender) -> bool:
         """Return whether another contender is the same model, wherever their searches are."""
-        mine, its = (
-            (one.kernel, one.ard, one.fit_intercept, one.weights) for one in (self, other)
-        )
+        mine, its = ((one.kernel, one.ard, one.fit_intercept, one.weights) for one in (self, other))
         return mine == its
 
     def start_like(self, other: Contender) -> Hyperparameters:

@@ -130,7 +130,7 @@ def decision_about(
     session: Session,
     known: KnownOptimum | None,
 ) -> Decision | None:
-    """Return the model of a fit that leaves kernel, ARD, intercept or weights open, None if none is.
+    """Return the model of a fit that leaves some of it open, None if nothing is open.
 
     The choice of a checkpoint or of an earlier fit is kept. A fit that cannot be planned is refused
     before models are compared.

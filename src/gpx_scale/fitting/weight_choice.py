@@ -49,8 +49,9 @@ def with_weights(
     stopped = session.journal.stopped or session.journal.was_interrupted
     if not kinds or comparison is None or stopped:
         return _shared(decision, reasons)
-    models = [contender_for(kind, decision, options, preprocessor) for kind in kinds]
-    shared = comparison.best
+    shared = reduced(comparison.best, decision.choice.unused_columns)
+    may_add = comparison.intercept_is_open
+    models = [contender_for(kind, shared, may_add, options, preprocessor) for kind in kinds]
 
     def begin(race: Race) -> None:
         if not race.has_points:
@@ -112,33 +113,38 @@ def possible_kinds(
     return [], [f"All weights share their prior: {against[kinds[0]]}."]
 
 
+def reduced(model: Contender, unused_columns: tuple[int, ...]) -> Contender:
+    """Return a model whose kernel does not read some columns of X."""
+
+    def without(found: Hyperparameters) -> Hyperparameters:
+        kernel = found.kernel.without_columns(unused_columns)
+        return Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
+
+    return replace(model, given=without(model.given), found=without(model.found))
+
+
 def contender_for(
-    kind: str, decision: Decision, options: FitOptions, preprocessor: Preprocessor
+    kind: str,
+    shared: Contender,
+    may_add_intercept: bool,
+    options: FitOptions,
+    preprocessor: Preprocessor,
 ) -> Contender:
     """Return the model with priors of a kind, and the kernel and intercept that were chosen.
 
-    An additive model has an intercept if that is open, as it has if the user names it.
+    An additive model has an intercept if it may be added, as it has if the user names it.
     """
-    assert decision.comparison is not None
-    shared, unused = decision.comparison.best, decision.choice.unused_columns
-    intercept = shared.fit_intercept
-    if kind == ADDITIVE and decision.comparison.intercept_is_open:
-        intercept = True
+    intercept = shared.fit_intercept or (kind == ADDITIVE and may_add_intercept)
     if intercept and not preprocessor.scaling.intercept:
         preprocessor = preprocessor.with_intercept()
     weights = options.weights.of_kind(kind)
     priors = WeightFit(weights, weights.features(preprocessor))
-
-    def applied(found: Hyperparameters) -> Hyperparameters:
-        kernel = found.kernel.without_columns(unused)
-        return priors.applied(Hyperparameters.of(kernel, found.sigma_w, found.sigma_y))
-
     return Contender(
         shared.kernel,
         shared.ard,
         intercept,
-        applied(shared.given),
-        applied(shared.found),
+        priors.applied(shared.given),
+        priors.applied(shared.found),
         priors=priors,
     )
 
@@ -160,7 +166,8 @@ def simplest_of_the_best(ranked: list[Contender]) -> Contender:
 
 def reasons_for(best: Contender, ranked: list[Contender]) -> list[str]:
     """Return why these priors were taken, as a sentence."""
-    assert best.point is not None and best.point.evidence is not None
+    assert best.point is not None
+    assert best.point.evidence is not None
     others = [model for model in ranked if model is not best and model.point is not None]
     on = f"on {counted(best.point.evidence.n_rows, 'row')}"
     if not others:
