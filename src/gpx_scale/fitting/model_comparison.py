@@ -295,7 +295,8 @@ class Race:
     def run(self, model: Contender, starts: list[Hyperparameters]) -> None:
         """Search one model, which is given up if it stays behind the best one so far."""
         best = max((one.integrated for one in self.done), default=-np.inf)
-        self._first_start = self._first_start or starts[0]
+        if not self.done:
+            self._first_start = starts[0]
         self.done.append(model)
         model.search(self._setting, starts, replace(self._rule, best=best))
 
@@ -327,7 +328,8 @@ class Race:
     def start_after_fewer_rows(self, model: Contender) -> Hyperparameters:
         """Return a start for a model that was searched on fewer rows.
 
-        It is the optimum there, unless the first model has moved far from its own.
+        It is the optimum there, unless the first model has moved far from its own, which is not
+        known of a model that was searched on these rows before.
         """
         if self._first_start is None or not self.has_points:
             return model.found
