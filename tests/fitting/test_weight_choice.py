@@ -45,7 +45,7 @@ def shared_rows(n=120, d=4):
     return X, (weights * Z).sum(axis=1) + 0.2 * random.standard_normal(n), Z
 
 
-def semi_rows(n=150):
+def semi_rows(n=300):
     """Return X, y and Z of weights of which three vary, two are constant, and ten are zero."""
     data = datasets.synth_semi(n, 0)
     return data.X, data.y, data.Z
@@ -163,7 +163,7 @@ def test_without_a_search_auto_means_shared():
 
 
 def test_groups_are_tied():
-    X, y, Z = semi_rows(100)
+    X, y, Z = semi_rows(200)
     groups = {"last": [*range(5, 15)]}
     model = GPXRegressor(**NO_INTERCEPT, groups=groups).fit(X, y, Z)
     assert chosen(model) in ("relevance", "semi")
@@ -173,7 +173,7 @@ def test_groups_are_tied():
 
 
 def test_a_warm_start_keeps_the_choice():
-    X, y, Z = semi_rows(100)
+    X, y, Z = semi_rows(200)
     model = GPXRegressor(**NO_INTERCEPT, warm_start=True).fit(X, y, Z)
     first = model.fit_report_.prior_table
     assert chosen(model) != "shared"
@@ -189,7 +189,7 @@ def test_a_warm_start_keeps_the_choice():
 
 
 def test_a_checkpoint_keeps_the_choice(tmp_path):
-    X, y, Z = semi_rows(100)
+    X, y, Z = semi_rows(200)
     path = tmp_path / "state.npz"
     model = GPXRegressor(**NO_INTERCEPT, checkpoint=path).fit(X, y, Z)
     again = GPXRegressor(**NO_INTERCEPT, checkpoint=path).fit(X, y, Z)
@@ -211,7 +211,7 @@ def test_rows_that_are_added_find_weights_that_share_their_prior():
 
 
 def test_a_saved_model_has_the_comparison(tmp_path):
-    X, y, Z = semi_rows(100)
+    X, y, Z = semi_rows(200)
     model = GPXRegressor(**NO_INTERCEPT).fit(X, y, Z)
     model.save(tmp_path / "model.gpx")
     loaded = load(tmp_path / "model.gpx")
@@ -223,7 +223,7 @@ def test_a_saved_model_has_the_comparison(tmp_path):
 
 @pytest.mark.parametrize("evaluation", [1, 8, 20])
 def test_an_interrupted_comparison_leaves_a_model(evaluation):
-    X, y, Z = semi_rows(100)
+    X, y, Z = semi_rows(200)
     calls = []
 
     def interrupt(state):

@@ -12,6 +12,10 @@ only fits the noise costs more by |H| than it gains.
 The first model starts at the given values, and the others start from the optimum of one that was
 searched before. All are first searched on fewer rows, and a model is given up where its evidence
 and what a further step promises stay behind the best one.
+
+Of weights with priors of their own, the terms that earn too little are removed before models are
+compared (`pruning`), because they are not in the model that is fitted either. Each costs 1 to 2
+nats: with them, no more flexible prior is found where many features do nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import numpy as np
 
 from ..data.inputs import TrainingRows
 from ..data.row_source import MemoryRows
+from ..errors import NotConverged, NotPositiveDefinite
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.newton import BY_VALUE, damped_newton
@@ -36,6 +41,7 @@ from ..runtime.model_table import ComparedModel
 from ..runtime.session import Session
 from ..solvers.exact.solver import ExactSolver
 from .model_choice import name_of_kernel
+from .pruning import LEAST_EARNED_NATS, same_terms, tested_once
 from .weight_fit import WeightFit
 from .weight_options import SHARED
 
@@ -175,6 +181,34 @@ class Contender:
             self.seconds += time.perf_counter() - began
         if self.point is None and errors:
             self.note = errors[0]
+        if self.priors is not None and self.priors.options.prune and not self.note:
+            self._prune(setting, rule)
+
+    def _prune(self, setting: Setting, rule: Rule) -> None:
+        """Remove the terms that earn too little, and search again.
+
+        The evidence is that of the smaller model. All terms are in the optimum that was `found`,
+        from which searches on other rows begin.
+        """
+        rows = setting.with_intercept(self.fit_intercept)
+
+        def evidence(hyperparameters: Hyperparameters) -> float:
+            try:
+                return setting.solver.evaluate(rows, hyperparameters, gradient=False).value
+            except (NotPositiveDefinite, NotConverged):
+                return -np.inf
+
+        assert self.priors is not None
+        kept = tested_once(self.found, evidence, LEAST_EARNED_NATS).hyperparameters
+        if kept.theta.size == self.found.theta.size:
+            return
+        priors = replace(self.priors, options=replace(self.priors.options, prune=False))
+        given = same_terms(self.given, kept)
+        smaller = replace(self, given=given, found=kept, seconds=0.0, priors=priors)
+        smaller.search(setting, [kept], rule)
+        self.seconds += smaller.seconds
+        if smaller.integrated > self.integrated:
+            self.point, self.integrated = smaller.point, smaller.integrated
 
     def _search_from(self, setting: Setting, start: Hyperparameters, rule: Rule) -> None:
         """Search from one start, and keep the best point, also if the search is stopped."""
@@ -183,7 +217,7 @@ class Contender:
         objective = Objective(evaluate, start, prior, setting.journal, setting.phase)
 
         def ends(promised: float, point: Point) -> bool:
-            value = integrated_evidence(point, prior)
+            value = integrated_evidence(point, prior) + charge_of_variances(point, prior)
             return rule.is_optimum(promised) or rule.is_hopeless(value, promised)
 
         try:
@@ -201,7 +235,7 @@ class Contender:
             if objective.best is not None:
                 self._keep(objective.best, is_behind=False)
             raise
-        value = integrated_evidence(end.point, prior)
+        value = integrated_evidence(end.point, prior) + charge_of_variances(end.point, prior)
         is_behind = not rule.is_optimum(end.promised) and rule.is_hopeless(value, end.promised)
         self._keep(end.point, is_behind)
 
@@ -272,6 +306,20 @@ def integrated_evidence(point: Point, prior: HyperparameterPrior) -> float:
     _, log_determinant = np.linalg.slogdet(point.information)
     # The factors (2 pi)^(q/2) of the prior's density and of the integral cancel.
     return float(-point.loss - np.log(prior.sd[prior.free]).sum() - 0.5 * log_determinant)
+
+
+def charge_of_variances(point: Point, prior: HyperparameterPrior) -> float:
+    """Return the most by which the integrated evidence can rise if variances are removed.
+
+    A variance costs what its prior says against its value, and at most 1/2 log(H_ii sd_i^2), by
+    Fischer's inequality for the determinant of H. It is 0 if weights share their prior.
+    """
+    assert point.information is not None
+    hyperparameters, free = point.hyperparameters, prior.free
+    is_variance = np.array(hyperparameters.parameter_kinds)[free] == "variance"
+    sd, metric = prior.sd[free][is_variance], point.information.diagonal()[is_variance]
+    away = (point.where - prior.centre[free])[is_variance] / sd
+    return float(0.5 * (np.log(metric * sd**2) + away**2).sum())
 
 
 class Race:

@@ -65,7 +65,7 @@ def pruned(
     try:
         for _ in range(MAX_ROUNDS):
             with session.journal.phase("tests of the weights"):
-                found = _round(found.hyperparameters, evidence, least)
+                found = tested_once(found.hyperparameters, evidence, least)
             ended = session.journal.stopped or session.journal.was_interrupted
             if found.hyperparameters.theta.size == start.theta.size or ended:
                 break
@@ -76,12 +76,12 @@ def pruned(
     return found
 
 
-def _round(
+def tested_once(
     hyperparameters: Hyperparameters,
     evidence: Callable[[Hyperparameters], float],
     least: float,
 ) -> Tested:
-    """Test the weights of all features, that with the smallest variances first.
+    """Test the weights of all features once, that with the smallest variances first.
 
     The most flexible part of a weight is compared with the next simpler one, which gets its
     variance, and so on, down to a weight of zero. Where a part stays, the simpler ones are tested
