@@ -2,7 +2,8 @@
 
 `python bench/weights.py NAME ...` runs some cases, and leaves the results of the others. The data
 are `datasets.synth_semi` and `synth_multiscale`, with known weights, and y = sin(2a) + b^2 beside
-two columns of noise.
+two columns of noise. The case `tables` has weights="auto" beside "shared" on the tables of
+default.py, and needs the files of GPX_SCALE_DATA.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 
 import numpy as np
 
+from default import TABLES, split_of
 from measure import Row, run_cases
 
 DRAWS = 10
@@ -18,6 +20,9 @@ MODELS = ("shared", "semi")
 SCALES = (*MODELS, "multiscale")
 CURVES = (*MODELS, "additive")
 TEST_ROWS = 1000
+# The tables are cut to so many rows, and there are so many splits of each.
+TABLE_ROWS = 1500
+TABLE_SPLITS = 3
 # A 95% interval of a normal distribution has this many standard deviations on either side.
 DEVIATIONS_OF_95_PERCENT = 1.96
 SETTINGS = {"kernel": "rbf", "ard": False, "random_state": 0}
@@ -120,11 +125,32 @@ def noise_columns():
     return found
 
 
+def tables():
+    """Return errors of "shared" and "auto" on the splits of tables, and what was chosen."""
+    from gpx_scale import GPXRegressor
+
+    found = {}
+    for name in TABLES:
+        for number in range(TABLE_SPLITS):
+            split = split_of(name, number)
+            X, y = split.X[:TABLE_ROWS], split.y[:TABLE_ROWS]
+            errors, chosen = {}, ""
+            for weights in ("shared", "auto"):
+                model = GPXRegressor(weights=weights, random_state=0).fit(X, y)
+                error = model.predict(split.X_test[:TABLE_ROWS]) - split.y_test[:TABLE_ROWS]
+                errors[weights] = float(np.sqrt(np.mean(error**2)) / y.std())
+                compared = model.fit_report_.prior_table
+                chosen = next((one.weights for one in compared if one.chosen), "shared")
+            found[f"{name}, split {number}"] = {**errors, "chosen": chosen}
+    return found
+
+
 CASES = {
     "semi_500": lambda: semi(500),
     "semi_2000": lambda: semi(2000),
     "multiscale_625": lambda: multiscale(625),
     "noise_columns": noise_columns,
+    "tables": tables,
 }
 
 
@@ -233,6 +259,35 @@ def _rows_of_noise(found):
     return rows
 
 
+def _rows_of_tables(found):
+    """Return the rows about tables."""
+    splits = {name: one for name, one in found.items() if isinstance(one, dict)}
+    ratios = {name: one["auto"] / one["shared"] for name, one in splits.items()}
+    mean, worst = np.exp(np.mean(np.log([*ratios.values()]))), max(ratios, key=ratios.get)
+    rows = [
+        Row(
+            f"{name}: RMSE, auto / shared",
+            f"{ratios[name]:.3f} ({one['auto']:.4f} / {one['shared']:.4f}), {one['chosen']}",
+        )
+        for name, one in splits.items()
+    ]
+    return [
+        *rows,
+        Row(
+            "Tables: RMSE, auto / shared, geometric mean",
+            f"{mean:.3f}",
+            "at most 0.95",
+            bool(mean <= 0.95),
+        ),
+        Row(
+            "Tables: RMSE, auto / shared, the worst split",
+            f"{ratios[worst]:.3f} ({worst})",
+            "at most 1.02",
+            bool(ratios[worst] <= 1.02),
+        ),
+    ]
+
+
 def summary(found):
     """Return the rows of all cases that were measured."""
     rows = []
@@ -240,6 +295,7 @@ def summary(found):
         rows += _rows_of_semi(found[name], n) if name in found else []
     rows += _rows_of_multiscale(found["multiscale_625"]) if "multiscale_625" in found else []
     rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
+    rows += _rows_of_tables(found["tables"]) if "tables" in found else []
     return rows
 
 

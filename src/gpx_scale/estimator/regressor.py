@@ -526,7 +526,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Examples
         --------
         >>> from gpx_scale import GPXRegressor, datasets
-        >>> data = datasets.synth_semi(150)
+        >>> data = datasets.synth_semi(300, random_state=0)
         >>> model = GPXRegressor("rbf", weights="auto", fit_intercept=False)
         >>> table = model.fit(data.X, data.y, data.Z).prior_table_
         >>> table.loc[table.chosen, "weights"].tolist()
