@@ -239,7 +239,7 @@ def test_an_interrupted_comparison_leaves_a_model(evaluation):
 
 
 def test_the_simpler_of_two_priors_wins_where_they_are_close():
-    given = Hyperparameters.of(kernels.RBF(), 0.1, 0.1)
+    given = Hyperparameters.of(kernels.RBF(1.0, 8.0), 0.1, 0.1)
     names = WeightNames(("a", "b"), None)
     point = Point(
         np.zeros(4), 0.0, np.zeros(4), np.eye(4), given, Evidence(-1.0, None, 9, np.ones(1))
