@@ -183,7 +183,7 @@ def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
     weights[:, 0] = np.sin(2 * np.pi * u)
     weights[:, 1] = np.cos(np.pi * u) * np.cos(np.pi * v)
     weights[:, 2] = 3.0 * u * v - 0.7
-    weights[:, 3], weights[:, 4] = 1.0, -0.6
+    weights[:, 3], weights[:, 4] = 1.5, -1.0
     Z = random.standard_normal(weights.shape)
     y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
     counts = {"varying": 3, "constant": 2, "zero": irrelevant}
