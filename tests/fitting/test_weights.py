@@ -229,6 +229,14 @@ def test_saved_models_predict_and_explain_alike(tmp_path):
     assert loaded.parameter_names_ == model.parameter_names_
 
 
+def test_reports_have_the_weights(tmp_path):
+    pytest.importorskip("jinja2")
+    X, _, Z, _ = rows(5, seed=3)
+    page = semi().explain(X, Z).to_html(tmp_path / "report.html").read_text()
+    assert "x2: constant (earns" in page
+    assert "variances of the parts of weights that are the same everywhere" in page
+
+
 def test_a_warm_start_finds_the_same_terms():
     X, y, Z, _ = rows()
     model = GPXRegressor(weights="semi", warm_start=True, **FAST).fit(X, y, Z)
