@@ -149,7 +149,8 @@ def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
     """Return a synthetic data set whose weights vary, are constant, or are zero.
 
     y = w(x) . z + 0.5 e, with x uniform in the unit square, and standard normal z and noise e. The
-    first three weights vary with x, the next two are constant, and all others are 0.
+    first three weights vary with x by different amounts, the next two are constant, and all others
+    are 0.
 
     Parameters
     ----------
@@ -180,9 +181,9 @@ def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
     X = random.uniform(size=(n, 2))
     u, v = X.T
     weights = np.zeros((n, 5 + irrelevant))
-    weights[:, 0] = np.sin(2 * np.pi * u)
+    weights[:, 0] = 1.5 * np.sin(2 * np.pi * u)
     weights[:, 1] = np.cos(np.pi * u) * np.cos(np.pi * v)
-    weights[:, 2] = 3.0 * u * v - 0.7
+    weights[:, 2] = 1.5 * u * v - 0.35
     weights[:, 3], weights[:, 4] = 1.5, -1.0
     Z = random.standard_normal(weights.shape)
     y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
