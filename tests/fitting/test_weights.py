@@ -113,6 +113,14 @@ def test_parts_add_up_to_the_weights(std):
     assert_allclose(some.varying_std, found.varying_std[3:5])
 
 
+def test_local_t_values_are_weights_over_their_deviations():
+    X, _, Z, _ = rows(20, seed=1)
+    found = semi().explain(X, Z, std="surface")
+    t = found.local_t()
+    assert_allclose(t[:, :3], (found.weights / found.weights_std)[:, :3])
+    assert not t[:, 3:].any()
+
+
 def test_parts_of_training_rows_add_up():
     found = semi().training_explanation()
     assert_allclose(found.constant + found.varying, found.weights, atol=1e-12)
