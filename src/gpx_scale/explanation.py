@@ -868,7 +868,8 @@ def _probability_positive(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
 def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """Return means over standard deviations, 0 where both are 0 to rounding."""
     known = std > np.finfo(float).tiny
-    return np.divide(mean, std, out=np.zeros_like(mean), where=known)
+    ratio: np.ndarray = np.divide(mean, std, out=np.zeros_like(mean), where=known)
+    return ratio
 
 
 def dense(A: Any) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_local_t_values_are_weights_over_their_deviations():
     X, _, Z, _ = rows(20, seed=1)
     found = semi().explain(X, Z, std="surface")
     t = found.local_t()
-    assert_allclose(t[:, :3], (found.weights / found.weights_std)[:, :3])
+    assert_allclose(t[:, :3], found.weights[:, :3] / found.weights_std[:, :3])
     assert not t[:, 3:].any()
 
 
@@ -217,6 +217,18 @@ def test_rows_that_cannot_be_held_are_refused():
 
     with pytest.raises(SolverUnavailable, match="rows in memory"):
         GPXRegressor(weights="semi", **FAST).fit(chunks)
+
+
+def test_a_plan_says_that_priors_of_weights_take_time():
+    X, y, Z, _ = rows(200)
+    plans = {
+        weights: GPXRegressor(weights=weights, **FAST).plan(X, y, Z)
+        for weights in ("shared", "semi", "multiscale")
+    }
+    assert plans["shared"].seconds < plans["semi"].seconds < plans["multiscale"].seconds
+    assert plans["shared"].bytes_needed < plans["semi"].bytes_needed
+    assert "priors of their own" in str(plans["semi"])
+    assert plans["multiscale"].weight_kernels == 6
 
 
 def test_rows_are_not_added_to_a_model_that_would_lose_its_terms():

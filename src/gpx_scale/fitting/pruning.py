@@ -76,11 +76,12 @@ def pruned(
     found = Tested(start)
     try:
         for _ in range(MAX_ROUNDS):
+            if session.journal.stopped or session.journal.was_interrupted:
+                break
             with session.journal.phase("tests of the weights"):
                 found = _round(found, evidence, least)
-            ended = session.journal.stopped or session.journal.was_interrupted
             is_same = found.hyperparameters.theta.size == start.theta.size
-            if ended or (is_same and is_optimum):
+            if is_same and is_optimum:
                 break
             start, is_optimum = refit(found.hyperparameters), True
             # Of weights that earn so much, another test would find the same.
