@@ -18,7 +18,7 @@ import numpy as np
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import OWN, PARTS
+from ..model.term import CONSTANT, OWN, PARTS
 from ..runtime.session import Session
 from ..solvers.contract import WEIGHT_TEST_ROWS
 from ..solvers.exact.solver import ExactSolver
@@ -131,12 +131,13 @@ def _simplest(
 
     With them come their evidence, and what the weight earns against the next simpler one, None if
     it is zero. The most flexible part is compared with the next simpler one, which gets its
-    variance, and so on, down to a weight of zero. Where a part stays, the simpler ones are tested
-    without moving their variances.
+    variance, and so on, down to a weight of zero. Where a part stays, a curve of its own is tested
+    without moving its variance, and a constant part stays, too: away from the data, the weight
+    returns to it.
     """
     earned = None
     for part in PARTS:
-        if not _variance(current, part, column):
+        if not _variance(current, part, column) or (part == CONSTANT and earned is not None):
             continue
         if earned is None:
             simpler = _simplified(current, part, column)
