@@ -16,10 +16,11 @@ from measure import Row, run_cases
 DRAWS = 10
 MODELS = ("shared", "semi")
 SCALES = (*MODELS, "multiscale")
+CURVES = (*MODELS, "additive")
 TEST_ROWS = 1000
 # A 95% interval of a normal distribution has this many standard deviations on either side.
 DEVIATIONS_OF_95_PERCENT = 1.96
-SETTINGS = {"kernel": "rbf", "ard": False, "fit_intercept": False, "random_state": 0}
+SETTINGS = {"kernel": "rbf", "ard": False, "random_state": 0}
 
 
 def _fit(weights, X, y, Z, **more):
@@ -27,7 +28,10 @@ def _fit(weights, X, y, Z, **more):
     from gpx_scale import GPXRegressor
 
     start = time.perf_counter()
-    model = GPXRegressor(weights=weights, **SETTINGS, **more).fit(X, y, Z)
+    # The intercept of an additive model is a part of it.
+    model = GPXRegressor(
+        weights=weights, fit_intercept=weights == "additive", **SETTINGS, **more
+    ).fit(X, y, Z)
     return model, time.perf_counter() - start
 
 
@@ -92,7 +96,7 @@ def noise_columns():
     is above 97.5%.
     """
     _compile()
-    found = {weights: [] for weights in MODELS}
+    found = {weights: [] for weights in CURVES}
     for draw in range(DRAWS):
         random = np.random.RandomState(draw)
         X = random.uniform(-2.0, 2.0, (500, 4))
@@ -116,11 +120,38 @@ def noise_columns():
     return found
 
 
+def curves():
+    """Return errors and coverage of the main effects of `synth_additive`, at new rows."""
+    from gpx_scale.datasets import synth_additive
+
+    _compile()
+    scores = []
+    for draw in range(DRAWS):
+        train, test = synth_additive(500, draw), synth_additive(200, 1000 + draw)
+        model, seconds = _fit("additive", train.X, train.y, None)
+        found = model.explain(test.X, baseline="zero")
+        curve = (found.constant + found.own) * test.X
+        std = np.hypot(found.constant_std, found.own_std) * np.abs(test.X)
+        off = np.abs(curve - test.effects)[:, :4]
+        # At x = 0, curve and effect are 0, and so is the interval.
+        inside = off <= DEVIATIONS_OF_95_PERCENT * std[:, :4] + 1e-8
+        scores.append(
+            {
+                "seconds": seconds,
+                "rmse": np.sqrt(np.mean(off**2, axis=0)).tolist(),
+                "coverage": inside.mean(axis=0).tolist(),
+                "decisions": [row.decision for row in model.fit_report_.weight_table],
+            }
+        )
+    return {"additive": scores}
+
+
 CASES = {
     "semi_500": lambda: semi(500),
     "semi_2000": lambda: semi(2000),
     "multiscale_625": lambda: multiscale(625),
     "noise_columns": noise_columns,
+    "curves": curves,
 }
 
 
@@ -206,11 +237,11 @@ def _rows_of_multiscale(found):
 def _rows_of_noise(found):
     """Return the rows about noise columns."""
     rows = []
-    for weights in MODELS:
+    for weights in CURVES:
         scores = found[weights]
         importance = np.mean([one["importance"] for one in scores], axis=0)
         sure = _mean(scores, "sure")
-        target = weights == "semi"
+        target = weights == "additive"
         start = f"sin(2a) + b^2 and two noise columns, {weights}: "
         rows += [
             Row(
@@ -229,6 +260,28 @@ def _rows_of_noise(found):
     return rows
 
 
+def _rows_of_curves(found):
+    """Return the rows about main effects."""
+    scores = found["additive"]
+    errors = np.mean([one["rmse"] for one in scores], axis=0)
+    coverage = np.mean([one["coverage"] for one in scores], axis=0)
+    unimportant = _counted(scores, (5,), "zero").sum()
+    start = "synth_additive, n = 500, additive: "
+    return [
+        Row(
+            f"{start}RMSE of the four main effects",
+            " / ".join(f"{error:.3f}" for error in errors),
+        ),
+        Row(
+            f"{start}coverage of 95% intervals of the curves",
+            " / ".join(f"{share:.0%}" for share in coverage),
+            "90-99%",
+            bool(((coverage >= 0.9) & (coverage <= 0.99)).all()),
+        ),
+        Row(f"{start}draws of {DRAWS} in which the noise has no weight", str(unimportant)),
+    ]
+
+
 def summary(found):
     """Return the rows of all cases that were measured."""
     rows = []
@@ -236,6 +289,7 @@ def summary(found):
         rows += _rows_of_semi(found[name], n) if name in found else []
     rows += _rows_of_multiscale(found["multiscale_625"]) if "multiscale_625" in found else []
     rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
+    rows += _rows_of_curves(found["curves"]) if "curves" in found else []
     return rows
 
 

@@ -81,7 +81,7 @@ def test_nothing_is_removed_without_pruning():
 
 
 def test_one_variance_for_each_weight_is_no_less_than_one_for_all():
-    X, y, Z, _ = rows(150)
+    X, y, Z, _ = rows(150, seed=1)
     relevance = GPXRegressor(weights="relevance", **FAST).fit(X, y, Z)
     assert decisions(relevance) == ["varying"] * 3 + ["zero"] * 3
     shared = GPXRegressor(**FAST).fit(X, y, Z)
@@ -111,6 +111,14 @@ def test_parts_add_up_to_the_weights(std):
     assert (found.varying_std[:, 0] > 0).all()
     some = found[3:5]
     assert_allclose(some.varying_std, found.varying_std[3:5])
+
+
+def test_local_t_values_are_weights_over_their_deviations():
+    X, _, Z, _ = rows(20, seed=1)
+    found = semi().explain(X, Z, std="surface")
+    t = found.local_t()
+    assert_allclose(t[:, :3], found.weights[:, :3] / found.weights_std[:, :3])
+    assert not t[:, 3:].any()
 
 
 def test_parts_of_training_rows_add_up():
@@ -211,6 +219,18 @@ def test_rows_that_cannot_be_held_are_refused():
         GPXRegressor(weights="semi", **FAST).fit(chunks)
 
 
+def test_a_plan_says_that_priors_of_weights_take_time():
+    X, y, Z, _ = rows(200)
+    plans = {
+        weights: GPXRegressor(weights=weights, **FAST).plan(X, y, Z)
+        for weights in ("shared", "semi", "multiscale")
+    }
+    assert plans["shared"].seconds < plans["semi"].seconds < plans["multiscale"].seconds
+    assert plans["shared"].bytes_needed < plans["semi"].bytes_needed
+    assert "priors of their own" in str(plans["semi"])
+    assert plans["multiscale"].weight_kernels == 6
+
+
 def test_rows_are_not_added_to_a_model_that_would_lose_its_terms():
     X, y, Z, _ = rows(20)
     with pytest.raises(SolverUnavailable, match="priors of their own"):
@@ -227,6 +247,14 @@ def test_saved_models_predict_and_explain_alike(tmp_path):
         assert (getattr(first, name) == getattr(second, name)).all()
     assert str(loaded.fit_report_) == str(model.fit_report_)
     assert loaded.parameter_names_ == model.parameter_names_
+
+
+def test_reports_have_the_weights(tmp_path):
+    pytest.importorskip("jinja2")
+    X, _, Z, _ = rows(5, seed=3)
+    page = semi().explain(X, Z).to_html(tmp_path / "report.html").read_text()
+    assert "x2: constant (earns" in page
+    assert "variances of the parts of weights that are the same everywhere" in page
 
 
 def test_a_warm_start_finds_the_same_terms():
@@ -355,6 +383,61 @@ def test_models_of_several_length_scales_are_saved_and_fitted_again(tmp_path):
     assert (loaded.predict(data.X, data.Z) == model.predict(data.X, data.Z)).all()
     before = model.log_marginal_likelihood_value_
     assert model.fit(*given).log_marginal_likelihood_value_ == pytest.approx(before, abs=0.5)
+
+
+def additive_rows(n=200, seed=1):
+    """Return y = sin(2 a) + b^2, and the columns a, b and two of noise."""
+    random = np.random.RandomState(seed)
+    X = random.uniform(-2.0, 2.0, (n, 4))
+    return X, np.sin(2.0 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * random.standard_normal(n)
+
+
+def test_curves_of_single_features_are_found_and_noise_is_not_important():
+    X, y = additive_rows()
+    model = GPXRegressor("rbf", weights="additive", random_state=0).fit(X[:150], y[:150])
+    assert decisions(model) == ["own curve", "own curve", "zero", "zero", "constant"]
+    assert "own.x0.theta2[0]" in model.parameter_names_
+    found = model.explain(X[150:])
+    assert_allclose(found.constant + found.own + found.varying, found.weights, atol=1e-12)
+    assert (found.own_std[:, :2] > 0).all()
+    assert not found.own[:, 2:].any()
+    # The contribution of a curve is its main effect, whatever the other features are.
+    other = X[150:].copy()
+    other[:, 1:] = 0.5
+    assert_allclose(model.explain(other).weights[:, 0], found.weights[:, 0], atol=1e-9)
+    importance = found.importance()
+    assert (importance[2:] < 0.05 * importance.max()).all()
+
+
+def test_additive_models_are_saved_and_fitted_again(tmp_path):
+    X, y = additive_rows(80)
+    given = {"kernel": "rbf", "weights": "additive", "random_state": 0, "ard": True}
+    model = GPXRegressor(groups={"noise": [2, 3]}, warm_start=True, **given).fit(X, y)
+    model.save(tmp_path / "model.gpx")
+    loaded = load(tmp_path / "model.gpx")
+    first, second = model.explain(X), loaded.explain(X)
+    assert (first.own == second.own).all()
+    assert (first.own_std == second.own_std).all()
+    before = model.log_marginal_likelihood_value_
+    assert model.fit(X, y).log_marginal_likelihood_value_ > before - 0.5
+
+
+def test_additive_models_without_an_intercept_or_a_search():
+    X, y = additive_rows(60)
+    given = {"kernel": "rbf", "weights": "additive", "optimizer": None}
+    model = GPXRegressor(**given).fit(X, y)
+    assert len(model.fit_report_.weight_table) == 5
+    assert len(model.posterior_.hyperparameters.weight_prior.terms) == 1 + 1 + 4 + 1
+    without = GPXRegressor(fit_intercept=False, **given).fit(X, y)
+    assert len(without.posterior_.hyperparameters.weight_prior.terms) == 1 + 4 + 1
+
+
+def test_additive_models_need_the_columns_of_x_as_features():
+    X, y = additive_rows(60)
+    with pytest.raises(InputError, match="have to be the same columns"):
+        GPXRegressor("rbf", weights="additive").fit(X, y, X[:, :2])
+    with pytest.raises(InputError, match="have to be the same columns"):
+        GPXRegressor("rbf", weights="additive", z_transformer=[0, 1]).fit(X, y)
 
 
 def test_results_are_those_of_any_number_of_threads():

@@ -28,6 +28,22 @@ def kernel(request):
     return KERNELS[request.param]
 
 
+def test_a_kernel_of_some_columns_reads_no_others():
+    random = np.random.RandomState(0)
+    a, b = random.standard_normal((2, 7, 3))
+    for kernel in (
+        kernels.RBF(1.3, 3.0),
+        kernels.RBF(1.3, [2.0, 1.0, 0.5]) * kernels.Matern32(1, 6.0),
+    ):
+        some = kernel.of_columns([1], 3)
+        changed = b.copy()
+        changed[:, [0, 2]] = 9.0
+        assert_allclose(some(a, b), some(a, changed))
+        assert not np.allclose(some(a, b), some(a, changed[::-1]))
+    only = kernels.RBF(1.3, 3.0).of_columns([1], 3)
+    assert_allclose(only(a, b), kernels.RBF(1.3, 1.0)(a[:, [1]], b[:, [1]]))
+
+
 def test_values_are_the_formulas(kernel):
     random = np.random.RandomState(0)
     a, b = random.randn(30, 3), random.randn(20, 3)

@@ -65,6 +65,16 @@ CASES = {
     "two kernels": Case(
         (Term(RQ, FIRST, name="z0"), Term(RBF, OTHER, name="z1"), Term(Constant(), CONSTANT))
     ),
+    "own curves": Case(
+        (
+            Term(RBF, np.array([0.5, 0.3, 0.0, 0.0])),
+            Term(RBF.of_columns([1], 3), np.array([0.0, 0.7, 0.0, 0.0]), name="own.z1", own=True),
+            Term(
+                ARD.of_columns([0, 2], 3), np.array([0.0, 0.0, 1.1, 0.0]), name="own.z2", own=True
+            ),
+            Term(Constant(), CONSTANT),
+        )
+    ),
     "tied": Case((Term(RBF, np.array([0.5, 0.5, 1.2, 0.5]), np.array([3, 3, 0, 3])),)),
     "a sum of kernels": Case((Term(RBF + ARD, VARYING), Term(Constant(), CONSTANT))),
 }
@@ -181,7 +191,7 @@ def test_parts_of_the_weights_are_those_of_the_oracle(case):
     problem = make_problem(n=45)
     posterior, session = conditioned(problem, case)
     queries = Queries(problem.X_query, DenseFeatures(problem.Z_query), problem.Z_query)
-    for part in ("constant", "varying"):
+    for part in ("constant", "own", "varying"):
         some = [t for t, term in enumerate(case.terms) if term.part == part]
         request = MomentRequest(True, surface=True, part=part)
         found = posterior.moments(queries, request, session)

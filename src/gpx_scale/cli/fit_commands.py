@@ -34,6 +34,7 @@ from .options import (
     Solver,
     Target,
     Text,
+    Weights,
     X,
     Z,
 )
@@ -55,6 +56,7 @@ def fit(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
+    weights: Weights = "shared",
     n_inducing: Points = 1000,
     search_rows: SearchRows = "auto",
     checkpoint: Annotated[
@@ -84,7 +86,7 @@ def fit(
         data, column_roles_of(target, x, z, text, drop), text_format_of(sep, encoding)
     )
     model = model_of(
-        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
+        kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, seed
     ).set_params(checkpoint=checkpoint, search_rows=row_count(search_rows))
     X, y, transformers = recipe.data()
     model.set_params(**transformers).fit(X, y)
@@ -113,6 +115,7 @@ def evaluate(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
+    weights: Weights = "shared",
     n_inducing: Points = 1000,
     search_rows: SearchRows = "auto",
     report: Annotated[
@@ -150,7 +153,7 @@ def evaluate(
         )
     X, y, transformers = recipe.data()
     model = model_of(
-        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, seed
+        kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, seed
     ).set_params(search_rows=row_count(search_rows), **transformers)
     if report is not None:
         output_path(report, data)
@@ -211,6 +214,7 @@ def plan(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
+    weights: Weights = "shared",
     n_inducing: Points = 1000,
     memory_limit: Memory = None,
     n_jobs: Jobs = None,
@@ -228,7 +232,7 @@ def plan(
     )
     X, y, transformers = recipe.data()
     model = model_of(
-        kernel, ard, solver, intercept, n_inducing, memory_limit, n_jobs, 0
+        kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, 0
     ).set_params(verbose=0, **transformers)
     found = model.plan(X, y)
     for column in recipe.table.columns.values():

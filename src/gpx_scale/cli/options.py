@@ -83,6 +83,13 @@ Intercept = Annotated[
         show_default=False,
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        help="The priors of the weights: shared, or one for each feature (relevance, semi or "
+        "multiscale), which finds the weights that are zero or constant."
+    ),
+]
 Points = Annotated[
     int,
     typer.Option("--n-inducing", help="The number of inducing points, if the solver has them."),

@@ -14,7 +14,7 @@ from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import CONSTANT, VARYING
+from ..model.term import CONSTANT, OWN, VARYING
 from ..runtime.journal import FitReport
 from ..runtime.session import Session
 from ..solvers import registry
@@ -40,8 +40,8 @@ SURFACE = "surface"
 # and the moments at its entries take about 48 bytes per weight in addition.
 DENSE_BYTES_PER_WEIGHT = 24
 SPARSE_BYTES_PER_WEIGHT = 72
-# The constant and the varying part of the weights, and their standard deviations, are four more.
-PARTS_BYTES_PER_WEIGHT = 32
+# The three parts of the weights, and their standard deviations, are six more.
+PARTS_BYTES_PER_WEIGHT = 48
 
 
 @dataclass(frozen=True)
@@ -185,37 +185,41 @@ class FittedModel:
     def _parts(
         self, moments: Moments, queries: Queries, request: MomentRequest, session: Session
     ) -> dict[str, np.ndarray | None]:
-        """Return the constant and the varying part of all weights, in the user's units.
+        """Return the parts of all weights and their standard deviations, in the user's units.
 
         They are empty if weights share their prior. The constant part is the same for all queries,
-        so it is computed for one. The noise of the weights belongs to the varying part.
+        so it is computed for one. The noise of the weights belongs to the varying part, which is
+        what the others leave.
         """
         prior, weights = self.hyperparameters.weight_prior, self.preprocessor.scaling.weights
         if prior.is_shared:
             return {}
         assert moments.mean is not None
-        asked = MomentRequest(request.variance, surface=True, part=CONSTANT)
-        one = self.posterior.moments(
-            Queries(queries.x[:1], queries.Z[:1], queries.raw_Z[:1]), asked, session
-        )
-        assert one.mean is not None
-        constant = np.repeat(one.mean, len(queries), axis=0)
-        found: dict[str, np.ndarray | None]
-        found = {"constant": weights(constant), "varying": weights(moments.mean - constant)}
-        if not request.variance:
-            return found
-        assert one.variance is not None
-        if any(term.part == CONSTANT for term in prior.active):
-            asked = MomentRequest(True, mean=False, surface=request.surface, part=VARYING)
-            varying = self.posterior.moments(queries, asked, session).variance
-        else:
+        found: dict[str, np.ndarray | None] = {}
+        rest = moments.mean
+        one = Queries(queries.x[:1], queries.Z[:1], queries.raw_Z[:1])
+        asked = MomentRequest(request.variance, surface=True)
+        for part in (CONSTANT, OWN):
+            if part == OWN and not any(term.part == OWN for term in prior.terms):
+                continue
+            some = one if part == CONSTANT else queries
+            own = self.posterior.moments(some, replace(asked, part=part), session)
+            assert own.mean is not None
+            mean = np.broadcast_to(own.mean, rest.shape)
+            found[part], rest = weights(mean), rest - mean
+            if request.variance:
+                assert own.variance is not None
+                deviations = np.broadcast_to(np.sqrt(own.variance), rest.shape)
+                found[f"{part}_std"] = np.abs(weights(deviations))
+        found[VARYING] = weights(rest)
+        if request.variance:
             varying = moments.variance
-        assert varying is not None
-        deviations = np.repeat(np.sqrt(one.variance), len(queries), axis=0)
-        return found | {
-            "constant_std": np.abs(weights(deviations)),
-            "varying_std": np.abs(weights(np.sqrt(varying))),
-        }
+            if any(term.part != VARYING for term in prior.active):
+                asked = replace(asked, mean=False, surface=request.surface, part=VARYING)
+                varying = self.posterior.moments(queries, asked, session).variance
+            assert varying is not None
+            found[f"{VARYING}_std"] = np.abs(weights(np.sqrt(varying)))
+        return found
 
     def _completed(
         self, moments: Moments, queries: Queries, request: MomentRequest

@@ -147,7 +147,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
-    weights : {"shared", "relevance", "semi", "multiscale"}, default="shared"
+    weights : {"shared", "relevance", "semi", "multiscale", "additive"}, default="shared"
         The priors of the weights.
 
         - "shared": all weights have the same prior, as in the paper.
@@ -156,6 +156,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           of their own.
         - "multiscale": as "semi", and each weight that varies has a kernel of its own, with its own
           length scales. The search starts from the result of "semi".
+        - "additive": as "semi", and each weight may also be a curve of its own feature. A local
+          intercept has a kernel of its own; it is left out with `fit_intercept=False`. Z is X.
 
         All but the first need the solver "exact" and a dense Z. `weight_table_` has the decision
         about each weight.
@@ -166,8 +168,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         "shared".
     prune : bool, default=True
         Whether parts of weights that earn less than 1.35 nats of log marginal likelihood are
-        removed, and the other hyperparameters searched again. A weight without parts is zero. It is
-        for all but "shared".
+        removed, and the other hyperparameters searched again. A weight without parts is zero. The
+        constant part of a weight that varies stays. It is for all but "shared".
     standardize : bool, default=True
         Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
         Z is divided by its value instead, and not centred. Sparse X and Z are not changed.
@@ -246,7 +248,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         pandas; `fit_report_.kernel_table` has the same without.
     weight_table_ : DataFrame
         What was decided about the weight of each feature or group, if `weights` is not "shared":
-        decision (zero, constant or varying), nats that it earns, share of the variance, length
+        decision (zero, constant, own curve or varying), earned nats, share of the variance, length
         scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
         without.
     parameter_names_ : list of str
@@ -503,8 +505,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     def weight_table_(self) -> Any:
         """What was decided about each weight, as a pandas data frame in the order of Z.
 
-        `decision` is "zero", "constant" or "varying". `nats` is how much log marginal likelihood
-        the weight's last part earns, `share` the share of the variance of all contributions,
+        `decision` is "zero", "constant", "own curve" or "varying". `nats` is how much log marginal
+        likelihood the decision earns, `share` the share of the variance of all contributions,
         `length_scale` that of a varying weight in the units of X, and `mean` and `std` describe the
         weight over the training rows, in units of y per unit of the feature.
 
@@ -528,8 +530,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         report = self.__dict__.get("fit_report_")
         if report is None or not report.weight_table:
             raise AttributeError(
-                "weight_table_ is there after a fit with weights='relevance', 'semi' or "
-                "'multiscale'."
+                "weight_table_ is there after a fit whose weights have priors of their own, as "
+                "with weights='semi'."
             )
         return weight_frame(report.weight_table)
 

@@ -66,7 +66,9 @@ class FitOptions:
         one_of(estimator.optimize_inducing, (True, False, "auto"), "optimize_inducing")
         for name in ("standardize", "warm_start"):
             flag(getattr(estimator, name), name)
-        open_model = OpenModel.of(estimator)
+        open_model, weights = OpenModel.of(estimator), WeightOptions.checked(estimator)
+        if weights.wants_intercept(estimator.fit_intercept):
+            open_model = replace(open_model, fit_intercept=(True,))
         usual = open_model.usual
         search = SearchLimits(
             wanted=estimator.optimizer is not None,
@@ -88,7 +90,7 @@ class FitOptions:
             bool(estimator.standardize),
             usual.fit_intercept,
         )
-        weights, solvers = WeightOptions.checked(estimator), solver_options(estimator, solver)
+        solvers = solver_options(estimator, solver)
         return cls(usual.kernel, inputs, solvers, search, open_model, weights)
 
     def with_model(self, choice: ModelChoice) -> FitOptions:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import CONSTANT, VARYING
+from ..model.term import CONSTANT, OWN, PARTS
 from ..runtime.session import Session
 from ..solvers.contract import WEIGHT_TEST_ROWS
 from ..solvers.exact.solver import ExactSolver
@@ -26,6 +27,11 @@ from ..solvers.exact.solver import ExactSolver
 LEAST_EARNED_NATS = 1.35
 # After terms are removed, the others are searched again, and tested again, at most this often.
 MAX_ROUNDS = 3
+# After the other hyperparameters have moved, weights that earned less are tested again.
+SURE_NATS = 20.0
+# So many weights are first tested together. Most of those that are zero are then found in a few
+# evaluations.
+AT_ONCE = 8
 
 # A function that searches again from hyperparameters.
 Refit = Callable[[Hyperparameters], Hyperparameters]
@@ -44,12 +50,18 @@ class Tested:
 
 
 def pruned(
-    start: Hyperparameters, rows: RowSource, refit: Refit, prune: bool, session: Session
+    start: Hyperparameters,
+    rows: RowSource,
+    refit: Refit,
+    prune: bool,
+    session: Session,
+    is_optimum: bool,
 ) -> Tested:
     """Return hyperparameters without the terms that earn too little, searched again.
 
-    Without `prune`, nothing is removed, and only the nats are computed. A test takes the factor of
-    C, n^3/3 flops. Ctrl-C ends the tests, and all terms stay that are left.
+    Unless the start `is_optimum`, they are searched again in any case. Without `prune`, nothing is
+    removed, and only the nats are computed. A test takes the factor of C, n^3/3 flops. Ctrl-C ends
+    the tests, and all terms stay that are left.
     """
     some = MemoryRows(rows.subset(min(len(rows), WEIGHT_TEST_ROWS)))
     solver = ExactSolver(len(some), np.float64, session)
@@ -64,57 +76,79 @@ def pruned(
     found = Tested(start)
     try:
         for _ in range(MAX_ROUNDS):
-            with session.journal.phase("tests of the weights"):
-                found = _round(found.hyperparameters, evidence, least)
-            ended = session.journal.stopped or session.journal.was_interrupted
-            if found.hyperparameters.theta.size == start.theta.size or ended:
+            if session.journal.stopped or session.journal.was_interrupted:
                 break
-            start = refit(found.hyperparameters)
-            found = replace(found, hyperparameters=start)
+            with session.journal.phase("tests of the weights"):
+                found = _round(found, evidence, least)
+            is_same = found.hyperparameters.theta.size == start.theta.size
+            if is_same and is_optimum:
+                break
+            start, is_optimum = refit(found.hyperparameters), True
+            # Of weights that earn so much, another test would find the same.
+            sure = {k: nats for k, nats in found.nats.items() if nats > SURE_NATS}
+            if is_same:
+                found = replace(found, hyperparameters=start)
+                break
+            found = Tested(start, sure)
     except KeyboardInterrupt:
         session.journal.interrupted()
     return found
 
 
-def _round(
-    hyperparameters: Hyperparameters,
+def _round(tested: Tested, evidence: Callable[[Hyperparameters], float], least: float) -> Tested:
+    """Test the weights of all features but those tested before, the smallest variances first.
+
+    Weights that together earn too little are zero. Of the others, one after the other is simplified
+    as far as it may be, so that of two collinear features, one stays.
+    """
+    current, nats = tested.hyperparameters, dict(tested.nats)
+    columns, count = [k for k in _by_size(current) if k not in nats], AT_ONCE
+    if not columns:
+        return tested
+    value = evidence(current)
+    while columns and count:
+        some = columns[:count]
+        simpler = reduce(_zero, some, current)
+        other = evidence(simpler)
+        if value - other < least:
+            current, value, columns = simpler, other, columns[len(some) :]
+        else:
+            count //= 2
+    for column in columns:
+        current, value, earned = _simplest(current, value, column, evidence, least)
+        nats |= {} if earned is None else {column: earned}
+    return Tested(current, nats)
+
+
+def _simplest(
+    current: Hyperparameters,
+    value: float,
+    column: int,
     evidence: Callable[[Hyperparameters], float],
     least: float,
-) -> Tested:
-    """Test the weights of all features, that with the smallest variances first.
+) -> tuple[Hyperparameters, float, float | None]:
+    """Return hyperparameters with the simplest weight of a feature that the rows allow.
 
-    A weight that varies is compared with a constant one, whose variance is the sum of both. If it
-    stays, its constant part is tested. A constant weight is compared with zero. One weight after
-    the other is simplified, so that of two collinear features, one stays.
+    With them come their evidence, and what the weight earns against the next simpler one, None if
+    it is zero. The most flexible part is compared with the next simpler one, which gets its
+    variance, and so on, down to a weight of zero. Where a part stays, a curve of its own is tested
+    without moving its variance, and a constant part stays, too: away from the data, the weight
+    returns to it.
     """
-    current, value, nats = hyperparameters, evidence(hyperparameters), dict[int, float]()
-
-    def earned(simpler: Hyperparameters) -> tuple[float, float]:
-        """Return what the current terms earn against simpler ones, and the evidence of those."""
+    earned = None
+    for part in PARTS:
+        if not _variance(current, part, column) or (part == CONSTANT and earned is not None):
+            continue
+        if earned is None:
+            simpler = _simplified(current, part, column)
+        else:
+            simpler = _with_variance(current, part, column, 0.0)
         other = evidence(simpler)
-        return value - other, other
-
-    for column in _by_size(hyperparameters):
-        if _has(current, VARYING, column):
-            simpler = _with_constant_only(current, column)
-            gain, other = earned(simpler)
-            if gain >= least:
-                nats[column] = gain
-                simpler = _without(current, CONSTANT, column)
-                if simpler is not current:
-                    gain, other = earned(simpler)
-                    if gain < least:
-                        current, value = simpler, other
-                continue
+        if value - other < least:
             current, value = simpler, other
-        if _has(current, CONSTANT, column):
-            simpler = _without(current, CONSTANT, column)
-            gain, other = earned(simpler)
-            if gain >= least:
-                nats[column] = gain
-            else:
-                current, value = simpler, other
-    return Tested(current, nats)
+        elif earned is None:
+            earned = value - other
+    return current, value, earned
 
 
 def _by_size(hyperparameters: Hyperparameters) -> list[int]:
@@ -133,37 +167,39 @@ def _variance(hyperparameters: Hyperparameters, part: str, column: int) -> float
     return float(sum(term.variances[column] for term in terms if term.part == part))
 
 
-def _has(hyperparameters: Hyperparameters, part: str, column: int) -> bool:
-    """Return whether a weight has a part."""
-    return _variance(hyperparameters, part, column) > 0
+def _zero(hyperparameters: Hyperparameters, column: int) -> Hyperparameters:
+    """Return hyperparameters in which the weight of one feature or group is zero."""
+    for part in PARTS:
+        hyperparameters = _with_variance(hyperparameters, part, column, 0.0)
+    return hyperparameters
 
 
-def _without(hyperparameters: Hyperparameters, part: str, column: int) -> Hyperparameters:
-    """Return hyperparameters without a part of one weight, and of those that are tied to it.
+def _simplified(hyperparameters: Hyperparameters, part: str, column: int) -> Hyperparameters:
+    """Return hyperparameters in which the next simpler part of a weight replaces one.
 
-    They are the same object if the weight has no such part.
+    It gets the variance of both. Without a simpler part, the weight is zero.
     """
-    if not _has(hyperparameters, part, column):
-        return hyperparameters
-    return _with_variance(hyperparameters, part, column, 0.0)
-
-
-def _with_constant_only(hyperparameters: Hyperparameters, column: int) -> Hyperparameters:
-    """Return hyperparameters of which one weight is constant, with the sum of its variances.
-
-    If there are no constant parts, the weight is zero.
-    """
-    total = sum(_variance(hyperparameters, part, column) for part in (CONSTANT, VARYING))
-    constant = _with_variance(hyperparameters, VARYING, column, 0.0)
-    return _with_variance(constant, CONSTANT, column, total)
+    variance = _variance(hyperparameters, part, column)
+    without = _with_variance(hyperparameters, part, column, 0.0)
+    for simpler in PARTS[PARTS.index(part) + 1 :]:
+        total = variance + _variance(hyperparameters, simpler, column)
+        found = _with_variance(without, simpler, column, total)
+        if _variance(found, simpler, column):
+            return found
+    return without
 
 
 def _with_variance(
     hyperparameters: Hyperparameters, part: str, column: int, variance: float
 ) -> Hyperparameters:
-    """Return hyperparameters with another variance of a part of one weight, and of tied ones."""
+    """Return hyperparameters with another variance of a part of one weight, and of tied ones.
+
+    A curve of a feature's own is the term that has the name of its column.
+    """
     terms = tuple(
-        term.with_variance(column, variance) if term.part == part else term
+        term.with_variance(column, variance)
+        if term.part == part and (part != OWN or term.name == f"own.z{column}")
+        else term
         for term in hyperparameters.weight_prior.terms
     )
     prior = replace(hyperparameters.weight_prior, terms=terms)

@@ -11,7 +11,7 @@ from ..data.inputs import Preprocessor, Queries, TrainingRows
 from ..data.row_source import RowSource
 from ..errors import GPXWarning
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import CONSTANT, VARYING
+from ..model.term import CONSTANT, OWN, VARYING
 from ..runtime.parallel import evenly_spaced
 from ..runtime.session import Session
 from ..runtime.weight_table import DecidedWeight
@@ -23,6 +23,8 @@ from .weight_options import INTERCEPT, WeightNames
 # predicting them.
 TABLE_ROWS = 2_000
 ZERO = "zero"
+# How decisions are called, from the most to the least flexible one.
+DECISIONS = {VARYING: "varying", OWN: "own curve", CONSTANT: "constant"}
 
 
 def weight_table(
@@ -39,20 +41,17 @@ def weight_table(
     queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
     weights = posterior.moments(queries, MomentRequest(), session).mean
     assert weights is not None
-    labels = np.array(features.labels, dtype=object)
-    names = list(dict.fromkeys(features.labels))
     contributions = weights * data.Z.to_dense()
-    spread = np.array([contributions[:, labels == name].sum(axis=1).var() for name in names])
+    spread = np.array([contributions[:, some].sum(axis=1).var() for some in features.groups])
     total = spread.sum()
     in_units = _in_units(weights, preprocessor)
     found = []
-    for name, variance in zip(names, spread, strict=True):
-        columns = np.flatnonzero(labels == name)
+    for columns, variance in zip(features.groups, spread, strict=True):
         decision, nats = _decision(posterior.hyperparameters, tested, int(columns[0]))
         alone = in_units[:, columns[0]] if columns.size == 1 else np.full(1, np.nan)
         found.append(
             DecidedWeight(
-                str(name),
+                features.labels[columns[0]],
                 decision,
                 nats,
                 float(variance / total) if total > 0 else 0.0,
@@ -65,9 +64,9 @@ def weight_table(
 
 
 def _decision(hyperparameters: Hyperparameters, tested: Tested, column: int) -> tuple[str, float]:
-    """Return whether a weight is zero, constant or varying, and what it earns by that."""
+    """Return what a weight is, in a word of the table, and what it earns by that."""
     parts = [term.part for term in hyperparameters.weight_prior.terms if term.variances[column] > 0]
-    decision = next((part for part in (VARYING, CONSTANT) if part in parts), ZERO)
+    decision = next((name for part, name in DECISIONS.items() if part in parts), ZERO)
     return decision, tested.nats.get(column, np.nan)
 
 
@@ -88,7 +87,12 @@ def _length_scale(
     It is NaN if the kernel does not take vectors, or the weight does not vary.
     """
     prior, p = hyperparameters.weight_prior, preprocessor.n_x
-    varying = [term for term in prior.terms if term.part == VARYING and term.variances[column] > 0]
+    varying = [
+        term
+        for part in (VARYING, OWN)
+        for term in prior.terms
+        if term.part == part and term.variances[column] > 0
+    ]
     if prior.kernel.input_kind != "vectors" or not p or not varying:
         return np.nan
     scales, _ = varying[0].kernel.length_scale_range(p)
@@ -109,7 +113,7 @@ def notes_on_weights(
     notes = []
     counts = {
         decision: sum(row.decision == decision for row in table)
-        for decision in (VARYING, CONSTANT, ZERO)
+        for decision in (*DECISIONS.values(), ZERO)
     }
     shown = ", ".join(f"{count} {decision}" for decision, count in counts.items() if count)
     notes.append(f"Of {len(table)} weights, these are: {shown}.")

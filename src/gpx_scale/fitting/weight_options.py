@@ -18,7 +18,8 @@ from ..model.weight_prior import WeightPrior
 from ..runtime.arguments import flag, one_of
 
 SHARED, RELEVANCE, SEMI, MULTISCALE = "shared", "relevance", "semi", "multiscale"
-KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE)
+ADDITIVE = "additive"
+KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE, ADDITIVE)
 # The name of the column of ones that `fit_intercept` adds to Z.
 INTERCEPT = "intercept"
 # A term that an earlier fit has removed starts a warm one at this share of its start value: it may
@@ -30,8 +31,8 @@ REMOVED_START_SHARE = 1e-3
 class WeightOptions:
     """The checked arguments about priors of the weights.
 
-    `kind` is "shared", "relevance", "semi" or "multiscale". `groups` has lists of columns of Z by
-    name. With `prune`, terms that earn too little are removed.
+    `kind` is one of KINDS. `groups` has lists of columns of Z by name. With `prune`, terms that
+    earn too little are removed.
     """
 
     kind: str = SHARED
@@ -48,7 +49,7 @@ class WeightOptions:
         if kind == SHARED:
             raise InputError(
                 "groups= ties the variances of weights, and weights='shared' has none. Give "
-                "weights='relevance', 'semi' or 'multiscale', or leave groups out."
+                "weights='semi' or another kind, or leave groups out."
             )
         if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
             raise InputError(
@@ -62,12 +63,16 @@ class WeightOptions:
         """Return whether all weights have the same prior, which is the paper's model."""
         return self.kind == SHARED
 
+    def wants_intercept(self, given: Any) -> bool:
+        """Return whether a user who leaves the intercept open gets one: of an additive model."""
+        return self.kind == ADDITIVE and isinstance(given, str)
+
     def kernels(self, preprocessor: Preprocessor) -> int:
         """Return how many kernels of x the weights have, 0 if they share their prior."""
         if self.shared:
             return 0
-        labels = self.features(preprocessor).labels
-        return len(set(labels)) if self.kind == MULTISCALE else 1
+        count = len(self.features(preprocessor).groups)
+        return {MULTISCALE: count, ADDITIVE: count + 1}.get(self.kind, 1)
 
     def must_suit(self, preprocessor: Preprocessor) -> None:
         """Raise an InputError unless priors of their own are possible for weights of this Z."""
@@ -78,6 +83,8 @@ class WeightOptions:
                 f"weights={self.kind!r} has a prior for every column of Z, and needs a dense Z. "
                 "Give weights='shared', or a dense Z."
             )
+        if self.kind == ADDITIVE:
+            _must_be_additive(preprocessor)
         self.features(preprocessor)
 
     def features(self, preprocessor: Preprocessor) -> WeightNames:
@@ -101,7 +108,8 @@ class WeightOptions:
             tied[found] = min(found)
             for column in found:
                 labels[column] = group
-        return WeightNames(tuple(labels), tied if self.groups else None)
+        tied_or_none = tied if self.groups else None
+        return WeightNames(tuple(labels), tied_or_none, preprocessor.scaling.intercept)
 
     def applied(self, found: Hyperparameters, features: WeightNames) -> Hyperparameters:
         """Return hyperparameters of these priors from those of weights that share theirs.
@@ -113,7 +121,8 @@ class WeightOptions:
             return found
         kernel, scale = _of_scale_one(found.kernel)
         variances = np.full(len(features.labels), scale)
-        terms = [Term(kernel, variances, features.tied)]
+        varying = Term(kernel, variances, features.tied)
+        terms = _additive_terms(varying, features) if self.kind == ADDITIVE else [varying]
         if self.kind != RELEVANCE:
             terms.append(Term(Constant(), variances, features.tied))
         return replace(found, weight_prior=WeightPrior(tuple(terms), found.sigma_w))
@@ -144,10 +153,14 @@ class WeightOptions:
         """
         if self.shared:
             return known
-        known = _merged(self.applied(known, features))
+        known = self.applied(known, features)
+        known = _merged(known) if self.kind == MULTISCALE else known
         before, now = known.weight_prior, given.weight_prior
-        kinds = [(term.kernel.parameter_kinds, term.part) for term in now.terms]
-        same = kinds == [(term.kernel.parameter_kinds, term.part) for term in before.terms]
+        kinds, earlier = (
+            [(term.kernel.parameter_kinds, term.part, term.name) for term in prior.terms]
+            for prior in (now, before)
+        )
+        same = kinds == earlier
         if not same or before.terms[0].variances.shape != now.terms[0].variances.shape:
             return known
         terms = []
@@ -156,7 +169,7 @@ class WeightOptions:
                 old.variances > 0, old.variances, REMOVED_START_SHARE * new.variances
             )
             kernel = old.kernel if old.is_active else new.kernel
-            terms.append(Term(kernel, variances, new.tied))
+            terms.append(replace(new, kernel=kernel, weight_variances=variances))
         return replace(known, weight_prior=replace(before, terms=tuple(terms)))
 
 
@@ -164,16 +177,27 @@ class WeightOptions:
 class WeightNames:
     """The name of each weight's feature or group, and which columns are tied.
 
-    `labels` has one name for each column of Z, with the intercept; `tied` (d,) are numbers, which
-    are the same for columns of one group. It is None without groups.
+    `labels` has one name for each column of Z, with the intercept if there is one; `tied` (d,) are
+    numbers, which are the same for columns of one group. It is None without groups.
     """
 
     labels: tuple[str, ...]
     tied: np.ndarray | None
+    intercept: bool = False
+
+    @property
+    def groups(self) -> list[np.ndarray]:
+        """Return the columns of each feature or group, those of the intercept at the end.
+
+        They are in the order of their first columns, which have the smallest numbers in `tied`.
+        """
+        tied = np.arange(len(self.labels)) if self.tied is None else self.tied
+        return [np.flatnonzero(tied == number) for number in np.unique(tied)]
 
     def label_of(self, term: Term) -> str:
-        """Return the name of the only feature or group that has a term, "" if there are more."""
-        return self.labels[int(term.name.removeprefix("z"))] if term.name else ""
+        """Return the name of a term of only one feature or group, by the name of that."""
+        own, _, column = term.name.rpartition("z")
+        return own + self.labels[int(column)]
 
     def of_parameters(self, hyperparameters: Hyperparameters) -> list[str]:
         """Return the names of `theta`, with the names of features in place of their numbers."""
@@ -189,6 +213,31 @@ class WeightNames:
             prefix = next((prefix for prefix in labels if name.startswith(prefix)), "")
             named.append(known.get(name, labels.get(prefix, "") + name.removeprefix(prefix)))
         return named
+
+
+def _must_be_additive(preprocessor: Preprocessor) -> None:
+    """Raise an InputError unless each column of Z is a column of X, of which a kernel is known."""
+    transforms = preprocessor.transforms
+    changed = transforms.x_transformer is not None or transforms.z_transformer is not None
+    if preprocessor.separate or changed or transforms.input_kind != "vectors":
+        raise InputError(
+            "weights='additive' has a curve of each feature over its own column of X, so X and Z "
+            "have to be the same columns. Leave Z and the transformers out, or give weights='semi'."
+        )
+
+
+def _additive_terms(varying: Term, features: WeightNames) -> list[Term]:
+    """Return a term for all features, one for the intercept, and a curve of each feature's own."""
+    d = len(features.labels)
+    count = d - features.intercept
+    terms = [varying.alone(np.arange(count), "")]
+    if features.intercept:
+        terms.append(varying.alone(np.array([count]), f"z{count}"))
+    for columns in features.groups[: -1 if features.intercept else None]:
+        kernel = varying.kernel.of_columns(columns.tolist(), count)
+        own = varying.alone(columns, f"own.z{columns[0]}")
+        terms.append(replace(own, kernel=kernel, own=True))
+    return terms
 
 
 def _merged(found: Hyperparameters) -> Hyperparameters:

@@ -134,6 +134,12 @@ class Kernel(abc.ABC):
         """Return this kernel as one that does not read some columns of x, if it has ARD."""
         return self
 
+    def of_columns(self, columns: Sequence[int], p: int) -> Kernel:
+        """Return this kernel as one that reads only some of the p columns of x."""
+        raise SolverUnavailable(
+            f"{type(self).__name__} does not read columns of X. Give a kernel of vectors."
+        )
+
     def sliceable(self, x: Any) -> Sliceable:
         """Return x in a form that `prepare` takes and that can be sliced by rows."""
         rows: Sliceable = x
@@ -402,6 +408,10 @@ class Pair(Kernel):
 
     def without_columns(self, columns: Sequence[int]) -> Kernel:
         first, second = (one.without_columns(columns) for one in self.components)
+        return replace(self, first=first, second=second)
+
+    def of_columns(self, columns: Sequence[int], p: int) -> Kernel:
+        first, second = (one.of_columns(columns, p) for one in self.components)
         return replace(self, first=first, second=second)
 
     def sliceable(self, x: Any) -> Sliceable:

@@ -186,6 +186,17 @@ class Stationary(Kernel):
         scales[list(columns)] = np.inf
         return replace(self, theta2=tuple(scales.tolist()))
 
+    def of_columns(self, columns: Sequence[int], p: int) -> Stationary:
+        scales, read = self.scales, list(columns)
+        if scales.size == 1:
+            # theta2 is the square of a distance in p columns, and these have their share of it.
+            scales = np.full(p, scales[0] * len(read) / p)
+        usual = np.median(scales[np.isfinite(scales)])
+        kept = np.where(np.isfinite(scales), scales, usual)
+        found = np.full(p, np.inf)
+        found[read] = kept[read]
+        return replace(self, theta2=tuple(found.tolist()))
+
     @property
     def parameter_kinds(self) -> tuple[str, ...]:
         return ("theta1",) + ("theta2",) * int(self.used.sum())

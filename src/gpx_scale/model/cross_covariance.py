@@ -40,7 +40,7 @@ class CrossCovariance:
         return replace(self, K=self.K[queries], points=self.points[queries], others=others)
 
     def of_part(self, part: str) -> CrossCovariance:
-        """Return the covariance of the constant or of the varying part of the weights with f."""
+        """Return the covariance of one part of the weights with f."""
         terms = [replace(one, others=()) for one in (self, *self.others) if one.part == part]
         if not terms:
             none = np.zeros(self.Z.shape[1])

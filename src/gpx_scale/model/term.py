@@ -9,10 +9,13 @@ import numpy as np
 
 from ..data.features import DenseFeatures, Features
 from ..kernels.kernel import Kernel
+from ..runtime.arguments import LARGEST_PARAMETER
 from ..runtime.state import must, must_be_numbers, stored
 
-# The names of the parts of a weight: the one that is the same everywhere, and the one that varies.
-CONSTANT, VARYING = "constant", "varying"
+# The parts of a weight: the same everywhere; a curve of its own feature; and varying with all of x.
+CONSTANT, OWN, VARYING = "constant", "own", "varying"
+# The same from the most to the least flexible one.
+PARTS = (VARYING, OWN, CONSTANT)
 
 
 @stored
@@ -23,13 +26,14 @@ class Term:
     `weight_variances` are (d,), or None if all of them are 1. A variance of 0 removes the term of
     that weight. Columns with the same number in `tied` (d,) have one variance together; None means
     that each column has its own. If several terms vary, each has a `name`, with which those of its
-    parameters begin.
+    parameters begin. The term is an `own` curve if its kernel reads the weight's own feature alone.
     """
 
     kernel: Kernel
     weight_variances: np.ndarray | None = None
     tied: np.ndarray | None = None
     name: str = ""
+    own: bool = False
 
     @property
     def variances(self) -> np.ndarray:
@@ -39,8 +43,10 @@ class Term:
 
     @property
     def part(self) -> str:
-        """Return the name of the part of a weight that this term is: constant or varying."""
-        return CONSTANT if self.kernel.is_constant else VARYING
+        """Return the name of the part of a weight that this term is."""
+        if self.kernel.is_constant:
+            return CONSTANT
+        return OWN if self.own else VARYING
 
     @property
     def is_active(self) -> bool:
@@ -136,7 +142,8 @@ class Term:
             must(self.tied is None, "it ties weights that have no variances")
             return
         must_be_numbers(self.weight_variances, (d,), "the variances of the weights")
-        must((self.weight_variances >= 0).all(), "a variance of the weights is negative")
+        inside = (self.weight_variances >= 0) & (self.weight_variances <= LARGEST_PARAMETER)
+        must(inside.all(), "a variance of the weights is out of range")
         if self.tied is not None:
             whole = self.tied.dtype.kind == "i" and self.tied.shape == (d,)
             must(whole, "the columns that share a variance are not numbered")

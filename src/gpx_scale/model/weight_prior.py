@@ -32,7 +32,7 @@ from .cross_block import CrossBlock
 # These are part of what a prior is used by.
 from .cross_covariance import CrossCovariance as CrossCovariance
 from .cross_covariance import kernel_matrix as kernel_matrix
-from .term import CONSTANT, VARYING, Term
+from .term import PARTS, VARYING, Term
 
 
 def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
@@ -96,7 +96,7 @@ class WeightPrior:
             term.must_fit(d)
         named = [(term.part, term.name) for term in self.terms]
         must(len(set(named)) == len(named), "two of its terms have the same name")
-        for part in (CONSTANT, VARYING):
+        for part in PARTS:
             counts = sum(((term.variances > 0).astype(int) for term in self._of(part)), start=0)
             must(self.is_shared or np.max(counts) <= 1, "a weight has two terms of one part")
 
@@ -382,7 +382,7 @@ class WeightPrior:
         return _added(first, others)
 
     def variance_of_part(self, part: str, x: Any) -> np.ndarray:
-        """Return the prior variance of the constant or the varying part of each weight, at x.
+        """Return the prior variance of one part of each weight, at x.
 
         It has the shape of `variance`, and does not contain the noise.
         """

@@ -1,4 +1,4 @@
-"""The table of the decisions about weights: zero, constant or varying, feature by feature."""
+"""The table of the decisions about weights, feature by feature, such as zero or constant."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ class DecidedWeight:
     feature : str
         The name of the feature or of the group, or "intercept".
     decision : str
-        "zero", "constant" or "varying".
+        "zero", "constant", "own curve" or "varying".
     nats : float
-        How much the log marginal likelihood falls if the decision is the next simpler one, in nats:
-        if a weight that varies is constant, or zero if it has no constant part, and if a constant
-        one is zero. NaN for a weight that is zero, or if it was not computed.
+        How much the log marginal likelihood falls if the weight is the next simpler one that the
+        model knows, in nats. NaN for a weight that is zero, or if it was not computed.
     share : float
         The share of the feature in the variance of the contributions, over training rows.
     length_scale : float

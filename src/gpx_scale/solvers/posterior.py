@@ -69,7 +69,7 @@ class MomentRequest:
     surface : bool
         Whether variances and covariances are those of g(x*), without the noise sigma_w^2 of the
         weights w(x*) around it.
-    part : {"constant", "varying"} or None
+    part : {"constant", "own", "varying"} or None
         The part of the weights whose moments are computed; None means the weights themselves.
     """
 
@@ -159,8 +159,8 @@ class PriorVariance:
     ) -> PriorVariance:
         """Return the prior variance of new rows, or of training rows' own weights;  O(m).
 
-        Of the `surface` g(x*), nothing is added. With a `part`, it is that of the constant or of
-        the varying part of the weights; the noise belongs to the varying part.
+        Of the `surface` g(x*), nothing is added. With a `part`, it is that of one part of the
+        weights; the noise belongs to the varying part.
         """
         prior = hyperparameters.weight_prior
         noise, share = prior.sigma_w**2, LEAST_SURFACE_SHARE if surface else 0.0
@@ -356,7 +356,7 @@ class Posterior(abc.ABC, Generic[Cross]):
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
     def cross_of_part(self, cross: Cross | None, part: str) -> Cross:
-        """Return the covariance of the constant or the varying part of the weights with the data.
+        """Return the covariance of one part of the weights with the data.
 
         `cross` is that of the weights.
         """
