@@ -31,9 +31,10 @@ from gpx_scale.kernels.stationary import Stationary
 from gpx_scale.linalg import covariance, preconditioner
 from gpx_scale.linalg import sparse_covariance as pairs
 from gpx_scale.linalg.covariance_factor import CholeskyFactor
-from gpx_scale.linalg.kernel_tiles import PRODUCT_COLUMNS, KernelTiles
+from gpx_scale.linalg.kernel_tiles import PRODUCT_COLUMNS, FormedTiles
 from gpx_scale.linalg.lower_tiles import LowerTiles
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner
+from gpx_scale.linalg.term_tiles import TermTiles
 from gpx_scale.runtime import parallel as runtime
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
 from gpx_scale.solvers import neighborhood as local
@@ -205,9 +206,12 @@ def _tiles_of_kernel(S):
     """Count <z, z'>, the augmented product and the fused exponential of all lower tiles."""
     ends = np.minimum(S.size * np.arange(1, S.count + 1), len(S))
     entries = float(ends @ np.diff(ends, prepend=0))
-    dtype = S.profile.left.dtype
-    per_entry = 2 * (S.profile.left.shape[1] + S.Z.shape[1]) + EXP_FLOPS[_letter(dtype)] + 2
-    return _gemm(entries * per_entry, dtype)
+    terms = [(S.profile, S.Z)]
+    if isinstance(S, TermTiles):
+        terms = list(zip(S.profiles, S.features, strict=True))
+    widths = sum(profile.left.shape[1] + Z.shape[1] for profile, Z in terms)
+    per_entry = 2 * widths + len(terms) * (EXP_FLOPS[_letter(S.dtype)] + 2)
+    return _gemm(entries * per_entry, S.dtype)
 
 
 def _inverse_in_tiles(S, tiles, alpha):
@@ -319,9 +323,9 @@ FORMULAS = {
     (exact.ExactSolver, "_solve"): lambda self, data, params, draft=False: _potrf(
         len(data) ** 3 / 3, self._buffer.dtype
     ),
-    (KernelTiles, "fill"): lambda S, tiles, diagonal: _tiles_of_kernel(S),
-    (KernelTiles, "matmul"): lambda S, V, diagonal: _tiles_of_kernel(S),
-    (KernelTiles, "contract_inverse"): _inverse_in_tiles,
+    (FormedTiles, "fill"): lambda S, tiles, diagonal: _tiles_of_kernel(S),
+    (FormedTiles, "matmul"): lambda S, V, diagonal: _tiles_of_kernel(S),
+    (FormedTiles, "contract_inverse"): _inverse_in_tiles,
     (LowerTiles, "invert_factor"): lambda tiles: _potrf(tiles.n**3 / 3, tiles.dtype),
     (CholeskyFactor, "_apply_inverse"): _apply_inverse,
     (CholeskyFactor, "halves"): _halves,

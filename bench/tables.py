@@ -32,6 +32,7 @@ LISTED = {
     "varying": "varying",
     "spatial": "spatial",
     "text": "text",
+    "weights": "weights",
     "saved models": "doors",
 }
 

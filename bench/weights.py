@@ -145,12 +145,39 @@ def tables():
     return found
 
 
+def curves():
+    """Return errors and coverage of the main effects of `synth_additive`, at new rows."""
+    from gpx_scale.datasets import synth_additive
+
+    _compile()
+    scores = []
+    for draw in range(DRAWS):
+        train, test = synth_additive(500, draw), synth_additive(200, 1000 + draw)
+        model, seconds = _fit("additive", train.X, train.y, None)
+        found = model.explain(test.X, baseline="zero")
+        curve = (found.constant + found.own) * test.X
+        std = np.hypot(found.constant_std, found.own_std) * np.abs(test.X)
+        off = np.abs(curve - test.effects)[:, :4]
+        # At x = 0, curve and effect are 0, and so is the interval.
+        inside = off <= DEVIATIONS_OF_95_PERCENT * std[:, :4] + 1e-8
+        scores.append(
+            {
+                "seconds": seconds,
+                "rmse": np.sqrt(np.mean(off**2, axis=0)).tolist(),
+                "coverage": inside.mean(axis=0).tolist(),
+                "decisions": [row.decision for row in model.fit_report_.weight_table],
+            }
+        )
+    return {"additive": scores}
+
+
 CASES = {
     "semi_500": lambda: semi(500),
     "semi_2000": lambda: semi(2000),
     "multiscale_625": lambda: multiscale(625),
     "noise_columns": noise_columns,
     "tables": tables,
+    "curves": curves,
 }
 
 
@@ -288,6 +315,28 @@ def _rows_of_tables(found):
     ]
 
 
+def _rows_of_curves(found):
+    """Return the rows about main effects."""
+    scores = found["additive"]
+    errors = np.mean([one["rmse"] for one in scores], axis=0)
+    coverage = np.mean([one["coverage"] for one in scores], axis=0)
+    unimportant = _counted(scores, (5,), "zero").sum()
+    start = "synth_additive, n = 500, additive: "
+    return [
+        Row(
+            f"{start}RMSE of the four main effects",
+            " / ".join(f"{error:.3f}" for error in errors),
+        ),
+        Row(
+            f"{start}coverage of 95% intervals of the curves",
+            " / ".join(f"{share:.0%}" for share in coverage),
+            "90-99%",
+            bool(((coverage >= 0.9) & (coverage <= 0.99)).all()),
+        ),
+        Row(f"{start}draws of {DRAWS} in which the noise has no weight", str(unimportant)),
+    ]
+
+
 def summary(found):
     """Return the rows of all cases that were measured."""
     rows = []
@@ -296,6 +345,7 @@ def summary(found):
     rows += _rows_of_multiscale(found["multiscale_625"]) if "multiscale_625" in found else []
     rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
     rows += _rows_of_tables(found["tables"]) if "tables" in found else []
+    rows += _rows_of_curves(found["curves"]) if "curves" in found else []
     return rows
 
 

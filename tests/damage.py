@@ -43,6 +43,18 @@ CASES = {
         X2,
         WORDS,
     ),
+    "exact, weights": (
+        GPXRegressor(
+            "rbf",
+            weights="additive",
+            groups={"both": [0, 1]},
+            prune=False,
+            warm_start=True,
+            **SMALL,
+        ),
+        X2,
+        None,
+    ),
     "exact, sum": (
         GPXRegressor(
             SUM * kernels.RationalQuadratic(), solver="exact", **SMALL, fit_intercept=False

@@ -386,6 +386,28 @@ class Explanation:
             _probability_positive, self.contributions, self._known(self.contributions_std)
         )
 
+    def local_t(self) -> Any:
+        """Return each weight over its standard deviation, as the local t values of GWR.
+
+        Explain with `std="surface"` for those of the surface, without each row's own deviation. A
+        weight that is known to be zero has the value 0.
+
+        Returns
+        -------
+        t : ndarray or csr_array of shape (m, d)
+            The ratios.
+
+        Examples
+        --------
+        >>> from gpx_scale import GPXRegressor
+        >>> from gpx_scale.datasets import synth2
+        >>> data = synth2(100)
+        >>> model = GPXRegressor("rbf", optimizer=None).fit(data.X, data.y, data.Z)
+        >>> model.explain(data.X[:3], data.Z[:3], std="surface").local_t().shape
+        (3, 5)
+        """
+        return _entrywise(_ratio, self.weights, self._known(self.weights_std))
+
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.
 
@@ -841,6 +863,13 @@ def _probability_positive(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """Return P(v > 0) of normal variables. If std is 0, it is 1 or 0 by the sign of the mean."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(std > 0, ndtr(mean / std), (mean > 0).astype(float))
+
+
+def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Return means over standard deviations, 0 where both are 0 to rounding."""
+    known = std > np.finfo(float).tiny
+    ratio: np.ndarray = np.divide(mean, std, out=np.zeros_like(mean), where=known)
+    return ratio
 
 
 def dense(A: Any) -> np.ndarray:

@@ -522,7 +522,8 @@ def _predictor(model: Any, X: Any) -> Callable[[Any, Any], np.ndarray]:
 
 def _weights(model: Any, X: Any, Z: Any) -> Any:
     """Return the weights (m, d) that a model gives."""
-    if hasattr(model, "weights"):
+    # The `weights` of a GPXRegressor are an argument, and those of other methods a function.
+    if callable(getattr(model, "weights", None)):
         return model.weights(X, Z)
     if hasattr(model, "explain"):
         return model.explain(X, Z, std=False, **_all_features(Z)).weights

@@ -290,6 +290,18 @@ def test_columns_as_asked(folder, tmp_path, capsys):
     )
 
 
+def test_priors_of_the_weights_as_asked(folder, tmp_path, capsys):
+    fit = ["fit", str(folder / "few.csv"), "-t", "target", "-o", str(tmp_path / "m.gpx")]
+    assert (
+        main([*fit, "--kernel", "rbf", "--x", "age,bp", "--z", "bmi,s5,sex", "--weights", "semi"])
+        == 0
+    )
+    said(capsys)
+    model = gpx_scale.load(tmp_path / "m.gpx")
+    assert {row.feature for row in model.fit_report_.weight_table} >= {"bmi", "s5"}
+    assert "weights='all' is not valid" in refused(capsys, *fit, "--weights", "all")
+
+
 def test_texts(tmp_path, capsys):
     words = np.random.RandomState(0).choice(["good", "bad", "fine", "dull"], (60, 2))
     worth = {"good": 2.0, "bad": -2.0, "fine": 1.0, "dull": -1.0}

@@ -81,3 +81,30 @@ def test_without_the_folder_the_file_is_named(monkeypatch):
     monkeypatch.delenv("GPX_SCALE_DATA", raising=False)
     with pytest.raises(InputError, match=r"georgia\.csv"):
         datasets.load_georgia()
+
+
+def test_simulated_weights_are_of_the_kinds_that_their_names_say():
+    data = datasets.synth_semi(60, irrelevant=3)
+    varies = np.ptp(data.weights, axis=0) > 0
+    assert varies.tolist() == [name.startswith("varying") for name in data.feature_names]
+    assert not data.weights[:, 5:].any()
+    residual = data.y - (data.weights * data.Z).sum(axis=1)
+    assert 0.3 < residual.std() < 0.7
+
+    plane = datasets.synth_multiscale(200)
+    assert np.ptp(plane.weights[:, 0]) == 0.0
+    near = np.square(plane.X[:, None] - plane.X).sum(axis=2) < 0.1**2
+    apart = [np.abs(w[:, None] - w)[near].max() / np.ptp(w) for w in plane.weights[:, 1:].T]
+    assert apart[1] > 2.0 * apart[0]
+
+
+def test_simulated_main_effects_are_zero_at_zero():
+    data = datasets.synth_additive(80)
+    np.testing.assert_allclose(data.X.mean(axis=0), 0.0, atol=1e-12)
+    a, b, c, d, e, _ = data.X.T
+    np.testing.assert_allclose(data.effects[:, 0], np.sin(2.0 * a))
+    assert not data.effects[:, 4:].any()
+    together = 0.5 * c * d + 0.5 * e * np.sin(a)
+    residual = data.y - data.effects.sum(axis=1) - together
+    assert 0.1 < residual.std() < 0.3
+    np.testing.assert_allclose(data.effects[:, 1], b**2)

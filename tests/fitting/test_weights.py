@@ -81,7 +81,7 @@ def test_nothing_is_removed_without_pruning():
 
 
 def test_one_variance_for_each_weight_is_no_less_than_one_for_all():
-    X, y, Z, _ = rows(150)
+    X, y, Z, _ = rows(150, seed=1)
     relevance = GPXRegressor(weights="relevance", **FAST).fit(X, y, Z)
     assert decisions(relevance) == ["varying"] * 3 + ["zero"] * 3
     shared = GPXRegressor(**FAST).fit(X, y, Z)
@@ -111,6 +111,14 @@ def test_parts_add_up_to_the_weights(std):
     assert (found.varying_std[:, 0] > 0).all()
     some = found[3:5]
     assert_allclose(some.varying_std, found.varying_std[3:5])
+
+
+def test_local_t_values_are_weights_over_their_deviations():
+    X, _, Z, _ = rows(20, seed=1)
+    found = semi().explain(X, Z, std="surface")
+    t = found.local_t()
+    assert_allclose(t[:, :3], found.weights[:, :3] / found.weights_std[:, :3])
+    assert not t[:, 3:].any()
 
 
 def test_parts_of_training_rows_add_up():
@@ -211,6 +219,18 @@ def test_rows_that_cannot_be_held_are_refused():
         GPXRegressor(weights="semi", **FAST).fit(chunks)
 
 
+def test_a_plan_says_that_priors_of_weights_take_time():
+    X, y, Z, _ = rows(200)
+    plans = {
+        weights: GPXRegressor(weights=weights, **FAST).plan(X, y, Z)
+        for weights in ("shared", "semi", "multiscale")
+    }
+    assert plans["shared"].seconds < plans["semi"].seconds < plans["multiscale"].seconds
+    assert plans["shared"].bytes_needed < plans["semi"].bytes_needed
+    assert "priors of their own" in str(plans["semi"])
+    assert plans["multiscale"].weight_kernels == 6
+
+
 def test_rows_are_not_added_to_a_model_that_would_lose_its_terms():
     X, y, Z, _ = rows(20)
     with pytest.raises(SolverUnavailable, match="priors of their own"):
@@ -227,6 +247,14 @@ def test_saved_models_predict_and_explain_alike(tmp_path):
         assert (getattr(first, name) == getattr(second, name)).all()
     assert str(loaded.fit_report_) == str(model.fit_report_)
     assert loaded.parameter_names_ == model.parameter_names_
+
+
+def test_reports_have_the_weights(tmp_path):
+    pytest.importorskip("jinja2")
+    X, _, Z, _ = rows(5, seed=3)
+    page = semi().explain(X, Z).to_html(tmp_path / "report.html").read_text()
+    assert "x2: constant (earns" in page
+    assert "variances of the parts of weights that are the same everywhere" in page
 
 
 def test_a_warm_start_finds_the_same_terms():

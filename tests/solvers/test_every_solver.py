@@ -638,6 +638,7 @@ ASKED = {
     Capability.STREAM: lambda name: SMALL.model(solver=name).fit(lambda: [SMALL.data]),
     Capability.FILES: fit_folder,
     Capability.ADD_ROWS: lambda name: copy_of(fitted(name)).partial_fit(*SMALL.data),
+    Capability.WEIGHT_TERMS: lambda name: SMALL.model(solver=name, weights="semi").fit(*SMALL.data),
 }
 
 

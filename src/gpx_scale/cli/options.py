@@ -86,8 +86,9 @@ Intercept = Annotated[
 Weights = Annotated[
     str,
     typer.Option(
-        help="The priors of the weights: shared, relevance, semi, multiscale or additive. auto "
-        "compares four of them and takes the one that the data prefer."
+        help="The priors of the weights: shared, or one for each feature (relevance, semi or "
+        "multiscale), which finds the weights that are zero or constant. auto compares them, and "
+        "takes the one that the data prefer."
     ),
 ]
 Points = Annotated[

@@ -107,6 +107,11 @@ class IndexedRows(RowSource):
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
         """Raise a ValueError unless these rows, named in a file, fit the rest of a model."""
 
+    @property
+    def added(self) -> int:
+        """Return how many of these rows were added in memory, after those that are elsewhere."""
+        return 0
+
     def subset(self, count: int) -> TrainingRows:
         return self[least(keys(0, len(self), 0), count)]
 
@@ -246,6 +251,10 @@ class AddedRows(IndexedRows):
 
     def __len__(self) -> int:
         return len(self.first) + len(self.more)
+
+    @property
+    def added(self) -> int:
+        return len(self.more)
 
     @property
     def n_weights(self) -> int:

@@ -4,7 +4,7 @@
     downloaded            abalone, boston, california, fish, king_county, paper, wine
     from your own file    drug
     from your own folder  berlin, bike, georgia, imdb, kin40k, protein, vader
-    synthetic             synth2, synth10, synth_ard, synth_multiscale, synth_semi
+    synthetic             synth2, synth10, synth_ard, synth_multiscale, synth_semi, synth_additive
 
 `load_<name>()` looks for a file in the folder that the environment variable GPX_SCALE_DATA
 names, then in the cache (the folder that GPX_SCALE_CACHE names, or the user's cache). Otherwise
@@ -18,7 +18,15 @@ terminal. If GPX_SCALE_MIRROR is set, it replaces the hosts of the publishers.
 """
 
 from .sources import DataUnavailable
-from .synthetic import synth2, synth10, synth_ard, synth_multiscale, synth_semi
+from .synthetic import (
+    Additive,
+    synth2,
+    synth10,
+    synth_additive,
+    synth_ard,
+    synth_multiscale,
+    synth_semi,
+)
 from .tabular import (
     Dataset,
     digit_classes,
@@ -38,6 +46,7 @@ from .varying_coefficients import Varying, load_berlin, load_bike, load_georgia,
 
 __all__ = [
     "LSA",
+    "Additive",
     "DataUnavailable",
     "Dataset",
     "SentenceEncoder",
@@ -65,6 +74,7 @@ __all__ = [
     "sentence_vectors",
     "synth2",
     "synth10",
+    "synth_additive",
     "synth_ard",
     "synth_multiscale",
     "synth_semi",

@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..errors import InputError
 from ..runtime.arguments import positive, whole
 from .tabular import Dataset
 from .varying_coefficients import Varying
+
+
+class Additive(NamedTuple):
+    """A table whose target is a sum of functions of single features, and of some interactions.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, p)
+        The features, of which each has the mean 0.
+    y : ndarray of shape (n,)
+        The target.
+    feature_names : list of str
+        The names of the columns of X.
+    effects : ndarray of shape (n, p)
+        The true main effects f_l(x_l), which are 0 at x_l = 0.
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth_additive
+    >>> data = synth_additive(100)
+    >>> data.X.shape == data.effects.shape
+    True
+    """
+
+    X: np.ndarray
+    y: np.ndarray
+    feature_names: list[str]
+    effects: np.ndarray
 
 
 def synth10(n: int, random_state: int = 0) -> Dataset:
@@ -149,7 +179,8 @@ def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
     """Return a synthetic data set whose weights vary, are constant, or are zero.
 
     y = w(x) . z + 0.5 e, with x uniform in the unit square, and standard normal z and noise e. The
-    first three weights vary with x, the next two are constant, and all others are 0.
+    first three weights vary with x by different amounts, the next two are constant, and all others
+    are 0.
 
     Parameters
     ----------
@@ -180,10 +211,10 @@ def synth_semi(n: int, random_state: int = 0, irrelevant: int = 10) -> Varying:
     X = random.uniform(size=(n, 2))
     u, v = X.T
     weights = np.zeros((n, 5 + irrelevant))
-    weights[:, 0] = np.sin(2 * np.pi * u)
+    weights[:, 0] = 1.5 * np.sin(2 * np.pi * u)
     weights[:, 1] = np.cos(np.pi * u) * np.cos(np.pi * v)
-    weights[:, 2] = 3.0 * u * v - 0.7
-    weights[:, 3], weights[:, 4] = 1.0, -0.6
+    weights[:, 2] = 1.5 * u * v - 0.35
+    weights[:, 3], weights[:, 4] = 1.5, -1.0
     Z = random.standard_normal(weights.shape)
     y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
     counts = {"varying": 3, "constant": 2, "zero": irrelevant}
@@ -231,3 +262,42 @@ def synth_multiscale(n: int, random_state: int = 0) -> Varying:
     Z = random.standard_normal((n, 3))
     y = (weights * Z).sum(axis=1) + 0.5 * random.standard_normal(n)
     return Varying(X, y, Z, ["constant", "smooth", "rough"], weights)
+
+
+def synth_additive(n: int, random_state: int = 0) -> Additive:
+    """Return a synthetic data set of four main effects and two interactions.
+
+    y = sin(2 a) + b^2 + 0.8 c + (exp(d / 2) - 1) + c d / 2 + e sin(a) / 2 + 0.2 noise, with
+    features a to f that are uniform between -2 and 2 and then centred, and standard normal noise.
+    The feature e has an interaction alone, and f has no effect.
+
+    Parameters
+    ----------
+    n : int
+        The number of rows, at least 2.
+    random_state : int, default=0
+        The seed of the random numbers.
+
+    Returns
+    -------
+    Additive
+        X of shape (n, 6), y of shape (n,), the names a to f, and the true main effects (n, 6).
+
+    Examples
+    --------
+    >>> from gpx_scale.datasets import synth_additive
+    >>> data = synth_additive(100)
+    >>> data.X.shape, data.feature_names
+    ((100, 6), ['a', 'b', 'c', 'd', 'e', 'f'])
+    """
+    n = whole(n, "n", least=2)
+    random = np.random.RandomState(random_state)
+    X = random.uniform(-2.0, 2.0, (n, 6))
+    X -= X.mean(axis=0)
+    a, b, c, d, e, _ = X.T
+    effects = np.column_stack(
+        [np.sin(2.0 * a), b**2, 0.8 * c, np.expm1(0.5 * d), np.zeros(n), np.zeros(n)]
+    )
+    together = 0.5 * c * d + 0.5 * e * np.sin(a)
+    y = effects.sum(axis=1) + together + 0.2 * random.standard_normal(n)
+    return Additive(X, y, list("abcdef"), effects)

@@ -173,8 +173,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         "shared".
     prune : bool, default=True
         Whether parts of weights that earn less than 1.35 nats of log marginal likelihood are
-        removed, and the other hyperparameters searched again. A weight without parts is zero. It is
-        for all but "shared".
+        removed, and the other hyperparameters searched again. A weight without parts is zero. The
+        constant part of a weight that varies stays. It is for all but "shared".
     standardize : bool, default=True
         Whether y, X and Z are centred and scaled to a standard deviation of 1. A constant column of
         Z is divided by its value instead, and not centred. Sparse X and Z are not changed.

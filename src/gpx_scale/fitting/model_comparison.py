@@ -41,7 +41,7 @@ from ..runtime.model_table import ComparedModel
 from ..runtime.session import Session
 from ..solvers.exact.solver import ExactSolver
 from .model_choice import name_of_kernel
-from .pruning import LEAST_EARNED_NATS, same_terms, tested_once
+from .pruning import LEAST_EARNED_NATS, Tested, same_terms, tested_once
 from .weight_fit import WeightFit
 from .weight_options import SHARED
 
@@ -199,7 +199,7 @@ class Contender:
                 return -np.inf
 
         assert self.priors is not None
-        kept = tested_once(self.found, evidence, LEAST_EARNED_NATS).hyperparameters
+        kept = tested_once(Tested(self.found), evidence, LEAST_EARNED_NATS).hyperparameters
         if kept.theta.size == self.found.theta.size:
             return
         priors = replace(self.priors, options=replace(self.priors.options, prune=False))

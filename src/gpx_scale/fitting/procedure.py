@@ -99,7 +99,8 @@ def fit_model(
     start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
-    optimum = find_hyperparameters(solver, rows, start, options, session)
+    first = weights.first_search(options)
+    optimum = find_hyperparameters(solver, rows, start, first, session)
     tested = Tested(optimum.hyperparameters)
     if options.search.wanted and not options.weights.shared:
         optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import numpy as np
 
 from ..data.row_source import MemoryRows, RowSource
 from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
-from ..model.term import OWN, PARTS
+from ..model.term import CONSTANT, OWN, PARTS
 from ..runtime.session import Session
 from ..solvers.contract import WEIGHT_TEST_ROWS
 from ..solvers.exact.solver import ExactSolver
@@ -26,6 +27,11 @@ from ..solvers.exact.solver import ExactSolver
 LEAST_EARNED_NATS = 1.35
 # After terms are removed, the others are searched again, and tested again, at most this often.
 MAX_ROUNDS = 3
+# After the other hyperparameters have moved, weights that earned less are tested again.
+SURE_NATS = 20.0
+# So many weights are first tested together. Most of those that are zero are then found in a few
+# evaluations.
+AT_ONCE = 8
 
 # A function that searches again from hyperparameters.
 Refit = Callable[[Hyperparameters], Hyperparameters]
@@ -44,12 +50,18 @@ class Tested:
 
 
 def pruned(
-    start: Hyperparameters, rows: RowSource, refit: Refit, prune: bool, session: Session
+    start: Hyperparameters,
+    rows: RowSource,
+    refit: Refit,
+    prune: bool,
+    session: Session,
+    is_optimum: bool,
 ) -> Tested:
     """Return hyperparameters without the terms that earn too little, searched again.
 
-    Without `prune`, nothing is removed, and only the nats are computed. A test takes the factor of
-    C, n^3/3 flops. Ctrl-C ends the tests, and all terms stay that are left.
+    Unless the start `is_optimum`, they are searched again in any case. Without `prune`, nothing is
+    removed, and only the nats are computed. A test takes the factor of C, n^3/3 flops. Ctrl-C ends
+    the tests, and all terms stay that are left.
     """
     some = MemoryRows(rows.subset(min(len(rows), WEIGHT_TEST_ROWS)))
     solver = ExactSolver(len(some), np.float64, session)
@@ -64,45 +76,81 @@ def pruned(
     found = Tested(start)
     try:
         for _ in range(MAX_ROUNDS):
-            with session.journal.phase("tests of the weights"):
-                found = tested_once(found.hyperparameters, evidence, least)
-            ended = session.journal.stopped or session.journal.was_interrupted
-            if found.hyperparameters.theta.size == start.theta.size or ended:
+            if session.journal.stopped or session.journal.was_interrupted:
                 break
-            start = refit(found.hyperparameters)
-            found = replace(found, hyperparameters=start)
+            with session.journal.phase("tests of the weights"):
+                found = tested_once(found, evidence, least)
+            is_same = found.hyperparameters.theta.size == start.theta.size
+            if is_same and is_optimum:
+                break
+            start, is_optimum = refit(found.hyperparameters), True
+            # Of weights that earn so much, another test would find the same.
+            sure = {k: nats for k, nats in found.nats.items() if nats > SURE_NATS}
+            if is_same:
+                found = replace(found, hyperparameters=start)
+                break
+            found = Tested(start, sure)
     except KeyboardInterrupt:
         session.journal.interrupted()
     return found
 
 
 def tested_once(
-    hyperparameters: Hyperparameters,
+    tested: Tested, evidence: Callable[[Hyperparameters], float], least: float
+) -> Tested:
+    """Test the weights of all features but those tested before, the smallest variances first.
+
+    Weights that together earn too little are zero. Of the others, one after the other is simplified
+    as far as it may be, so that of two collinear features, one stays.
+    """
+    current, nats = tested.hyperparameters, dict(tested.nats)
+    columns, count = [k for k in _by_size(current) if k not in nats], AT_ONCE
+    if not columns:
+        return tested
+    value = evidence(current)
+    while columns and count:
+        some = columns[:count]
+        simpler = reduce(_zero, some, current)
+        other = evidence(simpler)
+        if value - other < least:
+            current, value, columns = simpler, other, columns[len(some) :]
+        else:
+            count //= 2
+    for column in columns:
+        current, value, earned = _simplest(current, value, column, evidence, least)
+        nats |= {} if earned is None else {column: earned}
+    return Tested(current, nats)
+
+
+def _simplest(
+    current: Hyperparameters,
+    value: float,
+    column: int,
     evidence: Callable[[Hyperparameters], float],
     least: float,
-) -> Tested:
-    """Test the weights of all features once, that with the smallest variances first.
+) -> tuple[Hyperparameters, float, float | None]:
+    """Return hyperparameters with the simplest weight of a feature that the rows allow.
 
-    The most flexible part of a weight is compared with the next simpler one, which gets its
-    variance, and so on, down to a weight of zero. Where a part stays, the simpler ones are tested
-    without moving their variances. One weight after the other is simplified, so that of two
-    collinear features, one stays.
+    With them come their evidence, and what the weight earns against the next simpler one, None if
+    it is zero. The most flexible part is compared with the next simpler one, which gets its
+    variance, and so on, down to a weight of zero. Where a part stays, a curve of its own is tested
+    without moving its variance, and a constant part stays, too: away from the data, the weight
+    returns to it.
     """
-    current, value, nats = hyperparameters, evidence(hyperparameters), dict[int, float]()
-    for column in _by_size(hyperparameters):
-        for part in PARTS:
-            if not _variance(current, part, column):
-                continue
-            if column in nats:
-                simpler = _with_variance(current, part, column, 0.0)
-            else:
-                simpler = _simplified(current, part, column)
-            other = evidence(simpler)
-            if value - other < least:
-                current, value = simpler, other
-            elif column not in nats:
-                nats[column] = value - other
-    return Tested(current, nats)
+    earned = None
+    for part in PARTS:
+        if not _variance(current, part, column) or (part == CONSTANT and earned is not None):
+            continue
+        if earned is None:
+            simpler = _simplified(current, part, column)
+        else:
+            simpler = _with_variance(current, part, column, 0.0)
+        other = evidence(simpler)
+        if value - other < least:
+            current, value = simpler, other
+        elif earned is None:
+            earned = value - other
+    return current, value, earned
 
 
 def _by_size(hyperparameters: Hyperparameters) -> list[int]:
@@ -119,6 +167,13 @@ def _variance(hyperparameters: Hyperparameters, part: str, column: int) -> float
     """Return the variance of a part of a weight, 0 if it has none."""
     terms = hyperparameters.weight_prior.terms
     return float(sum(term.variances[column] for term in terms if term.part == part))
+
+
+def _zero(hyperparameters: Hyperparameters, column: int) -> Hyperparameters:
+    """Return hyperparameters in which the weight of one feature or group is zero."""
+    for part in PARTS:
+        hyperparameters = _with_variance(hyperparameters, part, column, 0.0)
+    return hyperparameters
 
 
 def _simplified(hyperparameters: Hyperparameters, part: str, column: int) -> Hyperparameters:

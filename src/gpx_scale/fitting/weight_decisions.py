@@ -41,20 +41,17 @@ def weight_table(
     queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
     weights = posterior.moments(queries, MomentRequest(), session).mean
     assert weights is not None
-    labels = np.array(features.labels, dtype=object)
-    names = list(dict.fromkeys(features.labels))
     contributions = weights * data.Z.to_dense()
-    spread = np.array([contributions[:, labels == name].sum(axis=1).var() for name in names])
+    spread = np.array([contributions[:, some].sum(axis=1).var() for some in features.groups])
     total = spread.sum()
     in_units = _in_units(weights, preprocessor)
     found = []
-    for name, variance in zip(names, spread, strict=True):
-        columns = np.flatnonzero(labels == name)
+    for columns, variance in zip(features.groups, spread, strict=True):
         decision, nats = _decision(posterior.hyperparameters, tested, int(columns[0]))
         alone = in_units[:, columns[0]] if columns.size == 1 else np.full(1, np.nan)
         found.append(
             DecidedWeight(
-                str(name),
+                features.labels[columns[0]],
                 decision,
                 nats,
                 float(variance / total) if total > 0 else 0.0,

@@ -78,7 +78,7 @@ class WeightOptions:
         """Return how many kernels of x the weights have, 0 if they share their prior."""
         if self.shared:
             return 0
-        count = len(set(self.features(preprocessor).labels))
+        count = len(self.features(preprocessor).groups)
         return {MULTISCALE: count, ADDITIVE: count + 1}.get(self.kind, 1)
 
     def must_suit(self, preprocessor: Preprocessor) -> None:
@@ -198,9 +198,11 @@ class WeightNames:
 
     @property
     def groups(self) -> list[np.ndarray]:
-        """Return the columns of each feature or group, without the intercept."""
-        count = len(self.labels) - self.intercept
-        tied = np.arange(count) if self.tied is None else self.tied[:count]
+        """Return the columns of each feature or group, those of the intercept at the end.
+
+        They are in the order of their first columns, which have the smallest numbers in `tied`.
+        """
+        tied = np.arange(len(self.labels)) if self.tied is None else self.tied
         return [np.flatnonzero(tied == number) for number in np.unique(tied)]
 
     def label_of(self, term: Term) -> str:
@@ -238,7 +240,7 @@ def _additive_terms(varying: Term, features: WeightNames) -> list[Term]:
     terms = [varying.alone(np.arange(count), "")]
     if features.intercept:
         terms.append(varying.alone(np.array([count]), f"z{count}"))
-    for columns in features.groups:
+    for columns in features.groups[: -1 if features.intercept else None]:
         kernel = varying.kernel.of_columns(columns.tolist(), count)
         own = varying.alone(columns, f"own.z{columns[0]}")
         terms.append(replace(own, kernel=kernel, own=True))

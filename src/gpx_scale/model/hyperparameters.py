@@ -20,8 +20,9 @@ from .weight_prior import WeightPrior, variances
 # The largest logarithm of a hyperparameter: its square has to be a number of float64.
 LARGEST_LOGARITHM = math.log(LARGEST_SQUARE)
 # The standard deviations of the Gaussian priors on the logarithms, for each kind of parameter. The
-# priors are weak; they keep a search away from directions in which the likelihood is flat.
-PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0, "variance": 3.0}
+# priors are weak; they keep a search away from directions in which the likelihood is flat. That of
+# a weight's variance is weaker still, since the variance of an irrelevant feature should be near 0.
+PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0, "variance": 6.0}
 # A search may multiply or divide the value that it starts from by at most exp of this number.
 HALF_WIDTH = {
     "theta1": math.log(1e6),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..data.features import DenseFeatures, Features
 from ..kernels.kernel import Kernel
+from ..runtime.arguments import LARGEST_PARAMETER
 from ..runtime.state import must, must_be_numbers, stored
 
 # The parts of a weight: the same everywhere; a curve of its own feature; and varying with all of x.
@@ -141,7 +142,8 @@ class Term:
             must(self.tied is None, "it ties weights that have no variances")
             return
         must_be_numbers(self.weight_variances, (d,), "the variances of the weights")
-        must((self.weight_variances >= 0).all(), "a variance of the weights is negative")
+        inside = (self.weight_variances >= 0) & (self.weight_variances <= LARGEST_PARAMETER)
+        must(inside.all(), "a variance of the weights is out of range")
         if self.tied is not None:
             whole = self.tied.dtype.kind == "i" and self.tied.shape == (d,)
             must(whole, "the columns that share a variance are not numbered")

@@ -54,6 +54,9 @@ MEANINGS = {
     "theta1": "variance of a weight",
     "theta2": "squared length scale: how far apart in x weights begin to differ",
     "shape": "how fast similarity falls with distance: the smaller, the slower",
+    "constant_variances": "variances of the parts of weights that are the same everywhere",
+    "own_variances": "variances of the parts of weights that vary with their own feature",
+    "varying_variances": "variances of the parts of weights that vary with x",
     "sigma_w": "standard deviation of a sample's own weights around those of similar samples",
     "sigma_y": "noise: standard deviation of the part of y that no feature explains",
 }
@@ -278,6 +281,7 @@ def _card(fit: FitReport) -> dict[str, Any]:
     lines = {
         "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
         "Model": [*fit.notes, *as_lines(fit.kernel_table), *as_lines(fit.prior_table)],
+        "Weights": [str(row) for row in fit.weight_table],
         "Log marginal likelihood": [
             f"{significant(fit.evidence, 6)} nats{error}",
             "The natural logarithm of the probability density of y under the model.",

@@ -189,6 +189,8 @@ class Plan:
     search_rows : int, str or None
         The rows on which hyperparameters are searched, as the user asked for; None if they are not
         searched.
+    weight_kernels : int
+        The number of kernels of weights that have priors of their own, 0 if they share their prior.
 
     Examples
     --------
@@ -217,6 +219,7 @@ class Plan:
     seconds: float | None = None
     candidates: tuple[Candidate, ...] = ()
     search_rows: int | str | None = "auto"
+    weight_kernels: int = 0
 
     def __str__(self) -> str:
         per_row = " per row" if self.d_is_per_row else ""
@@ -354,6 +357,7 @@ class Problem:
             settings=settings,
             d_is_per_row=d_is_per_row,
             search_rows=self.options.search_rows,
+            weight_kernels=self.weight_kernels,
         )
 
 
@@ -473,7 +477,7 @@ class Solver(abc.ABC):
     @classmethod
     def must_have_planned(cls, plan: Plan, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless a fit by this solver can have ended with this plan."""
-        counts = plan.p, plan.subset, plan.bytes_needed
+        counts = plan.p, plan.subset, plan.bytes_needed, plan.weight_kernels
         sizes = plan.n, plan.d, plan.n_jobs, plan.memory_limit
         must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is out of range")
         must(plan.dtype in (np.float32, np.float64), "its plan is neither in float32 nor float64")

@@ -190,9 +190,16 @@ class ExactPosterior(KernelPosterior):
     def _quadratic(self, B: np.ndarray, prior: np.ndarray, session: Session) -> np.ndarray:
         """Return b.C^-1 b for each row b of B;  (c, n), (c,) -> (c,);  n^2 c flops.
 
-        B is overwritten.
+        B is overwritten. Weights that are zero, or have no part that is asked for, take no solve.
         """
-        return self.factor(session).quadratic(B, prior)
+        factor = self.factor(session)
+        moving = B.any(axis=1)
+        if self.hyperparameters.weight_prior.is_shared or moving.all():
+            return factor.quadratic(B, prior)
+        found = np.zeros(len(B))
+        if moving.any():
+            found[moving] = factor.quadratic(B[moving], prior[moving])
+        return found
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray | None:
         # The bound projects one kernel, and exact variances are bounds, too.

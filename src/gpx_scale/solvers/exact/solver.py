@@ -49,6 +49,9 @@ STEPS_ON_ALL_ROWS = 2.0
 EXACT_STEPS = 4.0
 # and so many if rows are too few for estimated ones.
 EXACT_STEPS_ON_FEW_ROWS = 9.0
+# A search for weights with priors of their own takes so many times as long: it has more parameters,
+# begins at two length scales, and tests the weights. At n = 2,000 with 30 variances it is 3.5.
+WEIGHT_TERMS_FACTOR = 4.0
 # Estimated gradients refine alpha by products in float64, which form C so many times.
 FORMING_PER_STEP = 6.0
 
@@ -91,6 +94,8 @@ class ExactSolver(Solver):
         reasons = ["The Cholesky factor of C is computed, so all results are exact."]
         if dtype == "float32":
             reasons.append("The factor is in float32, and solutions are refined in float64.")
+        if problem.weight_terms:
+            reasons.append("Weights have priors of their own, so the search takes longer.")
         what = f"the exact solver ({dtype}, n = {n})"
         instead = "solver='cg' (n^2 numbers are not kept)"
         if problem.weight_terms:
@@ -107,6 +112,11 @@ class ExactSolver(Solver):
         Each step forms and factorises C in float32, and contracts its derivatives. A float64
         posterior takes a further factorisation.
         """
+        if plan.weight_kernels:
+            alone = cls.seconds(replace(plan, weight_kernels=0, search_rows=None), rates)
+            whole = cls.seconds(replace(plan, weight_kernels=0), rates)
+            forming = plan.weight_kernels * _forming_seconds(plan, plan.n, rates)
+            return alone + WEIGHT_TERMS_FACTOR * (whole - alone + forming)
         n, is_double = plan.n, plan.dtype == np.float64
         forming, step = _forming_seconds(plan, n, rates), _step_seconds(plan, n, rates)
         posterior = n**3 / 3.0 / rates.flops64 + forming if is_double else step

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...data.indexed_rows import AddedRows, IndexedRows, bytes_per_row_of
+from ...data.indexed_rows import IndexedRows, bytes_per_row_of
 from ...data.inputs import TrainingRows
 from ...data.row_source import joined
 from ...linalg.neighbor_search import search_among
@@ -55,7 +55,7 @@ def with_rows(posterior: NeighborsPosterior, more: NewRows, session: Session) ->
         both = replace(both, x=kernel.training_input(both.x))
     else:
         assert isinstance(rows, IndexedRows)
-        added = len(new) + (len(rows.more) if isinstance(rows, AddedRows) else 0)
+        added = rows.added + len(new)
         session.require(2 * added * bytes_per_row_of(new), "a copy of the rows that were added")
         both = rows.with_rows(new)
     positions = np.zeros(before + len(new), np.int64)
