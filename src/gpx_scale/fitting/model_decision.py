@@ -103,7 +103,8 @@ def decided(
     ]
     models = list(_contenders(pairs or [(usual.kernel, usual.ard)], open_model, some, limits))
     flips = len(open_model.fit_intercept) > 1
-    if len(models) == 1 and not flips and not open_model.has_open_weights:
+    is_alone = len(models) == 1 and not flips
+    if is_alone and not open_model.has_open_weights:
         choice = replace(usual, ard=models[0].ard, fit_intercept=open_model.fit_intercept[0])
         return Decision(replace(choice, reasons=tuple(reasons)))
     first = None
@@ -121,7 +122,7 @@ def decided(
         reasons.append(_unused_reason(unused, preprocessor.n_x))
     y_scale = preprocessor.scaling.y_scale
     # A kernel and an intercept that the user gave have nothing to be compared with.
-    several = ranked if len(ranked) > 1 else []
+    several = [] if is_alone else ranked
     choice = ModelChoice(
         best.kernel,
         best.ard,
