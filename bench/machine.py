@@ -208,7 +208,7 @@ def _tiles_of_kernel(S):
     entries = float(ends @ np.diff(ends, prepend=0))
     terms = [(S.profile, S.Z)]
     if isinstance(S, TermTiles):
-        terms = list(zip(S.profiles, S.features, strict=True))
+        terms = list(zip(S.rows.profiles, S.rows.features, strict=True))
     widths = sum(profile.left.shape[1] + Z.shape[1] for profile, Z in terms)
     per_entry = 2 * widths + len(terms) * (EXP_FLOPS[_letter(S.dtype)] + 2)
     return _gemm(entries * per_entry, S.dtype)

@@ -13,8 +13,9 @@ from gpx_scale.data.inputs import Queries
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.kernels.constant import Constant
 from gpx_scale.likelihoods.likelihood import GaussianLikelihood
-from gpx_scale.linalg import lower_tiles
+from gpx_scale.linalg import lower_tiles, preconditioner
 from gpx_scale.linalg.covariance import TiledCovariance
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.model.hyperparameters import Hyperparameters
 from gpx_scale.model.term import Term
 from gpx_scale.model.weight_prior import WeightPrior
@@ -116,6 +117,53 @@ def test_the_covariance_is_that_of_the_oracle(case):
     index = np.array([3, 17, 44])
     columns = (wanted - np.diag(covariance.noise))[:, index]
     assert_allclose(covariance.columns(index), columns, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_blocks_are_contracted_as_by_the_slow_way(case, is_compiled, monkeypatch):
+    problem, session = make_problem(n=45), session_of(2)
+    prior = case.hyperparameters(problem).weight_prior
+    if not is_compiled:
+        monkeypatch.setattr(WeightPrior, "pack", lambda prior, rows: None)
+    rows = prior.prepare(problem.inputs)
+    a, b = rows[:45], rows[5:20]
+    U, V = (np.random.RandomState(0).standard_normal((size, 3)) for size in (45, 15))
+
+    def weigh(G):
+        G *= U @ V.T
+
+    wanted = prior.contract(a, b, weigh), (prior.tile(a, b) * (U @ V.T)).sum(axis=1)
+    by_matrix = prior.contract_matrix(a, b, U @ V.T, session)
+    by_product = prior.contract_product(a, b, U, V, session)
+    for one, matrix, product in zip(wanted, by_matrix, by_product, strict=True):
+        assert_allclose(matrix, one, rtol=1e-9, atol=1e-10)
+        assert_allclose(product, one, rtol=1e-9, atol=1e-10)
+
+
+def test_derivatives_of_a_preconditioner_are_those_of_differences(monkeypatch):
+    """The factor is in float64, because differences would show the rounding of float32."""
+    monkeypatch.setattr(preconditioner, "FLOAT32_SQUARED_NORM", 0.0)
+    problem, case = make_problem(n=45), CASES["semi"]
+    hyperparameters = case.hyperparameters(problem)
+    pivots, V = np.arange(0, 45, 4), np.random.RandomState(0).standard_normal((45, 3))
+
+    def at(theta):
+        there = hyperparameters.with_theta(theta)
+        C = TiledCovariance(problem.inputs, there, session_of())
+        return LowRankPreconditioner.of(C, pivots)
+
+    def energy(P):
+        return np.square(P.F.T @ V).sum() + np.sum(P.D[:, None] * V**2)
+
+    P, step = at(hyperparameters.theta), 1e-4
+    trace, energies, along = P.trace_gradient(), P.contract(V), P.tangents(V[:, 0])
+    assert_allclose(V[:, 0] @ along, P.contract(V[:, :1]), rtol=1e-9, atol=1e-9)
+    for t, move in enumerate(step * np.eye(hyperparameters.theta.size)):
+        above, below = at(hyperparameters.theta + move), at(hyperparameters.theta - move)
+        slope = (above.log_determinant() - below.log_determinant()) / (2 * step)
+        assert_allclose(trace[t], slope, rtol=1e-5, atol=1e-5)
+        slope = (energy(above) - energy(below)) / (2 * step)
+        assert_allclose(energies[t], slope, rtol=1e-5, atol=1e-5)
 
 
 def evidence_at(case, problem, theta, **asked):

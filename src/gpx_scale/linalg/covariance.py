@@ -117,15 +117,11 @@ class TiledCovariance(Covariance):
     def compiled(self) -> FormedTiles | None:
         """Return S in the form of compiled loops, None if a kernel has no such form."""
         prior, n_jobs = self.weight_prior, self.session.executor.n_jobs
-        of_terms = list(zip(prior.active, self.prepared.of_terms, strict=True))
-        found = [term.kernel.profile(own.points) for term, own in of_terms]
-        profiles = tuple(profile for profile in found if profile is not None)
-        if len(profiles) < len(found):
-            return None
-        if prior.is_shared:
-            return KernelTiles(profiles[0], self.prepared.Z, n_jobs)
-        features = tuple(own.Z.to_dense() for _, own in of_terms)
-        return TermTiles(profiles, features, n_jobs)
+        if not prior.is_shared:
+            rows = prior.pack(self.prepared)
+            return None if rows is None else TermTiles(rows, n_jobs)
+        profile = prior.kernel.profile(self.prepared.points)
+        return None if profile is None else KernelTiles(profile, self.prepared.Z, n_jobs)
 
     def _along_prior(self, sums: np.ndarray) -> np.ndarray:
         """Return the derivatives by the parameters of the prior, but sigma_w, from those of loops.
@@ -135,11 +131,7 @@ class TiledCovariance(Covariance):
         prior, tiles = self.weight_prior, self.compiled
         if not isinstance(tiles, TermTiles):
             return prior.kernel.gradient_of_sums(sums)
-        of_terms = zip(prior.active, tiles.apart(sums), strict=True)
-        return prior.packed(
-            (term.kernel.gradient_of_sums(of_kernel), of_variances)
-            for term, (of_kernel, of_variances) in of_terms
-        )
+        return prior.of_sums(tiles.rows, sums)
 
     def _form(self, rows: slice, cols: slice) -> np.ndarray:
         """Return a block of S, with 0 on the diagonal of C.

@@ -175,8 +175,8 @@ class LowRankPreconditioner(Preconditioner):
 
     @property
     def _theta_size(self) -> int:
-        """Return the number of parameters of the kernel."""
-        return self.covariance.weight_prior.kernel.theta.size
+        """Return the number of parameters of the prior, without sigma_w."""
+        return self.covariance.weight_prior.theta.size - 1
 
     @property
     def rank(self) -> int:

@@ -32,6 +32,7 @@ from .cross_block import CrossBlock
 # These are part of what a prior is used by.
 from .cross_covariance import CrossCovariance as CrossCovariance
 from .cross_covariance import kernel_matrix as kernel_matrix
+from .packed_terms import PackedTerms, TermBlock
 from .term import PARTS, VARYING, Term
 
 
@@ -282,7 +283,9 @@ class WeightPrior:
 
         (a, b) -> (a, t), (a,);  one kernel value per entry, in parallel.
         """
-        if (block := self._block(a, b, session)) is not None:
+        if not self.is_shared and (terms := self._term_block(a, b, session)) is not None:
+            return self._of_sums(terms.a, terms.contract(W))
+        if self.is_shared and (block := self._block(a, b, session)) is not None:
             return block.contract(W)
         return self._contract_tiles(a, b, lambda rows, cols: W[rows, cols], session)
 
@@ -293,13 +296,50 @@ class WeightPrior:
 
         (a, c), (b, c) -> (a, t), (a,);  one kernel value and 2 c flops per entry, in parallel.
         """
-        if (block := self._block(a, b, session)) is not None:
+        if not self.is_shared and (terms := self._term_block(a, b, session)) is not None:
+            return self._of_sums(terms.a, terms.contract_product(U, V))
+        if self.is_shared and (block := self._block(a, b, session)) is not None:
             return block.contract_product(U, V)
         return self._contract_tiles(a, b, lambda rows, cols: U[rows] @ V[cols].T, session)
 
     def _block(self, a: PreparedRows, b: PreparedRows, session: Session) -> CrossBlock | None:
         """Return the block between rows a and b; None if it has no compiled form."""
         return CrossBlock.of(self.kernel, a.points, b.points, (a.Z, b.Z), session.executor.n_jobs)
+
+    def _term_block(self, a: PreparedRows, b: PreparedRows, session: Session) -> TermBlock | None:
+        """Return the block of a sum of terms; None if a kernel has no compiled form."""
+        first, second = self.pack(a), self.pack(b)
+        if first is None or second is None:
+            return None
+        return TermBlock(first, second, session.executor.n_jobs)
+
+    def pack(self, rows: PreparedRows) -> PackedTerms | None:
+        """Return rows as loops over a sum of terms take them; None if a kernel has no such form."""
+        of_terms = list(zip(self.active, rows.of_terms, strict=True))
+        found = [term.kernel.profile(own.points) for term, own in of_terms]
+        profiles = tuple(profile for profile in found if profile is not None)
+        if len(profiles) < len(found):
+            return None
+        return PackedTerms(profiles, tuple(own.Z.to_dense() for _, own in of_terms))
+
+    def of_sums(self, rows: PackedTerms, sums: np.ndarray) -> np.ndarray:
+        """Return derivatives by all parameters but sigma_w from those of loops over terms.
+
+        (width, ...) -> (t, ...)
+        """
+        of_terms = zip(self.active, rows.apart(sums), strict=True)
+        return self.packed(
+            (term.kernel.gradient_of_sums(of_kernel), of_variances)
+            for term, (of_kernel, of_variances) in of_terms
+        )
+
+    def _of_sums(self, rows: PackedTerms, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the results of `contract_matrix` from sums for each row;  (a, width).
+
+        As S is linear in the variances, it is the sum of its derivatives by their logarithms.
+        """
+        along_variances = [of_variances for _, of_variances in rows.apart(sums.T)]
+        return self.of_sums(rows, sums.T).T, np.concatenate(along_variances).sum(axis=0)
 
     def _contract_tiles(
         self,
@@ -315,14 +355,19 @@ class WeightPrior:
 
         def one(rows: slice) -> tuple[np.ndarray, np.ndarray]:
             count = rows.stop - rows.start
-            along, sums = np.zeros((count, self.kernel.theta.size)), np.zeros(count)
+            along, sums = np.zeros((count, self.theta.size - 1)), np.zeros(count)
             for cols in slices(len(b), TILE_ROWS):
-                G = a.Z[rows].inner_products(b.Z[cols])
-                G *= weights(rows, cols)
-                S = G.copy()
-                self.kernel.multiply(a.points[rows], b.points[cols], S)
+                W, own, others = weights(rows, cols), a[rows], b[cols]
+
+                def weigh(G: np.ndarray, W: np.ndarray = W) -> None:
+                    G *= W
+
+                along += self.contract(own, others, weigh)
+                if self.is_shared:
+                    S = self.tile(own, others, own.Z.inner_products(others.Z) * W)
+                else:
+                    S = self.tile(own, others) * W
                 sums += S.sum(axis=1)
-                along += self.kernel.contract_gradient(a.points[rows], b.points[cols], G)
             return along, sums
 
         found = session.executor.map(one, slices(len(a), TILE_ROWS))
