@@ -1,4 +1,4 @@
-"""An explanation knows which samples the model was fitted on, and how well it predicts without them."""
+"""Which samples a model was fitted on, and how well it predicts them without having seen them."""
 
 import pickle
 

@@ -151,7 +151,9 @@ def _by_folds(estimator: Any, model: FittedModel, rows: RowSource, session: Sess
     some = rows.subset(MOST_FOLD_ROWS)
     n, scaling = len(some), model.preprocessor.scaling
     order = np.argsort(keys(0, n, 0), kind="stable")
-    checked, missed, std = [], [], []
+    checked: list[np.ndarray] = []
+    missed: list[np.ndarray] = []
+    std: list[np.ndarray] = []
     for fold in range(FOLDS):
         held = order[fold::FOLDS]
         kept = np.setdiff1d(order, held)
@@ -161,6 +163,7 @@ def _by_folds(estimator: Any, model: FittedModel, rows: RowSource, session: Sess
         queries = Queries(model.kernel.query_input(part.x, len(kept)), part.Z, part.Z)
         fewer = replace(model, posterior=posterior)
         mean, deviations = fewer.predict(queries, True, session)
+        assert deviations is not None
         checked.append(held)
         missed.append(scaling.prediction(part.y) - mean)
         std.append(deviations)

@@ -1,22 +1,22 @@
-"""Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
+"""The class `Explanation`: weights of each sample, their contributions, and their uncertainty."""
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtr, ndtri
 
-from .errors import InputError
-from .runtime.arguments import probability, real_array, whole
-from .runtime.files import atomic_write, import_optional
-from .runtime.journal import FitReport
+from ..errors import InputError
+from ..runtime.arguments import probability, real_array, whole
+from ..runtime.files import atomic_write, import_optional
+from ..runtime.journal import FitReport
+from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
 
 
 class Reason(NamedTuple):
@@ -48,26 +48,6 @@ class Reason(NamedTuple):
     weight: float
     contribution: float
     contribution_std: float | None
-
-
-class Interval(NamedTuple):
-    """A central interval, in which each of some quantities lies with a given probability.
-
-    Attributes
-    ----------
-    lower, upper : ndarray or csr_array
-        The lower and upper bounds, with the shape of the quantities.
-
-    Examples
-    --------
-    >>> from gpx_scale.explanation import Interval
-    >>> lower, upper = Interval(lower=[1.0, 2.0], upper=[3.0, 5.0])
-    >>> upper[1] - lower[1]
-    3.0
-    """
-
-    lower: Any
-    upper: Any
 
 
 # A sample counts as far from all training rows if these have removed a smaller share of its prior
@@ -437,8 +417,8 @@ class Explanation:
         >>> bool(((probability >= 0) & (probability <= 1)).all())
         True
         """
-        return _entrywise(
-            _probability_positive, self.contributions, self._known(self.contributions_std)
+        return entrywise(
+            probability_of_sign, self.contributions, self._known(self.contributions_std)
         )
 
     def local_t(self) -> Any:
@@ -461,7 +441,7 @@ class Explanation:
         >>> model.explain(data.X[:3], data.Z[:3], std="surface").local_t().shape
         (3, 5)
         """
-        return _entrywise(_ratio, self.weights, self._known(self.weights_std))
+        return entrywise(ratio_of, self.weights, self._known(self.weights_std))
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.
@@ -792,7 +772,7 @@ class Explanation:
         ...     page.exists()
         True
         """
-        from .report.page import Section, write_report
+        from ..report.page import Section, write_report
 
         title = title or (
             f"Predictions of {self.target_name}"
@@ -833,7 +813,7 @@ class Explanation:
         >>> type(ax).__name__
         'Axes'
         """
-        from .plots import plot_contributions
+        from ..plots import plot_contributions
 
         return plot_contributions(self, i, ax=ax, k=k, level=level)
 
@@ -864,7 +844,7 @@ class Explanation:
         >>> type(ax).__name__
         'Axes'
         """
-        from .plots import plot_summary
+        from ..plots import plot_summary
 
         return plot_summary(self, k=k, ax=ax)
 
@@ -911,38 +891,3 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
                 else np.concatenate(values)
             )
     return replace(parts[-1], **arrays)
-
-
-def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) -> Any:
-    """Apply a function to arrays of one shape, or to the entries of csr_arrays of one pattern."""
-    if not sp.issparse(first):
-        return function(first, *others)
-    values = function(first.data, *(other.data for other in others))
-    return sp.csr_array((values, first.indices, first.indptr), shape=first.shape)
-
-
-def between(mean: Any, std: Any, level: float) -> Interval:
-    """Return the central interval of normal distributions, with the probability `level`."""
-    # The quantile of the lower tail is finite for every level below 1.
-    reach = -float(ndtri(0.5 * (1.0 - probability(level, "level"))))
-    lower = _entrywise(lambda centre, scale: centre - reach * scale, mean, std)
-    upper = _entrywise(lambda centre, scale: centre + reach * scale, mean, std)
-    return Interval(lower, upper)
-
-
-def _probability_positive(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Return P(v > 0) of normal variables. If std is 0, it is 1 or 0 by the sign of the mean."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(std > 0, ndtr(mean / std), (mean > 0).astype(float))
-
-
-def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Return means over standard deviations, 0 where both are 0 to rounding."""
-    known = std > np.finfo(float).tiny
-    ratio: np.ndarray = np.divide(mean, std, out=np.zeros_like(mean), where=known)
-    return ratio
-
-
-def dense(A: Any) -> np.ndarray:
-    """Return a dense array with the numbers of an array or of a csr_array."""
-    return A.toarray() if sp.issparse(A) else np.asarray(A)
