@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +54,10 @@ class Reason(NamedTuple):
 # variance. One training row without noise removes this share at a correlation of 0.03.
 FAR_SHARE = 1e-3
 # Fields of an explanation that have no entry for each sample.
-FIELDS_OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
+FIELDS_OF_THE_MODEL = (
+    *("feature_names", "target_name", "fit_report"),
+    *("units", "target_units", "training_record"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +117,15 @@ class Explanation:
         The part of each weight that varies with all of x.
     constant_std, own_std, varying_std : ndarray of shape (m, d), or None
         The standard deviations of these parts. The noise of the weights belongs to the varying one.
+    units : mapping of str to str, or None
+        The units of features, by their names, such as `{"bmi": "kg/m²"}`. Plots, reports and
+        sentences write them.
+    target_units : str or None
+        The units of y, such as "mg/dl".
+    row_keys : ndarray of shape (m,), or None
+        Hashes of the samples, by which a report tells which of them the model was fitted on.
+    training_record : TrainingRecord or None
+        What is known of the rows that the model was fitted on, as long as the model exists.
 
     Examples
     --------
@@ -154,6 +166,10 @@ class Explanation:
     constant_std: np.ndarray | None = None
     own_std: np.ndarray | None = None
     varying_std: np.ndarray | None = None
+    units: Mapping[str, str] | None = None
+    target_units: str | None = None
+    row_keys: np.ndarray | None = None
+    training_record: Any = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -196,6 +212,45 @@ class Explanation:
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
         return f"Explanation({sizes}, {std} uncertainty{far})"
+
+    def with_units(
+        self, units: Mapping[str, str] | None = None, target_units: str | None = None
+    ) -> Explanation:
+        """Return this explanation with units, which plots, reports and sentences write.
+
+        Parameters
+        ----------
+        units : mapping of str to str, default=None
+            The units of features, by their names. None leaves those that are there.
+        target_units : str, default=None
+            The units of y. None leaves those that are there.
+
+        Returns
+        -------
+        explanation : Explanation
+            The explanation with the units.
+
+        Raises
+        ------
+        InputError
+            If a name is not that of a feature.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:]).with_units({"bmi": "kg/m²"})
+        >>> explanation.units["bmi"]
+        'kg/m²'
+        """
+        given = self.units if units is None else _checked_units(units, self.feature_names)
+        return replace(
+            self,
+            units=given,
+            target_units=self.target_units if target_units is None else str(target_units),
+        )
 
     @property
     def is_far(self) -> np.ndarray:
@@ -792,6 +847,22 @@ class Explanation:
         from ..plots import plot_summary
 
         return plot_summary(self, k=k, ax=ax)
+
+
+def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return the units of features, or raise an InputError if one of them is no feature."""
+    if not isinstance(units, Mapping):
+        raise InputError(
+            f"units={units!r} is no mapping. Give the units of features by their names, such as "
+            f"{{{names[0]!r}: 'km'}}."
+        )
+    if unknown := [name for name in units if str(name) not in set(names)]:
+        some = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise InputError(
+            f"units has {unknown[0]!r}, which is no feature. The features are {some}. Give "
+            "target_units for the units of y."
+        )
+    return {str(name): str(unit) for name, unit in units.items()}
 
 
 def joined(parts: Sequence[Explanation]) -> Explanation:
