@@ -90,7 +90,7 @@ class Problem:
         self.rows = training_rows(n)
         prepared = PARAMS.weight_prior.prepare(self.rows, np.dtype(dtype).type)
         self.profile, self.Z = PARAMS.kernel.profile(prepared.points), prepared.Z.to_dense()
-        self.diagonal = PARAMS.weight_prior.diagonal(prepared) + PARAMS.noise(self.rows.Z)
+        self.diagonal = PARAMS.weight_prior.diagonal(prepared) + PARAMS.noise(self.rows)
         self.tiles = LowerTiles.empty(n, dtype, jobs)
         self.kernel_tiles = KernelTiles(self.profile, prepared.Z, jobs)
 

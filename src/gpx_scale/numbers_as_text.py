@@ -1,4 +1,4 @@
-"""Numbers as people read them in plots and reports."""
+"""Numbers as people read them in texts, plots and reports."""
 
 from __future__ import annotations
 

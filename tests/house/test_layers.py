@@ -11,7 +11,7 @@ import gpx_scale
 
 PACKAGE = Path(gpx_scale.__file__).parent
 LAYERS = {
-    "runtime": ("errors", "runtime", "compiled"),
+    "runtime": ("errors", "numbers_as_text", "runtime", "compiled"),
     "problem": ("data", "kernels", "likelihoods", "model", "blocks"),
     "numerics": ("linalg", "optimize"),
     "solvers": ("solvers",),
@@ -28,7 +28,7 @@ LAYERS = {
             "compare",
             "datasets",
         ),
-        *("palette", "numbers_as_text"),
+        "palette",
     ),
 }
 LEVEL = {part: level for level, parts in enumerate(LAYERS.values()) for part in parts}

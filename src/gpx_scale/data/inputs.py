@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +18,10 @@ from sklearn.utils.validation import validate_data
 
 from ..errors import GPXError, InputError
 from ..runtime.arguments import real_array
-from ..runtime.state import must, must_be_numbers, stored
+from ..runtime.state import fields_of, must, must_be_numbers, stored
 from .checks import bounded, matrix_of, must_be_features, must_be_moderate, symmetric, target_of
 from .features import Features, stacked
+from .row_columns import NO_COLUMNS, RowColumns
 from .scaling import Scaling
 
 
@@ -127,16 +128,24 @@ def take(A: Any, rows: Any) -> Any:
     return [A[i] for i in np.arange(len(A))[rows]]
 
 
-def _input_rows(x: Any, Z: Features) -> InputRows:
+def _input_rows(x: Any, Z: Features, columns: RowColumns = NO_COLUMNS) -> InputRows:
     """Return rows that were read from a file, or raise a ValueError if they do not fit."""
     _must_be_as_long(x, Z)
-    return InputRows(x, Z)
+    return InputRows(x, Z, columns=columns)
 
 
-def _training_rows(x: Any, Z: Features, y: np.ndarray) -> TrainingRows:
+def _training_rows(
+    x: Any, Z: Features, y: np.ndarray, columns: RowColumns = NO_COLUMNS
+) -> TrainingRows:
     """Return training rows that were read from a file, or raise a ValueError."""
     _must_be_as_long(x, Z, y)
-    return TrainingRows(x, Z, y)
+    return TrainingRows(x, Z, y, columns=columns)
+
+
+def _fields_of_rows(rows: Any) -> dict[str, Any]:
+    """Return what a file holds of rows: columns only if there are any."""
+    found = fields_of(rows)
+    return found if rows.columns else {k: v for k, v in found.items() if k != "columns"}
 
 
 def _must_be_as_long(x: Any, *others: Any) -> None:
@@ -144,23 +153,25 @@ def _must_be_as_long(x: Any, *others: Any) -> None:
     must({len(x)} == {len(other) for other in others}, "x, y and Z have different lengths")
 
 
-@stored(make=_input_rows)
+@stored(take=_fields_of_rows, make=_input_rows)
 @dataclass(frozen=True)
 class InputRows:
     """Checked rows in standardised units.
 
-    x has n rows in the form that the kernel takes;  Z is (n, d).
+    x has n rows in the form that the kernel takes;  Z is (n, d). `columns` has what else is known
+    of each row.
     """
 
     x: Any
     Z: Features
+    columns: RowColumns = field(default=NO_COLUMNS, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.Z)
 
     def __getitem__(self, rows: Any) -> InputRows:
         """Return the selected rows."""
-        return InputRows(self.x[rows], self.Z[rows])
+        return InputRows(self.x[rows], self.Z[rows], columns=self.columns[rows])
 
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
         """Raise a ValueError unless these rows, read from a file, fit the rest of a model.
@@ -171,9 +182,10 @@ class InputRows:
         alike = self.Z.is_sparse == preprocessor.sparse_z
         must(alike, "Z is sparse in one place and dense in another")
         kernel.must_fit_input(self.x, len(self.Z), preprocessor, n_train)
+        self.columns.must_fit(len(self.Z))
 
 
-@stored(make=_training_rows)
+@stored(take=_fields_of_rows, make=_training_rows)
 @dataclass(frozen=True)
 class TrainingRows(InputRows):
     """Checked rows in standardised units with their targets y (n,)."""
@@ -189,17 +201,18 @@ class TrainingRows(InputRows):
         return count
 
     def __getitem__(self, rows: Any) -> TrainingRows:
-        return TrainingRows(self.x[rows], self.Z[rows], self.y[rows])
+        return TrainingRows(self.x[rows], self.Z[rows], self.y[rows], columns=self.columns[rows])
 
     def with_rows(self, more: TrainingRows) -> TrainingRows:
         """Return these rows and others after them, of which x are vectors."""
         x = [self.x, more.x]
         both = stacked(x) if isinstance(self.x, Features) else np.concatenate(x)
-        return TrainingRows(both, stacked([self.Z, more.Z]), np.concatenate([self.y, more.y]))
+        y, columns = np.concatenate([self.y, more.y]), self.columns.with_rows(more.columns)
+        return TrainingRows(both, stacked([self.Z, more.Z]), y, columns=columns)
 
     def with_intercept(self) -> TrainingRows:
         """Return these rows with the column of an intercept in Z;  O(n d)."""
-        return TrainingRows(self.x, self.Z.with_ones(), self.y)
+        return replace(self, Z=self.Z.with_ones())
 
     def must_fit(self, kernel: Any, preprocessor: Preprocessor, n_train: int | None = None) -> None:
         super().must_fit(kernel, preprocessor, n_train)

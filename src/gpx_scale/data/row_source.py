@@ -21,6 +21,7 @@ from ..runtime.parallel import slices
 from ..runtime.session import Session
 from .features import SparseFeatures, stacked
 from .inputs import TrainingRows
+from .row_columns import joined_columns
 
 # Rows of a block. From 512 to 2,048, the time of an evaluation with 500 and with 1,000 inducing
 # points differs by less than 10%.
@@ -138,7 +139,9 @@ class MemoryRows(RowSource):
         return MemoryRows(replace(self.data, x=kernel.sliceable(self.data.x)), session.draw_seed())
 
     def fingerprint(self, kernel: Kernel) -> bytes:
-        return digest([*self.data.Z.arrays, self.data.y, *kernel.input_arrays(self.data.x)])
+        data = self.data
+        known = [column for _, column in sorted(data.columns.known.items())]
+        return digest([*data.Z.arrays, data.y, *kernel.input_arrays(data.x), *known])
 
 
 def reporting_progress(
@@ -201,4 +204,5 @@ def joined(parts: list[TrainingRows]) -> TrainingRows:
         stacked(x) if isinstance(x[0], SparseFeatures) else np.concatenate(x),
         stacked([part.Z for part in parts]),
         np.concatenate([part.y for part in parts]),
+        columns=joined_columns([part.columns for part in parts]),
     )

@@ -122,5 +122,4 @@ class ClusterRows(IndexedRows):
 
     def __reduce__(self) -> Any:
         """Return a copy in memory: a copy of a model is used without the cluster."""
-        rows = self.load()
-        return TrainingRows, (rows.x, rows.Z, rows.y)
+        return itself, (self.load(),)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data.inputs import Preprocessor, Queries
+from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation
@@ -175,12 +176,19 @@ class FittedModel:
             "feature_names": names,
             "target_name": self.target_name,
             "fit_report": self.report,
+            "row_keys": self._row_keys(queries),
         }
         if std:
             moments, known["learned"] = self._completed(moments, queries, request)
         return explanation_from_moments(
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )
+
+    def _row_keys(self, queries: Queries) -> np.ndarray | None:
+        """Return hashes of the queries (m,), None if the kernel takes no vectors."""
+        if self.kernel.input_kind != "vectors":
+            return None
+        return row_keys(queries, self.kernel.vectors_of(queries.x))
 
     def _parts(
         self, moments: Moments, queries: Queries, request: MomentRequest, session: Session

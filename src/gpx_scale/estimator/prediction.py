@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..solvers.contract import Plan
 from ..solvers.posterior import Posterior
 from .explain import baseline_vector
 from .fitted_model import FittedModel
+from .left_out import TrainingRecord
 
 # Attributes that `save` leaves out: functions, paths and connections that belong to the process or
 # the machine, and the rows of a stream.
@@ -180,6 +182,8 @@ class PredictionMixin:
         baseline: Any = "mean",
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
+        units: Mapping[str, str] | None = None,
+        target_units: str | None = None,
     ) -> Explanation:
         """Explain the predictions of new rows by weights and contributions of their features.
 
@@ -216,6 +220,10 @@ class PredictionMixin:
             For a sparse Z, whether the weights of all d features are computed, as dense arrays.
             Otherwise a row has weights only for the features that are stored in Z, and arrays of
             shape (m, d) are `csr_array`.
+        units : mapping of str to str, default=None
+            The units of features, by their names, which plots, reports and sentences write.
+        target_units : str, default=None
+            The units of y.
 
         Returns
         -------
@@ -253,7 +261,8 @@ class PredictionMixin:
         True
         """
         queries = self._query(X, Z)
-        return self._explain(queries, std, cov, baseline, feature_names, dense)
+        found = self._explain(queries, std, cov, baseline, feature_names, dense)
+        return found.with_units(units, target_units)
 
     def training_explanation(
         self,
@@ -321,7 +330,8 @@ class PredictionMixin:
             "all_features": dense,
         }
         with self._session() as session:
-            return self._model.explain(queries, session, **asked)
+            found = self._model.explain(queries, session, **asked)
+        return replace(found, training_record=TrainingRecord(self))
 
     @property
     def baseline_(self) -> np.ndarray:

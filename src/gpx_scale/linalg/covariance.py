@@ -56,12 +56,12 @@ class Covariance(abc.ABC):
     @cached_property
     def noise(self) -> np.ndarray:
         """Return the noise variances D;  (n,)."""
-        return self.hyperparameters.noise(self.rows.Z)
+        return self.hyperparameters.noise(self.rows)
 
     @cached_property
     def noise_gradient(self) -> np.ndarray:
         """Return the derivatives of D by log sigma_w and log sigma_y;  (n, 2)."""
-        return self.hyperparameters.noise_gradient(self.rows.Z)
+        return self.hyperparameters.noise_gradient(self.rows)
 
     @cached_property
     def diagonal(self) -> np.ndarray:

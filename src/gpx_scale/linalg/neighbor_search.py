@@ -205,7 +205,7 @@ class NeighborSearch:
     def variances(self) -> np.ndarray:
         """Return C_jj, analytically and not from products of rows;  (n,)."""
         own = self.hyperparameters.kernel.diagonal(self.prepared)
-        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows.Z)
+        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows)
         return total
 
     @cached_property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..data.features import Features
-from ..data.inputs import Preprocessor
+from ..data.inputs import InputRows, Preprocessor
 from ..errors import InputError
 from ..kernels.kernel import Kernel
 from ..likelihoods.likelihood import GaussianLikelihood, Likelihood
@@ -114,14 +114,25 @@ class Hyperparameters:
         """Return the parameters by name."""
         return {**self.weight_prior.as_dict(), **self.likelihood.as_dict()}
 
-    def noise(self, Z: Features) -> np.ndarray:
-        """Return D_i = sigma_y^2 + sigma_w^2 |z_i|^2;  (n, d) -> (n,)."""
+    def noise(self, rows: InputRows) -> np.ndarray:
+        """Return D_i = (sigma_y^2 + noise_i^2 + sigma_w^2 |z_i|^2) / weight_i;  (n,)."""
+        D, columns = self.noise_of_new(rows.Z), rows.columns
+        if columns.noise is not None:
+            D += columns.noise**2
+        if columns.sample_weight is not None:
+            D /= columns.sample_weight
+        return D
+
+    def noise_of_new(self, Z: Features) -> np.ndarray:
+        """Return sigma_y^2 + sigma_w^2 |z|^2, the D of rows that count once;  (n, d) -> (n,)."""
         return self.sigma_y**2 + variances(self.sigma_w**2, Z)
 
-    def noise_gradient(self, Z: Features) -> np.ndarray:
-        """Return the derivatives of D by log sigma_w and log sigma_y;  (n, d) -> (n, 2)."""
-        along_w = 2.0 * self.sigma_w**2 * Z.squared_norms()
-        return np.column_stack([along_w, np.full(len(Z), 2.0 * self.sigma_y**2)])
+    def noise_gradient(self, rows: InputRows) -> np.ndarray:
+        """Return the derivatives of D by log sigma_w and log sigma_y;  (n, 2)."""
+        along_w = 2.0 * self.sigma_w**2 * rows.Z.squared_norms()
+        along = np.column_stack([along_w, np.full(len(rows), 2.0 * self.sigma_y**2)])
+        weight = rows.columns.sample_weight
+        return along if weight is None else along / weight[:, None]
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless all values are finite and the kernel takes these inputs."""

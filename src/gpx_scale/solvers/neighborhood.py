@@ -128,7 +128,7 @@ class SharedRows:
 
         F is in float32 if it is `single`, and by default where that is accurate enough.
         """
-        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows.Z)
+        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows)
         diagonal = search.variances
         C = _covariances(search, shared, shared, session)
         np.fill_diagonal(C, (diagonal - noise)[shared])
@@ -153,7 +153,7 @@ class SharedRows:
         r m^2 flops for r new rows if F of all rows is kept.
         """
         hyperparameters = self.search.hyperparameters
-        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows.Z)
+        search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows)
         diagonal = search.variances
         made = replace(self, search=search, y=rows.y, diagonal=diagonal, noise=noise, F=None)
         if self.F is None:

@@ -542,7 +542,7 @@ class Posterior(abc.ABC, Generic[Cross]):
         prior = self.hyperparameters.weight_prior.joint(queries.x, A, session)
         joint: np.ndarray = prior - self.joint_reduction(cross, A, session)
         at = np.diag_indices(m)
-        joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise(A)
+        joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise_of_new(A)
         return joint
 
     def sample_weights(

@@ -123,7 +123,7 @@ def prior_paths(
 
     The latter are at the training rows, with the noise of y and of the weights;  (n, len(randoms)).
     """
-    x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data.Z))
+    x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
         path = PriorPath.draw(hyperparameters.kernel, x.shape[1], data.Z.shape[1], random)

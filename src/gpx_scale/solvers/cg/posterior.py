@@ -197,7 +197,7 @@ class CGPosterior(KernelPosterior):
         It is solved by conjugate gradients, and its diagonal is never above the exact one.
         """
         B = cross.along(A).T
-        X, CX = self._solve(B, JOINT_NOISE_SHARE * self.hyperparameters.noise(A), session)
+        X, CX = self._solve(B, JOINT_NOISE_SHARE * self.hyperparameters.noise_of_new(A), session)
         return symmetric_part(X.T @ (2.0 * B - CX))
 
     def _solve(

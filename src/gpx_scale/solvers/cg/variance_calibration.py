@@ -84,7 +84,7 @@ class CalibrationRows:
 
         For y it is the noise, for weights it is sigma_w^2 and a thousandth of k(x, x).
         """
-        noise: np.ndarray = self.hyperparameters.noise(self.training.Z)[self.rows]
+        noise: np.ndarray = self.hyperparameters.noise(self.training)[self.rows]
         if self.features is None:
             return noise
         prior = self.hyperparameters.weight_prior
@@ -126,7 +126,7 @@ class CalibrationRows:
         diagonal = near.shared_rows(session).diagonal[self.rows]
         cross = prior.cross(rows.x[self.rows], rows, session)
         less = near.reduction(cross, MomentRequest(along=[rows.Z[self.rows]]), session).along[0]
-        noise = self.hyperparameters.noise(rows.Z[self.rows])
+        noise = self.hyperparameters.noise(rows)[self.rows]
         found = [_excess(diagonal - less, np.maximum(diagonal - known[:count], noise))]
         if self.features is not None and len(self) > count:
             reduction = LocalEntryReduction(TiledCovariance(rows, self.hyperparameters, session))

@@ -133,7 +133,7 @@ class BlockStatistics:
     def __call__(self, block: TrainingRows) -> Statistics:
         variables, prior = self.variables, self.variables.weight_prior
         rows = prior.prepare(block)
-        D = variables.hyperparameters.noise(block.Z)
+        D = variables.hyperparameters.noise(block)
         root = np.sqrt(D)
         F = right_solve(variables.L, prior.tile(rows, variables.prepared), serial_session())
         F /= root[:, None]
@@ -185,7 +185,7 @@ class BlockGradient:
             self.variables.hyperparameters,
         )
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
-        D, own = hyperparameters.noise(block.Z), prior.diagonal(rows)
+        D, own = hyperparameters.noise(block), prior.diagonal(rows)
         inner = rows.Z.inner_products(variables.prepared.Z)
         S = prior.tile(rows, variables.prepared, inner)
         beta = (block.y - S @ self.v) / D

@@ -195,8 +195,8 @@ class OrderedRows:
         kernel, profile = hyperparameters.kernel, search.profile
         count, t = self.counts.size, hyperparameters.theta.size
         mean, variance = np.empty(count), np.empty(count)
-        noise = hyperparameters.noise(self.data.Z)
-        noise_gradient = hyperparameters.noise_gradient(self.data.Z)
+        noise = hyperparameters.noise(self.data)
+        noise_gradient = hyperparameters.noise_gradient(self.data)
         made = PredictedRows(
             mean, variance, np.zeros((count, t * gradient)), np.zeros((count, t * gradient))
         )

@@ -1,22 +1,22 @@
-"""Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
+"""The class `Explanation`: weights of each sample, their contributions, and their uncertainty."""
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtr, ndtri
 
-from .errors import InputError
-from .runtime.arguments import probability, real_array, whole
-from .runtime.files import atomic_write, import_optional
-from .runtime.journal import FitReport
+from ..errors import InputError
+from ..runtime.arguments import probability, real_array, whole
+from ..runtime.files import atomic_write, import_optional
+from ..runtime.journal import FitReport
+from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
 
 
 class Reason(NamedTuple):
@@ -50,31 +50,14 @@ class Reason(NamedTuple):
     contribution_std: float | None
 
 
-class Interval(NamedTuple):
-    """A central interval, in which each of some quantities lies with a given probability.
-
-    Attributes
-    ----------
-    lower, upper : ndarray or csr_array
-        The lower and upper bounds, with the shape of the quantities.
-
-    Examples
-    --------
-    >>> from gpx_scale.explanation import Interval
-    >>> lower, upper = Interval(lower=[1.0, 2.0], upper=[3.0, 5.0])
-    >>> upper[1] - lower[1]
-    3.0
-    """
-
-    lower: Any
-    upper: Any
-
-
 # A sample counts as far from all training rows if these have removed a smaller share of its prior
 # variance. One training row without noise removes this share at a correlation of 0.03.
 FAR_SHARE = 1e-3
 # Fields of an explanation that have no entry for each sample.
-FIELDS_OF_THE_MODEL = ("feature_names", "target_name", "fit_report")
+FIELDS_OF_THE_MODEL = (
+    *("feature_names", "target_name", "fit_report"),
+    *("units", "target_units", "training_record"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +117,15 @@ class Explanation:
         The part of each weight that varies with all of x.
     constant_std, own_std, varying_std : ndarray of shape (m, d), or None
         The standard deviations of these parts. The noise of the weights belongs to the varying one.
+    units : mapping of str to str, or None
+        The units of features, by their names, such as `{"bmi": "kg/m²"}`. Plots, reports and
+        sentences write them.
+    target_units : str or None
+        The units of y, such as "mg/dl".
+    row_keys : ndarray of shape (m,), or None
+        Hashes of the samples, by which a report tells which of them the model was fitted on.
+    training_record : TrainingRecord or None
+        What is known of the rows that the model was fitted on, as long as the model exists.
 
     Examples
     --------
@@ -174,6 +166,10 @@ class Explanation:
     constant_std: np.ndarray | None = None
     own_std: np.ndarray | None = None
     varying_std: np.ndarray | None = None
+    units: Mapping[str, str] | None = None
+    target_units: str | None = None
+    row_keys: np.ndarray | None = None
+    training_record: Any = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -216,6 +212,45 @@ class Explanation:
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
         return f"Explanation({sizes}, {std} uncertainty{far})"
+
+    def with_units(
+        self, units: Mapping[str, str] | None = None, target_units: str | None = None
+    ) -> Explanation:
+        """Return this explanation with units, which plots, reports and sentences write.
+
+        Parameters
+        ----------
+        units : mapping of str to str, default=None
+            The units of features, by their names. None leaves those that are there.
+        target_units : str, default=None
+            The units of y. None leaves those that are there.
+
+        Returns
+        -------
+        explanation : Explanation
+            The explanation with the units.
+
+        Raises
+        ------
+        InputError
+            If a name is not that of a feature.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:]).with_units({"bmi": "kg/m²"})
+        >>> explanation.units["bmi"]
+        'kg/m²'
+        """
+        given = self.units if units is None else _checked_units(units, self.feature_names)
+        return replace(
+            self,
+            units=given,
+            target_units=self.target_units if target_units is None else str(target_units),
+        )
 
     @property
     def is_far(self) -> np.ndarray:
@@ -382,8 +417,8 @@ class Explanation:
         >>> bool(((probability >= 0) & (probability <= 1)).all())
         True
         """
-        return _entrywise(
-            _probability_positive, self.contributions, self._known(self.contributions_std)
+        return entrywise(
+            probability_of_sign, self.contributions, self._known(self.contributions_std)
         )
 
     def local_t(self) -> Any:
@@ -406,7 +441,7 @@ class Explanation:
         >>> model.explain(data.X[:3], data.Z[:3], std="surface").local_t().shape
         (3, 5)
         """
-        return _entrywise(_ratio, self.weights, self._known(self.weights_std))
+        return entrywise(ratio_of, self.weights, self._known(self.weights_std))
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.
@@ -737,7 +772,7 @@ class Explanation:
         ...     page.exists()
         True
         """
-        from .report.page import Section, write_report
+        from ..report.page import Section, write_report
 
         title = title or (
             f"Predictions of {self.target_name}"
@@ -778,7 +813,7 @@ class Explanation:
         >>> type(ax).__name__
         'Axes'
         """
-        from .plots import plot_contributions
+        from ..plots import plot_contributions
 
         return plot_contributions(self, i, ax=ax, k=k, level=level)
 
@@ -809,9 +844,25 @@ class Explanation:
         >>> type(ax).__name__
         'Axes'
         """
-        from .plots import plot_summary
+        from ..plots import plot_summary
 
         return plot_summary(self, k=k, ax=ax)
+
+
+def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return the units of features, or raise an InputError if one of them is no feature."""
+    if not isinstance(units, Mapping):
+        raise InputError(
+            f"units={units!r} is no mapping. Give the units of features by their names, such as "
+            f"{{{names[0]!r}: 'km'}}."
+        )
+    if unknown := [name for name in units if str(name) not in set(names)]:
+        some = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+        raise InputError(
+            f"units has {unknown[0]!r}, which is no feature. The features are {some}. Give "
+            "target_units for the units of y."
+        )
+    return {str(name): str(unit) for name, unit in units.items()}
 
 
 def joined(parts: Sequence[Explanation]) -> Explanation:
@@ -840,38 +891,3 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
                 else np.concatenate(values)
             )
     return replace(parts[-1], **arrays)
-
-
-def _entrywise(function: Callable[..., np.ndarray], first: Any, *others: Any) -> Any:
-    """Apply a function to arrays of one shape, or to the entries of csr_arrays of one pattern."""
-    if not sp.issparse(first):
-        return function(first, *others)
-    values = function(first.data, *(other.data for other in others))
-    return sp.csr_array((values, first.indices, first.indptr), shape=first.shape)
-
-
-def between(mean: Any, std: Any, level: float) -> Interval:
-    """Return the central interval of normal distributions, with the probability `level`."""
-    # The quantile of the lower tail is finite for every level below 1.
-    reach = -float(ndtri(0.5 * (1.0 - probability(level, "level"))))
-    lower = _entrywise(lambda centre, scale: centre - reach * scale, mean, std)
-    upper = _entrywise(lambda centre, scale: centre + reach * scale, mean, std)
-    return Interval(lower, upper)
-
-
-def _probability_positive(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Return P(v > 0) of normal variables. If std is 0, it is 1 or 0 by the sign of the mean."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(std > 0, ndtr(mean / std), (mean > 0).astype(float))
-
-
-def _ratio(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
-    """Return means over standard deviations, 0 where both are 0 to rounding."""
-    known = std > np.finfo(float).tiny
-    ratio: np.ndarray = np.divide(mean, std, out=np.zeros_like(mean), where=known)
-    return ratio
-
-
-def dense(A: Any) -> np.ndarray:
-    """Return a dense array with the numbers of an array or of a csr_array."""
-    return A.toarray() if sp.issparse(A) else np.asarray(A)
