@@ -280,14 +280,15 @@ class InputTransforms:
 class InputOptions:
     """The arguments of the estimator that concern the inputs.
 
-    If `standardize` is true, columns are standardised. If `fit_intercept` is true, a column of ones
-    is added to Z.
+    If `standardize` is true, columns are standardised, and y if `standardizes_target` is, too. If
+    `fit_intercept` is true, a column of ones is added to Z.
     """
 
     x_transformer: Any = None
     z_transformer: Any = None
     standardize: bool = True
     fit_intercept: bool = False
+    standardizes_target: bool = True
 
 
 @stored
@@ -423,6 +424,8 @@ def fit_preprocessor(
     scaling = Scaling.of(
         vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept
     )
+    if not options.standardizes_target:
+        scaling = replace(scaling, y_shift=0.0, y_scale=1.0)
     made = preprocessor_for(transforms, Z, x, raw, z, scaling)
     return made, made.training(x, raw, y, options.standardize)
 
