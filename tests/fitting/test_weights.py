@@ -198,7 +198,7 @@ def test_arguments_that_do_not_go_together_are_refused():
         GPXRegressor(weights="semi", **FAST).fit(X, y, sp.csr_array(Z))
 
 
-@pytest.mark.parametrize("solver", ["cg", "neighbors", "inducing", "basis", "grid"])
+@pytest.mark.parametrize("solver", ["neighbors", "inducing", "basis", "grid"])
 def test_solvers_without_terms_refuse_them_and_name_those_with(solver):
     X, y, Z, _ = rows(60)
     model = GPXRegressor(weights="semi", solver=solver, **FAST)
@@ -209,7 +209,7 @@ def test_solvers_without_terms_refuse_them_and_name_those_with(solver):
 
 def test_rows_that_cannot_be_held_are_refused():
     X, y, Z, _ = rows(3000)
-    with pytest.raises(MemoryLimitError, match="weights='shared'"):
+    with pytest.raises(MemoryLimitError, match="fewer rows"):
         GPXRegressor(weights="semi", memory_limit="40MiB", **FAST).plan(X, y, Z)
 
     def chunks():

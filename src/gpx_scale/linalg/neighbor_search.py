@@ -25,7 +25,7 @@ from ..data.indexed_rows import IndexedRows
 from ..data.inputs import InputRows, TrainingRows
 from ..kernels.kernel import Prepared, Profile
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import kernel_matrix, variances
+from ..model.weight_prior import PreparedRows, kernel_matrix
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import Threads, tile_threads
@@ -187,9 +187,14 @@ class NeighborSearch:
             self._merge_distances(queries, start, heaps, session, threads)
 
     @cached_property
+    def prepared_rows(self) -> PreparedRows:
+        """Return the rows in the form that blocks of S are computed from, with all terms."""
+        return self.hyperparameters.weight_prior.prepare(self.rows)
+
+    @cached_property
     def prepared(self) -> Prepared:
-        """Return the rows as the kernel prepares them."""
-        return self.hyperparameters.kernel.prepare(self.rows.x)
+        """Return the rows as the kernel of the first term prepares them."""
+        return self.prepared_rows.points
 
     @cached_property
     def profile(self) -> Profile | None:
@@ -204,8 +209,8 @@ class NeighborSearch:
     @cached_property
     def variances(self) -> np.ndarray:
         """Return C_jj, analytically and not from products of rows;  (n,)."""
-        own = self.hyperparameters.kernel.diagonal(self.prepared)
-        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows)
+        own = self.hyperparameters.weight_prior.diagonal(self.prepared_rows)
+        total: np.ndarray = own + self.hyperparameters.noise(self.rows)
         return total
 
     @cached_property
