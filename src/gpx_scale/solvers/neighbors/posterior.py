@@ -37,7 +37,7 @@ from ..posterior import (
 from .adding_rows import NewRows, with_rows
 from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
-from .query_rows import QueryRows, dense_rows, with_own
+from .query_rows import QueryRows, QueryTerm, dense_rows, with_own
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
@@ -91,6 +91,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             Capability.ANY_KERNEL,
             Capability.FILES,
             Capability.ADD_ROWS,
+            Capability.WEIGHT_TERMS,
         }
     )
 
@@ -202,15 +203,28 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known, b = self.shared_rows(session), len(queries)
         among = Eligible.without(len(self), self.shared, b, own)
         near = known.search.nearest(queries, self.nearby, among, session)
-        K_shared = known.kernel_of_shared(queries.x, session)
-        own_variance = self.hyperparameters.sigma_w**2
         if own is not None:
             near = with_own(near, own, ~np.isin(own, self.shared))
-        K_near = known.kernel_of_near(queries.x, near, session)
+        terms = self._terms(queries.x, near, session)
         if own is not None:
-            K_near[near.in_use & (near.rows == own[:, None])] += own_variance
-            K_shared[self.shared == own[:, None]] += own_variance
-        return QueryRows(near, K_near, K_shared)
+            prior = self.hyperparameters.weight_prior
+            if not prior.is_shared:
+                # The noise has the same variance for all weights, so it is a term of its own.
+                shape = b, self.shared.size
+                terms = (*terms, QueryTerm(np.zeros(near.rows.shape), np.zeros(shape)))
+            terms[-1].near[near.in_use & (near.rows == own[:, None])] += prior.sigma_w**2
+            terms[-1].shared[self.shared == own[:, None]] += prior.sigma_w**2
+        return QueryRows(near, terms)
+
+    def _terms(self, x: Any, near: Neighbors, session: Session) -> tuple[QueryTerm, ...]:
+        """Return the kernel values of each term between queries and their rows."""
+        known, active = self.shared_rows(session), self.hyperparameters.weight_prior.active
+        of_near = known.kernels_of_near(x, near, session)
+        of_shared = known.kernels_of_shared(x, session)
+        return tuple(
+            QueryTerm(near, shared, term.weight_variances, term.part)
+            for near, shared, term in zip(of_near, of_shared, active, strict=True)
+        )
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> QueryRows:
         """Return the rows of each query; without its z, these are the nearest ones alone."""
@@ -232,34 +246,51 @@ class NeighborsPosterior(Posterior[QueryRows]):
         For sparse features, these are the weights at the entries of a pattern, up to as many as the
         longest row of it has.
         """
-        known, parts = self.shared_rows(session), []
-        near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.memory.Z
+        known, parts, near = self.shared_rows(session), [], query.near
         if request.variance or request.covariance:
             if pattern is None:
-                Z_near = dense_rows(Z, near)
-                Z_shared = Z[self.shared].to_dense()
-                parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
+                parts.append(self._dense_sides(query))
             else:
                 parts.append(self._sparse_sides(query, pattern, session))
-        for A in request.along:
-            inner_near, inner_shared = self._inner(A, near, session)
-            parts.append(RightHandSides.of_one(K_near * inner_near, K_shared * inner_shared))
+        parts += [self._sides_along(query, A, session) for A in request.along]
         sides = RightHandSides.joined(parts, near, self.shared.size)
         return known.condition(near, sides, session, mean=request.mean, full=request.covariance)
+
+    def _dense_sides(self, query: QueryRows) -> RightHandSides:
+        """Return the covariances of all weights, B = sum_t diag(k_t*) Z Lambda_t."""
+        Z = self.memory.Z
+        rows = dense_rows(Z, query.near), Z[self.shared].to_dense()
+        if not query.terms:
+            return RightHandSides.nothing(query.near, self.shared.size, self.d)
+        return RightHandSides.summed(
+            RightHandSides.of_weights(term.near, term.shared, *rows).scaled(term.weight_variances)
+            for term in query.terms
+        )
+
+    def _sides_along(self, query: QueryRows, A: Features, session: Session) -> RightHandSides:
+        """Return the covariances of a_i . w(x*_i)."""
+        parts = []
+        for term in query.terms:
+            near, shared = self._inner(term.scaled(A), query.near, session)
+            parts.append(RightHandSides.of_one(term.near * near, term.shared * shared))
+        if not parts:
+            return RightHandSides.nothing(query.near, self.shared.size, 1)
+        return RightHandSides.summed(parts)
 
     def _sparse_sides(
         self, query: QueryRows, pattern: SparseFeatures, session: Session
     ) -> RightHandSides:
         """Return k*_j z_jl of the rows of each query, at the features l of its pattern."""
+        (term,) = query.terms
         b, m, width = len(query), self.shared.size, int(pattern.counts.max(initial=0))
         near = np.empty((*query.near.rows.shape, width))
         shared = np.empty((b, m, width))
         pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
         Z = self.shared_rows(session).search.compiled_features
         with tile_threads(session.executor.n_jobs) as threads:
-            given = pointers, features, query.K_near, query.near.rows, query.near.counts
+            given = pointers, features, term.near, query.near.rows, query.near.counts
             threads.run(loops.sparse_columns, Z, *given, near)
-            given = pointers, features, query.K_shared, *self._shared_of_each(b)
+            given = pointers, features, term.shared, *self._shared_of_each(b)
             threads.run(loops.sparse_columns, Z, *given, shared)
         return RightHandSides(near, np.ascontiguousarray(shared.swapaxes(1, 2)))
 
@@ -293,12 +324,11 @@ class NeighborsPosterior(Posterior[QueryRows]):
         """Return E[w*], the sum of k*_j alpha_j z_j;  (b, d), or (entries,) of a pattern."""
         assert found.near_weights is not None
         assert found.shared_weights is not None
-        near, shared = query.K_near * found.near_weights, query.K_shared * found.shared_weights
+        weights = found.near_weights, found.shared_weights
         if pattern is None:
-            Z = self.memory.Z
-            local = np.matmul(near[:, None, :], dense_rows(Z, query.near))[:, 0]
-            mean: np.ndarray = local + Z[self.shared].left_multiply(shared, session)
-            return mean
+            return self._dense_mean(query, *weights, session)
+        (term,) = query.terms
+        near, shared = term.near * weights[0], term.shared * weights[1]
         pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
         mean = np.zeros(features.size)
         Z_rows = self.shared_rows(session).search.compiled_features
@@ -309,12 +339,33 @@ class NeighborsPosterior(Posterior[QueryRows]):
             threads.run(loops.add_sparse_mean, Z_rows, *given)
         return mean
 
+    def _dense_mean(
+        self,
+        query: QueryRows,
+        near_weights: np.ndarray,
+        shared_weights: np.ndarray,
+        session: Session,
+    ) -> np.ndarray:
+        """Return the sum over rows j and terms t of k_t*_j alpha_j Lambda_t z_j;  (b, d)."""
+        Z, mean = self.memory.Z, np.zeros((len(query), self.d))
+        rows = dense_rows(Z, query.near)
+        for term in query.terms:
+            near, shared = term.near * near_weights, term.shared * shared_weights
+            local = np.matmul(near[:, None, :], rows)[:, 0]
+            local += Z[self.shared].left_multiply(shared, session)
+            mean += local if term.weight_variances is None else local * term.weight_variances
+        return mean
+
     def mean(
         self, x: Any, cross: QueryRows | None, session: Session, own: slice | None = None
     ) -> np.ndarray:
         query = self.cross(x, session, own) if cross is None else cross
         found = self._condition(query, None, MomentRequest(), session)
         return self._mean(query, found, None, session)
+
+    def cross_of_part(self, cross: QueryRows | None, part: str) -> QueryRows:
+        assert cross is not None
+        return cross.of_part(part)
 
     def reduction(self, cross: QueryRows, request: MomentRequest, session: Session) -> Moments:
         found = self._condition(cross, None, replace(request, mean=False), session)
@@ -381,6 +432,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
     ) -> Moments:
         """Return the moments of one chunk of queries; `own` is as in `query_rows`."""
         query = self.query_rows(queries, session, own)
+        query = query if request.part is None else query.of_part(request.part)
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = replace(request, along=[A for A in request.along if A.squared_norms().any()])
         found = self._condition(query, pattern, moving, session)
@@ -388,7 +440,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
         given = self.hyperparameters, queries.x, own is not None
-        prior = PriorVariance.of(*given, request.surface)
+        prior = PriorVariance.of(*given, request.surface, request.part)
         reduced = found.reduction(self._columns(request, pattern), moving)
         if pattern is None or not request.variance:
             return self.moments_of(mean, reduced, request, prior)
@@ -451,7 +503,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             at = mine[i]
             query = self.query_rows(self.memory[rows[at]], session)
             unit = (np.arange(self.shared.size) == place[at][:, None]).astype(float)
-            sides = RightHandSides.of_one(np.zeros_like(query.K_near), unit)
+            sides = RightHandSides.of_one(np.zeros(query.near.rows.shape), unit)
             found = known.condition(query.near, sides, session, mean=True)
             assert found.shared_weights is not None
             alpha = found.shared_weights[np.arange(at.size), place[at]]
@@ -468,16 +520,14 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known, rows = self.shared_rows(session), self.memory[some]
         among = Eligible.without(len(self), self.shared, some.size, some)
         near = known.search.nearest(rows, self.nearby, among, session)
-        K_near = known.kernel_of_near(rows.x, near, session)
-        K_shared = known.kernel_of_shared(rows.x, session)
-        inner_near, inner_shared = self._inner(rows.Z, near, session)
-        b_near, b_shared = K_near * inner_near, K_shared * inner_shared
-        sides = RightHandSides.of_one(b_near.copy(), b_shared.copy())
+        query = QueryRows(near, self._terms(rows.x, near, session))
+        b = self._sides_along(query, rows.Z, session)
+        sides = RightHandSides(b.near.copy(), b.shared.copy())
         found = known.condition(near, sides, session, mean=True)
         assert found.near_weights is not None
         assert found.shared_weights is not None
-        mean = (b_near * found.near_weights).sum(axis=1)
-        mean += (b_shared * found.shared_weights).sum(axis=1)
+        mean = (b.near[:, :, 0] * found.near_weights).sum(axis=1)
+        mean += (b.shared[:, 0] * found.shared_weights).sum(axis=1)
         noise = known.noise[some]
         variance = np.maximum(known.diagonal[some] - found.found[:, 0], noise)
         return mean, variance
