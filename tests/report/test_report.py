@@ -751,3 +751,22 @@ def test_many_samples_stay_quick(opened):
     assert took < 2000
     assert page.locator("#many tr[tabindex]").count() == 20
     assert page.locator("#many .scatter a").count() == 400
+
+
+def test_groups_are_one_reason(tmp_path):
+    """A category has its level in the place of a value, and no weight."""
+    random = np.random.RandomState(0)
+    cut, size = random.randint(3, size=40), random.rand(40)
+    Z = np.column_stack([size, *(cut == level for level in range(3))]).astype(float)
+    model = GPXRegressor(optimizer=None, weights="shared").fit(Z, size * cut)
+    names, groups = ["size", "cut=Fair", "cut=Good", "cut=Ideal"], {"cut": [1, 2, 3]}
+    explanation = model.explain(Z[:4], feature_names=names, groups=groups)
+    (data,) = Elements(written(tmp_path, Section("Diamonds", explanation))).data
+    assert sorted(data["features"]) == ["cut", "others"]
+    for sample in data["samples"]:
+        for place, value, weight, _, contribution, _ in sample["reasons"]:
+            if data["features"][place] == "cut":
+                assert value == ["Fair", "Good", "Ideal"][cut[sample["i"]]]
+                assert weight is None
+                expected = explanation.contributions[sample["i"], 1:].sum()
+                assert contribution == pytest.approx(expected, rel=1e-5)

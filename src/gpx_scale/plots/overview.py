@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ..data.inputs import take, unpack
 from ..errors import InputError
-from ..explanation import Explanation
+from ..explanation import Explanation, by_groups
 from ..numbers_as_text import percent
 from ..palette import BLUE, DEVIATIONS, PRINT, SIGNED, SIZES
 from ..runtime.memory import counted
@@ -36,7 +36,9 @@ GOLDEN_RATIO = 0.618033988749895
 MAX_MARKS = 500
 
 
-def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> Any:
+def plot_summary(
+    explanation: Explanation, *, k: int = 12, ax: Any = None, groups: Any = None
+) -> Any:
     """Draw the contributions of the k most important features, with a point for each sample.
 
     Each feature has a line of points, coloured by the value of the feature and spread by their
@@ -51,6 +53,9 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
         The number of features.
     ax : matplotlib.axes.Axes, optional
         The axes to draw on; by default those of a new figure.
+    groups : dict of str to list, bool or None, default=None
+        The groups of features that are shown as one, as in `Explanation.grouped`. None takes those
+        of the explanation, if it has some, and False shows each feature by itself.
 
     Returns
     -------
@@ -68,7 +73,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     >>> plot_summary(model.explain(X[:50]), ax=Figure().subplots()).get_title()
     '10 features, 50 samples'
     """
-    plt = pyplot()
+    plt, explanation = pyplot(), by_groups(explanation, groups)
     order = np.argsort(-explanation.importance(), kind="stable")[:k]
     found = {int(feature): column_of(explanation.contributions, feature)[1] for feature in order}
     columns = {feature: column for feature, column in found.items() if column.size}
@@ -142,9 +147,9 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 def _low_to_high(values: np.ndarray) -> np.ndarray | None:
     """Return values scaled to 0 at their 5% quantile and 1 at their 95% one; None if constant."""
-    low, high = range_of(values, 0.05)
-    if values.min() == values.max():
+    if np.isnan(values).any() or values.min() == values.max():
         return None
+    low, high = range_of(values, 0.05)
     return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 

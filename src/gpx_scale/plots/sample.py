@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
-from ..explanation import Explanation, dense
-from ..numbers_as_text import as_text, percent
+from ..explanation import Explanation, by_groups, dense
+from ..numbers_as_text import percent
 from ..palette import ADDS_NAME, CERTAINTY, PIXELS, PRINT, SIGNED, TAKES_NAME
 from ..runtime.memory import counted
 from .style import (
@@ -18,6 +18,7 @@ from .style import (
     colour_map,
     contribution_to,
     label_of,
+    label_with_value,
     prediction_of,
     pyplot,
     row_of,
@@ -25,7 +26,13 @@ from .style import (
 
 
 def plot_contributions(
-    explanation: Explanation, i: int = 0, *, ax: Any = None, k: int = 20, level: float | None = None
+    explanation: Explanation,
+    i: int = 0,
+    *,
+    ax: Any = None,
+    k: int = 20,
+    level: float | None = None,
+    groups: Any = None,
 ) -> Any:
     """Draw the k largest contributions to the prediction of sample i as bars.
 
@@ -46,6 +53,9 @@ def plot_contributions(
     level : float, optional
         The probability of the intervals that the error bars show; by default they show one standard
         deviation.
+    groups : dict of str to list, bool or None, default=None
+        The groups of features that are shown as one, as in `Explanation.grouped`. None takes those
+        of the explanation, if it has some, and False shows each feature by itself.
 
     Returns
     -------
@@ -64,15 +74,15 @@ def plot_contributions(
     >>> [label.get_text() for label in ax.get_yticklabels()][-1]
     '6 others'
     """
-    one = explanation[i]
-    contributions, values = row_of(one.contributions), row_of(one.data)
+    one = by_groups(explanation[i], groups)
+    contributions, values = row_of(one.contributions), one.values()
     features = (
         one.contributions.indices
         if sp.issparse(one.contributions)
         else np.arange(contributions.size)
     )
     order = np.argsort(-np.abs(contributions), kind="stable")
-    shown, others = order[:k], order[k:]
+    drawn, others = order[:k], order[k:]
     reach, meaning = None, ""
     if level is not None:
         reach, meaning = (
@@ -81,21 +91,21 @@ def plot_contributions(
         )
     elif one.contributions_std is not None:
         reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
-    labels = [f"{label_of(one.feature_names[features[e]])} = {as_text(values[e])}" for e in shown]
+    labels = [label_with_value(one.feature_names[features[e]], values[e]) for e in drawn]
     if others.size:
         labels.append(counted(others.size, "other"))
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))
-    widths, bars = contributions[shown], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
+    widths, bars = contributions[drawn], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
     colours = np.where(widths >= 0, PRINT.adds, PRINT.takes)
     ax.barh(
-        np.arange(len(shown)),
+        np.arange(len(drawn)),
         widths,
-        xerr=None if reach is None else reach[shown],
+        xerr=None if reach is None else reach[drawn],
         color=colours,
         error_kw=bars,
     )
     if others.size:
-        ax.barh(len(shown), contributions[others].sum(), color=PRINT.rule)
+        ax.barh(len(drawn), contributions[others].sum(), color=PRINT.rule)
     if not labels:
         ax.text(
             0.5,

@@ -44,6 +44,13 @@ def label_of(name: Any, longest: int = MAX_LABEL_CHARACTERS) -> str:
     return text.replace("$", r"\$")
 
 
+def label_with_value(name: Any, value: float | str) -> str:
+    """Return the name of a feature with its value: a number, the level of a category, or none."""
+    if isinstance(value, str):
+        return f"{label_of(name)} = {label_of(value)}"
+    return label_of(name) if np.isnan(value) else f"{label_of(name)} = {as_text(value)}"
+
+
 def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
     """Return a prediction with its standard deviation, and the base value, as texts.
 

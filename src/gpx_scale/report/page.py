@@ -12,7 +12,7 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from ..errors import InputError
-from ..explanation import Explanation, Reason
+from ..explanation import Explanation, Reason, by_groups
 from ..metrics import Accuracy
 from ..numbers_as_text import decimals, percent, significant
 from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
@@ -240,7 +240,12 @@ def _identifiers(sections: Sequence[Section]) -> list[str]:
 
 
 def _content(section: Section, identifier: str) -> dict[str, Any]:
-    """Return what the template shows of a section."""
+    """Return what the template shows of a section.
+
+    Pixels and the words of texts stay by themselves, as they are shown in their places.
+    """
+    if section.image_shape is None and section.documents is None:
+        section = replace(section, explanation=by_groups(section.explanation))
     explanation, fit = section.explanation, section.explanation.fit_report
     m, d = explanation.weights.shape
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
@@ -425,7 +430,8 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
 def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
     """Return the kept samples for the script of the page.
 
-    A reason is [feature, value, weight, its std, contribution, its std].
+    A reason is [feature, value, weight, its std, contribution, its std]. A value may be a text, the
+    level of a category; the value and the weight of a group may be None.
     """
     explanation, names = section.explanation, section.explanation.feature_names
     numbers = {
@@ -439,25 +445,23 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         None if texts is None else list(texts)
         for texts in (section.sample_names, section.documents)
     )
-    ranges = {"value": (explanation.data.min(), explanation.data.max())}
+    # A group of several features has no value, which is NaN.
+    values = explanation.data if sp.issparse(explanation.data) else np.nan_to_num(explanation.data)
+    ranges = {"value": (values.min(), values.max())}
     ranges |= {
         name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")
     }
     samples, places = [], dict[int, int]()
     for i in kept.tolist():
-        entries = explanation[i].entries()
+        entries, levels = explanation[i].entries(), explanation[i].values()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
         top, rest = order[: section.k], order[section.k :]
         reasons: list[Any] = [
             [places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]
         ]
         for name, digits in SIGNIFICANT_DIGITS.items():
-            known = name in entries
-            reasons.append(
-                [_rounded(value, digits) for value in entries[name][top]]
-                if known
-                else [None] * len(top)
-            )
+            known = levels if name == "value" else entries.get(name, [None] * len(levels))
+            reasons.append([_shown(known[e], digits) for e in top])
         sample: dict[str, Any] = {
             name: _rounded(values[i], 10) for name, values in numbers.items() if values is not None
         }
@@ -516,7 +520,7 @@ def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float,
 
 def _deepest(A: Any) -> tuple[float, float]:
     """Return the values of the deepest shades of weights or contributions."""
-    sizes = np.abs(A.data if sp.issparse(A) else A)
+    sizes = np.nan_to_num(np.abs(A.data if sp.issparse(A) else A))
     most = float(np.quantile(sizes[sizes > 0], DEEPEST_SHADE_QUANTILE)) if sizes.any() else 1.0
     return -most, most
 
@@ -525,6 +529,13 @@ def _json(value: Any) -> str:
     """Return JSON without characters that mean something to HTML, for a script element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+def _shown(value: Any, digits: int) -> float | int | str | None:
+    """Return a number rounded to significant digits, a text as it is, and None for NaN."""
+    if value is None or isinstance(value, str):
+        return value
+    return None if math.isnan(value) else _rounded(value, digits)
 
 
 def _rounded(value: float, digits: int) -> float | int:
