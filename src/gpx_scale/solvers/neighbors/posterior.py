@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...compiled import neighborhood as loops
 from ...data.features import Features, SparseFeatures, full_pattern
 from ...data.indexed_rows import IndexedRows
 from ...data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import SolverUnavailable
-from ...linalg.neighbor_search import Eligible, Neighbors
+from ...linalg.neighbor_search import Eligible
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, stored
-from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
 from ..posterior import (
@@ -37,7 +35,8 @@ from ..posterior import (
 from .adding_rows import NewRows, with_rows
 from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
-from .query_rows import QueryRows, QueryTerm, dense_rows, with_own
+from .query_covariances import QueryCovariances
+from .query_rows import QueryRows, QueryTerm, with_own
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
@@ -205,7 +204,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         near = known.search.nearest(queries, self.nearby, among, session)
         if own is not None:
             near = with_own(near, own, ~np.isin(own, self.shared))
-        terms = self._terms(queries.x, near, session)
+        terms = self._covariances(session).terms(queries.x, near, session)
         if own is not None:
             prior = self.hyperparameters.weight_prior
             if not prior.is_shared:
@@ -216,15 +215,9 @@ class NeighborsPosterior(Posterior[QueryRows]):
             terms[-1].shared[self.shared == own[:, None]] += prior.sigma_w**2
         return QueryRows(near, terms)
 
-    def _terms(self, x: Any, near: Neighbors, session: Session) -> tuple[QueryTerm, ...]:
-        """Return the kernel values of each term between queries and their rows."""
-        known, active = self.shared_rows(session), self.hyperparameters.weight_prior.active
-        of_near = known.kernels_of_near(x, near, session)
-        of_shared = known.kernels_of_shared(x, session)
-        return tuple(
-            QueryTerm(near, shared, term.weight_variances, term.part)
-            for near, shared, term in zip(of_near, of_shared, active, strict=True)
-        )
+    def _covariances(self, session: Session) -> QueryCovariances:
+        """Return the covariances of queries with the rows around them."""
+        return QueryCovariances(self.shared_rows(session))
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> QueryRows:
         """Return the rows of each query; without its z, these are the nearest ones alone."""
@@ -247,121 +240,22 @@ class NeighborsPosterior(Posterior[QueryRows]):
         longest row of it has.
         """
         known, parts, near = self.shared_rows(session), [], query.near
+        covariances = self._covariances(session)
         if request.variance or request.covariance:
             if pattern is None:
-                parts.append(self._dense_sides(query))
+                parts.append(covariances.of_weights(query))
             else:
-                parts.append(self._sparse_sides(query, pattern, session))
-        parts += [self._sides_along(query, A, session) for A in request.along]
+                parts.append(covariances.at_entries(query, pattern, session))
+        parts += [covariances.along(query, A, session) for A in request.along]
         sides = RightHandSides.joined(parts, near, self.shared.size)
         return known.condition(near, sides, session, mean=request.mean, full=request.covariance)
-
-    def _dense_sides(self, query: QueryRows) -> RightHandSides:
-        """Return the covariances of all weights, B = sum_t diag(k_t*) Z Lambda_t."""
-        Z = self.memory.Z
-        rows = dense_rows(Z, query.near), Z[self.shared].to_dense()
-        if not query.terms:
-            return RightHandSides.nothing(query.near, self.shared.size, self.d)
-        return RightHandSides.summed(
-            RightHandSides.of_weights(term.near, term.shared, *rows).scaled(term.weight_variances)
-            for term in query.terms
-        )
-
-    def _sides_along(self, query: QueryRows, A: Features, session: Session) -> RightHandSides:
-        """Return the covariances of a_i . w(x*_i)."""
-        parts = []
-        for term in query.terms:
-            near, shared = self._inner(term.scaled(A), query.near, session)
-            parts.append(RightHandSides.of_one(term.near * near, term.shared * shared))
-        if not parts:
-            return RightHandSides.nothing(query.near, self.shared.size, 1)
-        return RightHandSides.summed(parts)
-
-    def _sparse_sides(
-        self, query: QueryRows, pattern: SparseFeatures, session: Session
-    ) -> RightHandSides:
-        """Return k*_j z_jl of the rows of each query, at the features l of its pattern."""
-        (term,) = query.terms
-        b, m, width = len(query), self.shared.size, int(pattern.counts.max(initial=0))
-        near = np.empty((*query.near.rows.shape, width))
-        shared = np.empty((b, m, width))
-        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
-        Z = self.shared_rows(session).search.compiled_features
-        with tile_threads(session.executor.n_jobs) as threads:
-            given = pointers, features, term.near, query.near.rows, query.near.counts
-            threads.run(loops.sparse_columns, Z, *given, near)
-            given = pointers, features, term.shared, *self._shared_of_each(b)
-            threads.run(loops.sparse_columns, Z, *given, shared)
-        return RightHandSides(near, np.ascontiguousarray(shared.swapaxes(1, 2)))
-
-    def _shared_of_each(self, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shared rows of each of b queries, and their number;  (b, m), (b,)."""
-        return np.tile(self.shared, (b, 1)), np.full(b, self.shared.size)
-
-    def _inner(
-        self, A: Features, near: Neighbors, session: Session
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return <a_i, z_j> with rows near each query, and with shared ones;  (b, k), (b, m)."""
-        Z = self.memory.Z
-        shared = A.inner_products(Z[self.shared])
-        if A.is_sparse:
-            assert isinstance(A, SparseFeatures)
-            found = np.zeros(near.rows.shape)
-            with tile_threads(session.executor.n_jobs) as threads:
-                given = A.pointers, A.indices, A.values, near.rows, near.counts, found
-                Z_rows = self.shared_rows(session).search.compiled_features
-                threads.run(loops.sparse_inner_products, Z_rows, *given)
-            return found, shared
-        return np.matmul(dense_rows(Z, near), A.to_dense()[:, :, None])[:, :, 0], shared
-
-    def _mean(
-        self,
-        query: QueryRows,
-        found: Conditioned,
-        pattern: SparseFeatures | None,
-        session: Session,
-    ) -> np.ndarray:
-        """Return E[w*], the sum of k*_j alpha_j z_j;  (b, d), or (entries,) of a pattern."""
-        assert found.near_weights is not None
-        assert found.shared_weights is not None
-        weights = found.near_weights, found.shared_weights
-        if pattern is None:
-            return self._dense_mean(query, *weights, session)
-        (term,) = query.terms
-        near, shared = term.near * weights[0], term.shared * weights[1]
-        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
-        mean = np.zeros(features.size)
-        Z_rows = self.shared_rows(session).search.compiled_features
-        with tile_threads(session.executor.n_jobs) as threads:
-            given = pointers, features, shared, *self._shared_of_each(len(query)), mean
-            threads.run(loops.add_sparse_mean, Z_rows, *given)
-            given = pointers, features, near, query.near.rows, query.near.counts, mean
-            threads.run(loops.add_sparse_mean, Z_rows, *given)
-        return mean
-
-    def _dense_mean(
-        self,
-        query: QueryRows,
-        near_weights: np.ndarray,
-        shared_weights: np.ndarray,
-        session: Session,
-    ) -> np.ndarray:
-        """Return the sum over rows j and terms t of k_t*_j alpha_j Lambda_t z_j;  (b, d)."""
-        Z, mean = self.memory.Z, np.zeros((len(query), self.d))
-        rows = dense_rows(Z, query.near)
-        for term in query.terms:
-            near, shared = term.near * near_weights, term.shared * shared_weights
-            local = np.matmul(near[:, None, :], rows)[:, 0]
-            local += Z[self.shared].left_multiply(shared, session)
-            mean += local if term.weight_variances is None else local * term.weight_variances
-        return mean
 
     def mean(
         self, x: Any, cross: QueryRows | None, session: Session, own: slice | None = None
     ) -> np.ndarray:
         query = self.cross(x, session, own) if cross is None else cross
         found = self._condition(query, None, MomentRequest(), session)
-        return self._mean(query, found, None, session)
+        return self._covariances(session).mean(query, found, None, session)
 
     def cross_of_part(self, cross: QueryRows | None, part: str) -> QueryRows:
         assert cross is not None
@@ -436,7 +330,11 @@ class NeighborsPosterior(Posterior[QueryRows]):
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = replace(request, along=[A for A in request.along if A.squared_norms().any()])
         found = self._condition(query, pattern, moving, session)
-        mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
+        mean = (
+            self._covariances(session).mean(query, found, pattern, session)
+            if request.mean
+            else np.empty(0)
+        )
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
         given = self.hyperparameters, queries.x, own is not None
@@ -520,8 +418,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known, rows = self.shared_rows(session), self.memory[some]
         among = Eligible.without(len(self), self.shared, some.size, some)
         near = known.search.nearest(rows, self.nearby, among, session)
-        query = QueryRows(near, self._terms(rows.x, near, session))
-        b = self._sides_along(query, rows.Z, session)
+        query = QueryRows(near, self._covariances(session).terms(rows.x, near, session))
+        b = self._covariances(session).along(query, rows.Z, session)
         sides = RightHandSides(b.near.copy(), b.shared.copy())
         found = known.condition(near, sides, session, mean=True)
         assert found.near_weights is not None
