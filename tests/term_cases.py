@@ -1,4 +1,7 @@
-"""Priors of weights with several terms, in the words of the package and in those of the oracle."""
+"""Priors of the weights that are sums of terms, for the tests of every solver that takes them.
+
+Terms are those of a problem with three columns of X and four of Z.
+"""
 
 from dataclasses import dataclass
 
