@@ -1,5 +1,6 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
+from .comparisons import SupportingRow, WhatIf
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
@@ -11,6 +12,8 @@ __all__ = [
     "Importance",
     "Interval",
     "Reason",
+    "SupportingRow",
+    "WhatIf",
     "between",
     "by_groups",
     "dense",
