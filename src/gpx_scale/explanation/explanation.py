@@ -977,7 +977,8 @@ def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
 def joined(parts: Sequence[Explanation]) -> Explanation:
     """Return one explanation of the samples of several ones, which have the same features.
 
-    An array that some of them do not have is None. Names and report are those of the last one.
+    An array that some of them do not have is None. Names and report are those of the last one, and
+    so is the record of the training rows if all are of one fit.
     """
     if not parts:
         raise InputError("There are no explanations to join. Give at least one.")
@@ -999,4 +1000,6 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
                 if sp.issparse(values[0])
                 else np.concatenate(values)
             )
+    if any(part.fit_report is not first.fit_report for part in parts):
+        arrays["training_record"] = None
     return replace(parts[-1], **arrays)
