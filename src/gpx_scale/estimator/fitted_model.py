@@ -12,7 +12,7 @@ from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
-from ..explanation import Explanation, Groups, SupportingRow, WhatIf
+from ..explanation import Explanation, Groups, SupportingRow, WhatIf, comparison
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..model.term import CONSTANT, OWN, VARYING
@@ -275,7 +275,7 @@ class FittedModel:
         joint = model.posterior.joint_surface(both, session)
         variance = joint[0, 0] + joint[1, 1] - 2.0 * joint[0, 1]
         deviation = self.preprocessor.scaling.deviation(np.maximum(variance, 0.0))
-        return WhatIf.between(found, float(deviation))
+        return comparison(found, float(deviation))
 
     def supporting_rows(self, query: Queries, k: int, session: Session) -> list[SupportingRow]:
         """Return the k training rows with the largest weights in one prediction."""

@@ -1,6 +1,6 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
-from .comparisons import SupportingRow, WhatIf
+from .comparisons import SupportingRow, WhatIf, comparison
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
@@ -16,6 +16,7 @@ __all__ = [
     "WhatIf",
     "between",
     "by_groups",
+    "comparison",
     "dense",
     "joined",
 ]

@@ -56,18 +56,6 @@ class WhatIf:
     change_std: float
     contributions: dict[str, float]
 
-    @classmethod
-    def between(cls, both: Explanation, change_std: float) -> WhatIf:
-        """Return the comparison of two explained rows, before and after a change."""
-        before, after = (float(mean) for mean in both.prediction)
-        view = by_groups(both)
-        moved = np.append(np.diff(dense(view.contributions), axis=0)[0], np.diff(view.base_values))
-        names = [*view.feature_names, BASE_VALUE]
-        least = CHANGED_SHARE * max(np.abs(both.prediction).max(), np.abs(moved).max())
-        order = np.argsort(-np.abs(moved), kind="stable")
-        changed = {names[at]: float(moved[at]) for at in order if abs(moved[at]) > least}
-        return cls(before, after, after - before, change_std, changed)
-
     def interval(self, level: float = 0.95) -> Interval:
         """Return the interval in which the change lies with a given probability.
 
@@ -99,6 +87,18 @@ class WhatIf:
             f"change {as_text(self.change, f'+.{digits}f')} ± "
             f"{as_text(self.change_std, f'.{digits}f')}: {said or 'nothing'})"
         )
+
+
+def comparison(both: Explanation, change_std: float) -> WhatIf:
+    """Return the comparison of two explained rows, before and after a change."""
+    before, after = (float(mean) for mean in both.prediction)
+    view = by_groups(both)
+    moved = np.append(np.diff(dense(view.contributions), axis=0)[0], np.diff(view.base_values))
+    names = [*view.feature_names, BASE_VALUE]
+    least = CHANGED_SHARE * max(np.abs(both.prediction).max(), np.abs(moved).max())
+    order = np.argsort(-np.abs(moved), kind="stable")
+    changed = {names[at]: float(moved[at]) for at in order if abs(moved[at]) > least}
+    return WhatIf(before, after, after - before, change_std, changed)
 
 
 class SupportingRow(NamedTuple):
