@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import GPXRegressor
+from gpx_scale import GPXRegressor, load
+from gpx_scale.data import row_files
 from gpx_scale.data.features import DenseFeatures
 from gpx_scale.data.inputs import Queries
 from gpx_scale.data.row_source import MemoryRows
-from gpx_scale.errors import SolverUnavailable
 from gpx_scale.linalg.neighbor_search import Eligible, NeighborSearch
 from gpx_scale.model.weight_prior import WeightPrior
 from gpx_scale.solvers.exact.solver import ExactSolver
@@ -171,7 +171,7 @@ def semi():
     random = np.random.RandomState(0)
     X, Z = random.uniform(-2, 2, (300, 2)), random.standard_normal((300, 3))
     y = np.sin(2 * X[:, 0]) * Z[:, 0] + 0.7 * Z[:, 1] + 0.2 * random.standard_normal(300)
-    given = {"kernel": "rbf", "ard": False, "fit_intercept": False, "random_state": 0}
+    given = {"kernel": "rbf", "ard": False, "fit_intercept": False, "random_state": None}
     model = GPXRegressor(solver="neighbors", weights="semi", n_neighbors=60, n_shared=40, **given)
     return model.fit(X, y, Z), X, y, Z
 
@@ -196,8 +196,32 @@ def test_rows_are_added_to_a_model_with_terms(semi):
     assert (more.posterior_.hyperparameters.theta == before).all()
 
 
-def test_rows_that_are_elsewhere_are_refused_by_name(tmp_path):
-    X, y = PROBLEM.X, PROBLEM.y
-    np.savez(tmp_path / "rows.npz", X=X, y=y)
-    with pytest.raises(SolverUnavailable, match="rows in memory"):
-        GPXRegressor(solver="neighbors", weights="semi").fit(str(tmp_path))
+@pytest.mark.parametrize("cut", [100, 300])
+def test_rows_in_files_give_the_answers_of_memory(semi, tmp_path, cut, monkeypatch):
+    monkeypatch.setattr(row_files, "FILE_CHUNK_ROWS", cut)
+    memory, *arrays = semi
+    maps = []
+    for name, A in zip("XyZ", arrays, strict=True):
+        np.save(tmp_path / f"{name}.npy", A)
+        maps.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    files = GPXRegressor(**memory.get_params()).fit(*maps)
+    assert not files.posterior_.rows.in_memory
+    assert list(files.weight_table_["decision"]) == ["varying", "constant", "zero"]
+    files.save(tmp_path / "model.gpx")
+    X, _, Z = arrays
+    wanted = memory.explain(X[:20], Z[:20])
+    for model in (files, load(tmp_path / "model.gpx")):
+        found = model.explain(X[:20], Z[:20])
+        for name in ("weights", "weights_std", "constant", "constant_std", "prediction_std"):
+            assert_allclose(getattr(found, name), getattr(wanted, name), rtol=0, atol=1e-9)
+    assert_allclose(files.leave_one_out(), memory.leave_one_out(), rtol=0, atol=1e-9)
+
+
+def test_a_constant_column_of_rows_in_files_is_noted(tmp_path):
+    X, y, _ = PROBLEM.data
+    Z = np.ones((45, 2))
+    Z[:, 1] = X[:, 0]
+    np.savez(tmp_path / "rows.npz", X=X, y=y, Z=Z)
+    given = {"kernel": "rbf", "fit_intercept": False, "random_state": 0}
+    model = GPXRegressor(solver="neighbors", weights="semi", **given).fit(str(tmp_path))
+    assert any("'x0' is constant" in note for note in model.fit_report_.notes)

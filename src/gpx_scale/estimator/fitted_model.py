@@ -186,6 +186,10 @@ class FittedModel:
         }
         if std:
             moments, known["learned"] = self._completed(moments, queries, request)
+        if std and not queries.own:
+            noise = 0.0 if surface else self.hyperparameters.sigma_w
+            size = self.preprocessor.scaling.z_scale.size
+            known["weights_noise"] = np.abs(scaling.weights(np.full(size, noise)))
         return explanation_from_moments(
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )

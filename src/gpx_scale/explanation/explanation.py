@@ -58,7 +58,7 @@ FAR_SHARE = 1e-3
 # Fields of an explanation that have no entry for each sample.
 FIELDS_OF_THE_MODEL = (
     *("feature_names", "target_name", "fit_report"),
-    *("units", "target_units", "training_record", "baseline", "groups"),
+    *("units", "target_units", "training_record", "baseline", "groups", "weights_noise"),
 )
 
 
@@ -128,6 +128,9 @@ class Explanation:
         Hashes of the samples, by which a report tells which of them the model was fitted on.
     training_record : TrainingRecord or None
         What is known of the rows that the model was fitted on, as long as the model exists.
+    weights_noise : ndarray of shape (d,), or None
+        The part of `weights_std` that is the noise of a row's own weights (sigma_w), in the units
+        of the weights. It is 0 with `std="surface"`, and None if it is not known.
     baseline : ndarray of shape (d,), or None
         The z to which contributions are relative, in the units of the data.
     groups : Groups or None
@@ -180,6 +183,7 @@ class Explanation:
     target_units: str | None = None
     row_keys: np.ndarray | None = None
     training_record: Any = None
+    weights_noise: np.ndarray | None = None
     baseline: np.ndarray | None = None
     groups: Groups | None = None
     groups_std: np.ndarray | None = None
@@ -884,7 +888,7 @@ class Explanation:
         i: int = 0,
         ax: Any = None,
         k: int = 20,
-        level: float | None = None,
+        level: float = 0.95,
         groups: Any = None,
     ) -> Any:
         """Draw the contributions to one prediction as bars with error bars (extra [plot]).
@@ -897,9 +901,8 @@ class Explanation:
             Where to draw. None makes a new figure.
         k : int, default=20
             The largest number of features that are shown.
-        level : float or None, default=None
-            The probability of the intervals that the error bars show. None shows one standard
-            deviation.
+        level : float, default=0.95
+            The probability of the intervals that the error bars show.
         groups : dict of str to list, bool or None, default=None
             The groups of features that are shown as one, as in `top`.
 

@@ -31,7 +31,7 @@ def plot_contributions(
     *,
     ax: Any = None,
     k: int = 20,
-    level: float | None = None,
+    level: float = 0.95,
     groups: Any = None,
 ) -> Any:
     """Draw the k largest contributions to the prediction of sample i as bars.
@@ -50,9 +50,8 @@ def plot_contributions(
         The axes to draw on; by default those of a new figure.
     k : int, default=20
         The number of features that have a bar of their own.
-    level : float, optional
-        The probability of the intervals that the error bars show; by default they show one standard
-        deviation.
+    level : float, default=0.95
+        The probability of the intervals that the error bars and the number after ± show.
     groups : dict of str to list, bool or None, default=None
         The groups of features that are shown as one, as in `Explanation.grouped`. None takes those
         of the explanation, if it has some, and False shows each feature by itself.
@@ -84,14 +83,10 @@ def plot_contributions(
     order = np.argsort(-np.abs(contributions), kind="stable")
     drawn, others = order[:k], order[k:]
     reach, meaning = None, ""
-    if level is not None:
-        reach, meaning = (
-            row_of(one.interval(level).upper) - contributions,
-            f";\nerror bars: {percent(level)} interval",
-        )
-    elif one.contributions_std is not None:
-        reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
-    labels = [label_with_value(one.feature_names[features[e]], values[e]) for e in drawn]
+    if one.contributions_std is not None:
+        reach = row_of(one.interval(level).upper) - contributions
+        meaning = f";\nerror bars and ±: {percent(level)} interval"
+    labels = [label_with_value(one.feature_names[features[e]], values[e], one.units) for e in drawn]
     if others.size:
         labels.append(counted(others.size, "other"))
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))
@@ -120,7 +115,7 @@ def plot_contributions(
     ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8)
     ax.set_xlabel(f"{contribution_to(one)}\n({ADDS_NAME} adds, {TAKES_NAME} takes away{meaning})")
     target = f"predicted {label_of(one.target_name)}" if one.target_name else "prediction"
-    mean, base = prediction_of(one, 0)
+    mean, base = prediction_of(one, 0, level)
     gap = " " if len(target) <= 24 else "\n"
     ax.set_title(f"{target}{gap}{mean}, base value {base}")
     ax.spines[["top", "right"]].set_visible(False)
@@ -187,7 +182,7 @@ def plot_image(
     ax.set(xticks=[], yticks=[])
     if alone:
         ax.figure.colorbar(image, ax=ax, label=f"{IMAGES[what][1]} ({IMAGES[what][2]})")
-        ax.set_title(f"prediction {prediction_of(explanation, i)[0]}")
+        ax.set_title(f"prediction {prediction_of(explanation, i)[0]}{_meaning(explanation)}")
     return ax
 
 
@@ -266,7 +261,14 @@ def plot_images(
     for at, (ax, i) in enumerate(zip(axes[0], rows, strict=True)):
         above = "" if titles is None else f"{label_of(titles[at])}\n"
         ax.set_title(f"{above}{prediction_of(explanation, i)[0]}", fontsize=9)
+    if explanation.prediction_std is not None:
+        figure.supxlabel("± after a prediction: its 95% interval", fontsize=9)
     return figure
+
+
+def _meaning(explanation: Explanation) -> str:
+    """Return what the number after ± is, if there is one."""
+    return "" if explanation.prediction_std is None else " (95%)"
 
 
 def _pixels(

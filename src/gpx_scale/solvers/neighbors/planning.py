@@ -102,14 +102,14 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     likelihood.
     """
     n, k, m = problem.n, min(problem.n, settings.neighbors), settings.shared
+    # Points of each kernel, and scaled features of the parts of a weight.
+    terms = 8 * (problem.weight_kernels * problem.p + 3 * problem.d * problem.weight_terms)
     if problem.stream:
-        chunk = 8 * min(n, FILE_CHUNK_ROWS) * (8 * (problem.p + 2) + 4 * problem.d)
+        chunk = min(n, FILE_CHUNK_ROWS) * (8 * (8 * (problem.p + 2) + 4 * problem.d) + terms)
         held = ORDER_BYTES_PER_ROW * n + chunk
     else:
         held = problem.held_bytes() + 8 * n * (4 * (problem.p + 2) + problem.d + 8)
-        held += 8 * n * n * problem.gram
-        # Points of each kernel, and scaled features of the parts of a weight.
-        held += 8 * n * (problem.weight_kernels * problem.p + 3 * problem.d * problem.weight_terms)
+        held += 8 * n * n * problem.gram + n * terms
     factor = 8 * n * m if settings.keeps_factor else 0
     batch = 2 * BLOCK_BYTES + 4 * query_bytes(k, m, problem.d + 2, settings.keeps_factor)
     # Small problems have small batches.

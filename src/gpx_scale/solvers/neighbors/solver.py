@@ -15,7 +15,7 @@ import numpy as np
 from ...data.indexed_rows import IndexedRows
 from ...data.inputs import TrainingRows
 from ...data.row_source import RowSource, keys, least
-from ...errors import InputError, SolverUnavailable
+from ...errors import InputError
 from ...linalg.covariance import TiledCovariance
 from ...linalg.neighbor_search import search_among
 from ...linalg.preconditioner import choose_pivots
@@ -37,10 +37,6 @@ from .vecchia import MOST_SHARED, OrderedRows, sampled_rows
 MOVED_LOG_RATIO = 0.2
 # The search on the sampled rows is run at most so many times.
 MOST_ROUNDS = 3
-NEEDS_MEMORY = (
-    "Weights with priors of their own need all rows in memory, and these rows are elsewhere. Give "
-    "weights='shared', or rows in memory."
-)
 # A search ends at this tolerance. The optimum of the sample is further from that of all rows.
 SAMPLE_TOLERANCE_NATS_PER_ROW = 1e-4
 
@@ -81,14 +77,6 @@ class NeighborsSolver(Solver):
                 "dtype=\"float32\" is not possible with solver='neighbors', which computes in "
                 'float64. Give dtype="auto".'
             )
-        if problem.stream and problem.weight_terms:
-            raise SolverUnavailable(NEEDS_MEMORY)
-
-    @classmethod
-    def reason_against(cls, problem: Problem) -> str | None:
-        if problem.stream and problem.weight_terms:
-            return "weights with priors of their own need all rows in memory"
-        return super().reason_against(problem)
 
     @classmethod
     def plan(cls, problem: Problem) -> Plan:
