@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ..data.inputs import Queries, count_rows, name_of, take, unpack
 from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..errors import InputError, SolverUnavailable
-from ..explanation import ClassExplanation, in_order
+from ..explanation import ClassExplanation, explanation_of_class, in_order
 from ..likelihoods import BernoulliLikelihood, LogitLikelihood, ProbitLikelihood
 from ..plan import Plan
 from ..runtime.arguments import flag, one_of, real_array
@@ -571,6 +571,7 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         baseline: Any = "mean",
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
+        groups: Mapping[str, Sequence[Any]] | None = None,
         units: Mapping[str, str] | None = None,
         target_units: str | None = None,
     ) -> ClassExplanation:
@@ -598,6 +599,8 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
             The names of the d features. None takes the names that `fit` found.
         dense : bool, default=False
             For a sparse Z, whether the weights of all d features are computed, as dense arrays.
+        groups : dict of str to list, default=None
+            Features that are one reason, as in `GPXRegressor`.
         units : mapping of str to str, default=None
             The units of features, by their names.
         target_units : str, default=None
@@ -626,7 +629,7 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         """
         check_is_fitted(self, "posterior_")
         queries = self._query(X, Z)
-        asked = std, cov, baseline, feature_names, dense
+        asked = std, cov, baseline, feature_names, dense, groups
         if class_ is None and len(self.classes_) == 2:
             class_ = self.classes_[1]
         if class_ is not None:
@@ -652,19 +655,21 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
 
     def _explain_class(self, queries: Queries, k: int, asked: tuple[Any, ...]) -> ClassExplanation:
         """Return the explanation of the class with this number."""
-        std, cov, baseline, names, dense = asked
+        std, cov, baseline, names, dense, groups = asked
         functions = self._model.latent_functions
         model, is_other = functions[0 if len(functions) == 1 else k], len(functions) == 1 and k == 0
         std = one_of(std, (True, False, "surface", "certified"), "std")
         given = {"std": std, "cov": flag(cov, "cov"), "baseline": baseline, "names": names}
+        given |= {"groups": groups, "all_features": flag(dense, "dense")}
         with self._session() as session:
-            found = model.explain(queries, session, all_features=flag(dense, "dense"), **given)
+            found = model.explain(queries, session, **given)
             spread = found.prediction_std
             variance = None if spread is None else np.square(spread)
             if variance is None:
                 _, variance = model.latent(queries, True, session)
         assert variance is not None
-        return ClassExplanation.of(found, variance, self._likelihood, self.classes_[k], is_other)
+        about = self._likelihood, self.classes_[k], is_other
+        return explanation_of_class(found, variance, *about)
 
     def training_explanation(  # type: ignore[override]
         self,
@@ -718,7 +723,8 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         number = 1 if class_ is None else self._number_of(class_)
         with self._session() as session:
             queries = self._model.training_queries(session)
-        return self._explain_class(queries, number, (std, cov, baseline, feature_names, dense))
+        asked = std, cov, baseline, feature_names, dense, None
+        return self._explain_class(queries, number, asked)
 
 
 def _some(queries: Queries, rows: np.ndarray) -> Queries:

@@ -1,16 +1,26 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
-from .class_explanation import ClassExplanation, in_order
+from .class_explanation import ClassExplanation, explanation_of_class, in_order
+from .comparisons import SupportingRow, WhatIf, comparison
 from .explanation import Explanation, Reason, joined
+from .groups import Groups, by_groups
+from .importance import Importance
 from .intervals import Interval, between, dense
 
 __all__ = [
     "ClassExplanation",
     "Explanation",
+    "Groups",
+    "Importance",
     "Interval",
     "Reason",
+    "SupportingRow",
+    "WhatIf",
     "between",
+    "by_groups",
+    "comparison",
     "dense",
+    "explanation_of_class",
     "in_order",
     "joined",
 ]

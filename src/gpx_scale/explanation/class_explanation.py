@@ -50,26 +50,6 @@ class ClassExplanation(Explanation):
     probability: np.ndarray | None = None
     likelihood: BernoulliLikelihood | None = None
 
-    @classmethod
-    def of(
-        cls,
-        found: Explanation,
-        variance: np.ndarray,
-        likelihood: BernoulliLikelihood,
-        label: Any,
-        is_other: bool,
-    ) -> ClassExplanation:
-        """Return the explanation of a class from that of a latent function.
-
-        `variance` (m,) is that of f. If the class `is_other`, f speaks against it.
-        """
-        known = {field.name: getattr(found, field.name) for field in fields(found)}
-        if is_other:
-            known |= {name: -known[name] for name in SIGNED if known[name] is not None}
-        probability, _ = likelihood.predict(known["prediction"], variance)
-        classes = np.full(len(found), label)
-        return cls(**known, classes=classes, probability=probability, likelihood=likelihood)
-
     @property
     def odds_factors(self) -> Any:
         """The factors by which each feature multiplies the odds of the class;  (m, d).
@@ -126,6 +106,25 @@ class ClassExplanation(Explanation):
         if isinstance(self.contributions, np.ndarray):
             return changes.reshape(self.contributions.shape)
         return _with_entries(self.contributions, changes)
+
+
+def explanation_of_class(
+    found: Explanation,
+    variance: np.ndarray,
+    likelihood: BernoulliLikelihood,
+    label: Any,
+    is_other: bool,
+) -> ClassExplanation:
+    """Return the explanation of a class from that of a latent function.
+
+    `variance` (m,) is that of f. If the class `is_other`, f speaks against it.
+    """
+    known = {field.name: getattr(found, field.name) for field in fields(found)}
+    if is_other:
+        known |= {name: -known[name] for name in SIGNED if known[name] is not None}
+    probability, _ = likelihood.predict(known["prediction"], variance)
+    known |= {"classes": np.full(len(found), label), "probability": probability}
+    return ClassExplanation(**known, likelihood=likelihood)
 
 
 def _with_entries(like: Any, values: np.ndarray) -> Any:
