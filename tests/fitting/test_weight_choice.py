@@ -111,6 +111,18 @@ def test_columns_that_leave_the_kernel_have_curves_of_their_own():
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_weights_are_shared_where_no_feature_earns_one():
+    """The model without any weight has the largest evidence, and is not taken."""
+    random = np.random.RandomState(0)
+    model = GPXRegressor(**NO_INTERCEPT).fit(
+        random.standard_normal((60, 3)), random.standard_normal(60)
+    )
+    best = max(model.fit_report_.prior_table, key=lambda one: one.integrated)
+    assert best.weights != "shared"
+    assert chosen(model) == "shared"
+    assert "no feature earns its weight" in str(model.fit_report_)
+
+
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_a_few_rows_are_fitted(n):
     X, y = additive_rows(n)
