@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import Preprocessor, TrainingRows
+from ...data.inputs import Preprocessor, Queries, TrainingRows
 from ...kernels.kernel import Kernel
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import Covariance, TiledCovariance
@@ -199,6 +199,14 @@ class CGPosterior(KernelPosterior):
         B = cross.along(A).T
         X, CX = self._solve(B, JOINT_NOISE_SHARE * self.hyperparameters.noise_of_new(A), session)
         return symmetric_part(X.T @ (2.0 * B - CX))
+
+    def row_weights(
+        self, query: Queries, session: Session
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        session.require(self.solve_bytes(1), "the weights of the training rows")
+        nats = JOINT_NOISE_SHARE * self.hyperparameters.noise_of_new(query.Z)
+        B = self.cross(query.x, session).along(query.Z).T
+        return np.arange(len(self)), self._solve(B, nats, session)[0][:, 0], self.training_rows.y
 
     def _solve(
         self, B: np.ndarray, nats: np.ndarray, session: Session
