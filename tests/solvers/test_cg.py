@@ -20,6 +20,7 @@ from gpx_scale.linalg.conjugate_gradients import log_quadrature, solve
 from gpx_scale.linalg.covariance import StoredCovariance, TiledCovariance
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner, choose_pivots
 from gpx_scale.model.hyperparameters import Hyperparameters
+from gpx_scale.model.weight_prior import WeightPrior
 from gpx_scale.runtime.parallel import Executor
 from gpx_scale.runtime.session import Session
 from gpx_scale.solvers.cg import solver as cg
@@ -416,10 +417,10 @@ def test_gram_matrices_and_functions_are_solved_but_not_sampled():
     ],
 )
 def test_prior_paths_have_the_kernel_s_second_moments(kernel, session):
-    random = np.random.RandomState(0)
+    random, prior = np.random.RandomState(0), WeightPrior.of(kernel, 0.0)
     x = random.randn(5, 2)
     # The draws have the shape (paths, 5, 3).
-    draws = np.stack([PriorPath.draw(kernel, 2, 3, random)(x, session) for _ in range(600)])
+    draws = np.stack([PriorPath.draw(prior, 2, 3, random)(x, session) for _ in range(600)])
     expected = kernel(x)
     found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
     assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))
