@@ -144,7 +144,7 @@ class CategoryEncoding(ColumnEncoding):
             # A text may look like a date, and a category may have numbers as its levels.
             texts = np.array([level_text(value) for value in column], dtype=object)
         made = np.zeros((len(given.missing), len(self.levels)))
-        position = {level: k for k, level in enumerate(self.levels)}
+        position: dict[Any, int] = {level: k for k, level in enumerate(self.levels)}
         at = np.array([position.get(text, -1) for text in texts], dtype=int)
         rows = np.flatnonzero((at >= 0) & ~given.missing)
         made[rows, at[rows]] = 1.0

@@ -118,9 +118,8 @@ def fit_model(
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
         report.weight_table = weight_table(*described)
-        data, table = rows.load(), report.weight_table
-        found = optimum.hyperparameters
-        report.notes += notes_on_weights(found, data, weights.features, table)
+        noted = optimum.hyperparameters, rows, weights.features, report.weight_table, session
+        report.notes += notes_on_weights(*noted)
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 
