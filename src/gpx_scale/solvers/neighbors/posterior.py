@@ -23,6 +23,7 @@ from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, stored
 from ..contract import Capability, Plan, capability_error
+from ..exact.posterior import ExactPosterior
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
 from ..posterior import (
     Diagnostics,
@@ -38,6 +39,7 @@ from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
 from .query_covariances import QueryCovariances
 from .query_rows import QueryRows, with_own
+from .union import given_union
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
@@ -381,6 +383,16 @@ class NeighborsPosterior(Posterior[QueryRows]):
         latent = self.moments(queries, request, session).along[0]
         variance: np.ndarray = self.hyperparameters.likelihood.predict(np.zeros(1), latent)[1]
         return variance[:, None]
+
+    def jointly(self, queries: Queries, session: Session) -> ExactPosterior:
+        return given_union(self, queries, session)[0]
+
+    def row_weights(
+        self, query: Queries, session: Session
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        union, index = given_union(self, query, session)
+        _, weights, y = union.row_weights(query, session)
+        return index, weights, y
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return y_i minus its prediction from other rows, and its deviations;  (n,), (n,).
