@@ -14,7 +14,8 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ..data.inputs import Queries, count_rows, name_of, take, unpack
+from ..data.input_pair import count_rows, take, unpack
+from ..data.inputs import Queries, name_of
 from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..errors import InputError, SolverUnavailable
 from ..explanation import ClassExplanation, explanation_of_class, in_order
@@ -86,6 +87,10 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`.
+    encode : "auto" or None, default="auto"
+        Whether the columns of a data frame are encoded as numbers, as in `GPXRegressor`.
+    missing : {"indicator", "error"}, default="indicator"
+        What becomes of missing values in a data frame that is encoded, as in `GPXRegressor`.
     fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept. Without one, the probability at the baseline is
         1/2. "auto" takes what the evidence prefers, and has none if Z is sparse or has a constant
@@ -195,6 +200,8 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
+        encode: str | None = "auto",
+        missing: str = "indicator",
         fit_intercept: bool | str = "auto",
         weights: str = "shared",
         groups: Any = None,
@@ -225,6 +232,8 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         self.n_restarts = n_restarts
         self.x_transformer = x_transformer
         self.z_transformer = z_transformer
+        self.encode = encode
+        self.missing = missing
         self.fit_intercept = fit_intercept
         self.weights = weights
         self.groups = groups
