@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from ..data.frame_columns import index_of_rows
 from ..data.input_pair import count_rows, take, unpack
 from ..data.inputs import Queries, name_of
 from ..data.row_columns import NO_COLUMNS, RowColumns
@@ -652,6 +654,7 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
                 if at.size
             ]
             found = in_order(parts, [at for at in rows if at.size])
+        found = replace(found, index=index_of_rows(unpack(X, Z)[0]))
         with_units: ClassExplanation = found.with_units(units, target_units)  # type: ignore[assignment]
         return with_units
 
@@ -733,7 +736,7 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
         with self._session() as session:
             queries = self._model.training_queries(session)
         asked = std, cov, baseline, feature_names, dense, None
-        return self._explain_class(queries, number, asked)
+        return replace(self._explain_class(queries, number, asked), index=self._index)
 
 
 def _some(queries: Queries, rows: np.ndarray) -> Queries:
