@@ -41,6 +41,7 @@ X1, X2 = X[:, :1].copy(), X[:, :2].copy()
 WORDS = sp.random(N, 9, 0.3, format="csr", random_state=0)
 TEXTS = [f"{'good' if y > 0 else 'bad'} film number {k % 7}" for k, y in enumerate(Y)]
 SMALL = {"max_iter": 1, "random_state": 0, "n_jobs": 1, "memory_limit": "1GiB"}
+SMALL |= {"weights": "shared"}
 ROUGH = kernels.Matern12() * kernels.Matern32() + kernels.RationalQuadratic()
 
 # A model of every solver, such that every class that is stored is in one of them.
@@ -56,7 +57,7 @@ CASES = {
         None,
     ),
     "exact, weights": (
-        GPXRegressor("rbf", weights="semi", prune=False, fit_intercept=False, **SMALL),
+        GPXRegressor("rbf", prune=False, fit_intercept=False, **SMALL | {"weights": "semi"}),
         X2,
         None,
     ),

@@ -147,7 +147,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
-    weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="shared"
+    weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="auto"
         The priors of the weights.
 
         - "shared": all weights have the same prior, as in the paper.
@@ -164,8 +164,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but the first need the solver "exact" or "neighbors", and a dense Z. `weight_table_` has
-        the decision about each weight.
+        All but "shared" need the solver "exact", "cg" or "neighbors", and a dense Z.
+        `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -323,7 +323,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         x_transformer: Any = None,
         z_transformer: Any = None,
         fit_intercept: bool | str = "auto",
-        weights: str = "shared",
+        weights: str = "auto",
         groups: Any = None,
         prune: bool = True,
         standardize: bool = True,
@@ -498,7 +498,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         >>> from sklearn.datasets import load_diabetes
         >>> from gpx_scale import GPXRegressor
         >>> X, y = load_diabetes(return_X_y=True)
-        >>> model = GPXRegressor(candidates=["rbf", "matern32"]).fit(X[:100, :2], y[:100])
+        >>> model = GPXRegressor(candidates=["rbf", "matern32"], weights="shared")
+        >>> model = model.fit(X[:100, :2], y[:100])
         >>> list(model.kernel_table_.columns)[:4]
         ['kernel', 'ard', 'fit_intercept', 'log_evidence']
         """

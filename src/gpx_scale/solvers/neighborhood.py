@@ -330,6 +330,21 @@ class RightHandSides:
         return cls(K_near[:, :, None] * Z_near, K_shared[:, None, :] * Z_shared.T)
 
     @classmethod
+    def of_terms(
+        cls, cross: CrossCovariance, near: Neighbors, shared: np.ndarray
+    ) -> RightHandSides:
+        """Return those of all d weights, B = sum_t diag(k_t*) Z Lambda_t."""
+        Z, d = cross.Z, cross.Z.shape[1]
+        Z_near = Z[near.rows.ravel()].to_dense().reshape(*near.rows.shape, d)
+        Z_shared = Z[shared].to_dense()
+        return cls.summed(
+            cls.of_weights(
+                np.take_along_axis(one.K, near.rows, axis=1), one.K[:, shared], Z_near, Z_shared
+            ).scaled(one.weight_variances)
+            for one in cross.of_terms
+        )
+
+    @classmethod
     def nothing(cls, near: Neighbors, m: int, c: int) -> RightHandSides:
         """Return those of c quantities that have nothing in common with any row."""
         b, k = near.rows.shape
@@ -468,30 +483,34 @@ class LocalVariance:
     ) -> Moments:
         """Return lower bounds of b.C^-1 b for each query, with the shapes of `Posterior.reduction`.
 
-        b is diag(k*) z_l for weight l, and diag(k*) Z a along a vector a.
+        b is diag(k*) z_l for weight l, and diag(k*) Z a along a vector a, or a sum of such terms.
         """
-        K, Z, known = cross.K, cross.Z, self.shared_rows(session)
-        b, n = K.shape
-        inner = [A.inner_products(Z) for A in request.along]
-        interest = K * np.sqrt(Z.squared_norms())
-        if inner:
-            # Rows are nearby if they are correlated with y*, or with the weights if z* = 0.
-            asked = inner[0].any(axis=1)
-            interest[asked] = (K * inner[0])[asked]
-        scores = interest**2 / known.diagonal
+        known, along = self.shared_rows(session), [cross.along(A) for A in request.along]
+        scores = self._interest(cross, along) ** 2 / known.diagonal
+        b, n = scores.shape
         among = Eligible.without(n, self.shared, b)
         near = largest_scores(
             scores, known.search.norms, min(self.nearby, n - self.shared.size), among, session
         )
-        K_near, K_shared = np.take_along_axis(K, near.rows, axis=1), K[:, self.shared]
         parts, d = [], 0
         if request.variance or request.covariance:
-            d = Z.shape[1]
-            Z_near = Z[near.rows.ravel()].to_dense().reshape(*near.rows.shape, d)
-            Z_shared = Z[self.shared].to_dense()
-            parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
-        for A in inner:
-            along_near = K_near * np.take_along_axis(A, near.rows, axis=1)
-            parts.append(RightHandSides.of_one(along_near, K_shared * A[:, self.shared]))
+            d = cross.Z.shape[1]
+            parts.append(RightHandSides.of_terms(cross, near, self.shared))
+        for one in along:
+            of_near = np.take_along_axis(one, near.rows, axis=1)
+            parts.append(RightHandSides.of_one(of_near, one[:, self.shared]))
         sides = RightHandSides.joined(parts, near, self.shared.size)
         return known.condition(near, sides, session, full=request.covariance).reduction(d, request)
+
+    def _interest(self, cross: CrossCovariance, along: list[np.ndarray]) -> np.ndarray:
+        """Return the covariances by which rows are near: with y*, or the weights if z* = 0.
+
+        `along` are those of the vectors that are asked for, that of y* first;  (m, n).
+        """
+        if not along:
+            return cross.interest()
+        interest = along[0].copy()
+        others = np.flatnonzero(~interest.any(axis=1))
+        if others.size:
+            interest[others] = cross[others].interest()
+        return interest
