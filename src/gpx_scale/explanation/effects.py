@@ -66,7 +66,15 @@ class Effect:
 
     @property
     def is_category(self) -> bool:
-        """Whether the values are the levels of a category."""
+        """Whether the values are the levels of a category.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from gpx_scale.explanation import Effect
+        >>> Effect("size", np.array([1.0]), np.zeros(1), None, np.array([4]), 0.0).is_category
+        False
+        """
         return self.values.dtype.kind == "O"
 
     def __len__(self) -> int:
