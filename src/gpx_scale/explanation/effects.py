@@ -100,6 +100,11 @@ class Effect:
         interval : Interval
             The lower and upper bounds, of shape (v,) each.
 
+        Raises
+        ------
+        InputError
+            If the explanation has no standard deviations.
+
         Examples
         --------
         >>> import numpy as np
