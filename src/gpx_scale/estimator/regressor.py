@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.chunks import is_indexed, source_of, transforms_for
+from ..data.frame_columns import index_of_rows
+from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
@@ -142,7 +145,24 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
-        takes it as it is.
+        takes all columns, encoded if it is a data frame.
+    encode : "auto" or None, default="auto"
+        Whether pandas data frames are encoded as numbers, if the transformer is None or a list of
+        columns. Arrays and streams are not.
+
+        - Numbers and booleans stay as they are.
+        - Texts and categories have a column of 0 and 1 for each level. A level that is new in
+          `predict` is 0 everywhere.
+        - Dates, also texts such as 2024-05-31, become days since the first one, and a sine and a
+          cosine of each cycle (year, week, day) that they go through. Durations become seconds,
+          and times of day hours.
+        - The geometry of a GeoDataFrame becomes the coordinates of its centre.
+        - Constant columns are left out, and `fit_report_` names them. In a separate Z, a constant
+          number stays: it is an intercept.
+    missing : {"indicator", "error"}, default="indicator"
+        What becomes of missing values in encoded data frames. "indicator" takes the median of the
+        column (no level of a category) and adds a column, with a weight of its own, that says where
+        values are missing, if some were in `fit`. "error" refuses them, and names row and column.
     fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
@@ -259,6 +279,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         decision (zero, constant, own curve or varying), earned nats, share of the variance, length
         scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
         without.
+    z_groups_ : dict of str to list of str
+        The features that come from one column of a data frame, such as the levels of a category, by
+        the name of that column.
     parameter_names_ : list of str
         A name for each entry of `theta_`, with the names of features.
     baseline_ : ndarray of shape (d,)
@@ -322,6 +345,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
+        encode: str | None = "auto",
+        missing: str = "indicator",
         fit_intercept: bool | str = "auto",
         weights: str = "auto",
         groups: Any = None,
@@ -358,6 +383,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.n_restarts = n_restarts
         self.x_transformer = x_transformer
         self.z_transformer = z_transformer
+        self.encode = encode
+        self.missing = missing
         self.fit_intercept = fit_intercept
         self.weights = weights
         self.groups = groups
@@ -380,6 +407,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.verbose = verbose
 
     _rows: RowSource | None = None
+    _index: np.ndarray | None = None
     _known: KnownOptimum | None = None
 
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
@@ -590,6 +618,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         check_is_fitted(self, "posterior_")
         return list(self.fit_report_.parameter_names) or self.posterior_.hyperparameters.names
 
+    @property
+    def z_groups_(self) -> dict[str, list[str]]:
+        """The features that come from one column of a data frame, by the name of that column.
+
+        These are the levels of a category, the parts of a date, and the indicator of missing
+        values. A column that makes one feature is not among them.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from gpx_scale import GPXRegressor
+        >>> frame = pd.DataFrame({"size": [50, 60, 70], "city": ["Rome", "Oslo", "Rome"]})
+        >>> model = GPXRegressor(optimizer=None).fit(frame, [1.0, 2.0, 3.0])
+        >>> model.z_groups_
+        {'city': ['city_Oslo', 'city_Rome']}
+        """
+        check_is_fitted(self, "posterior_")
+        names = self._preprocessor.z_names
+        groups = self._preprocessor.z_groups
+        return {name: [names[column] for column in groups[name]] for name in groups}
+
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
         """Add rows to a fitted model of neighbours, inducing points or basis functions.
@@ -648,7 +697,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             posterior = posterior.with_statistics(more, session)
             model = replace(model, plan=replace(plan, n=posterior.n_rows), posterior=posterior)
             report = self.fit_report_.after_more_rows(model.plan, model.log_evidence, posterior)
-            self._rows = None
+            self._rows = self._index = None
             self._remember(replace(model, report=report))
         return self
 
@@ -699,6 +748,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 preprocessor, rows, options, setup, known, self._remember_optimum
             )
             self._rows = None if model.posterior.row_source is not None else rows
+            self._index = index_of_rows(unpack(X, Z)[0])
             self.n_iter_ = sum(model.report.evaluations.values())
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
