@@ -2,6 +2,7 @@
 
 from .class_explanation import ClassExplanation, explanation_of_class, in_order
 from .comparisons import SupportingRow, WhatIf, comparison
+from .effects import Effect
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
@@ -9,6 +10,7 @@ from .intervals import Interval, between, dense
 
 __all__ = [
     "ClassExplanation",
+    "Effect",
     "Explanation",
     "Groups",
     "Importance",
