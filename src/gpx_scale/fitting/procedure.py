@@ -37,7 +37,7 @@ from .options import FitOptions
 from .pruning import Tested
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 from .weight_choice import with_weights
-from .weight_decisions import notes_on_weights, weight_table
+from .weight_decisions import notes_on_weights, some_of, weight_table
 from .weight_fit import WeightFit
 
 # The columns of rows that are not in memory are known from a subset of this many.
@@ -96,7 +96,8 @@ def fit_model(
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
-    start = weights.placed(start, rows, options.search, session)
+    else:
+        start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
     first = weights.first_search(options)
@@ -118,7 +119,7 @@ def fit_model(
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
         report.weight_table = weight_table(*described)
-        data, table = rows.load(), report.weight_table
+        data, table = some_of(rows), report.weight_table
         found = optimum.hyperparameters
         report.notes += notes_on_weights(found, data, weights.features, table)
     return FittedModel(preprocessor, plan, posterior, report), rows
@@ -212,7 +213,8 @@ def problem_of(
 ) -> Problem:
     """Return the sizes and kinds of rows and model by which a fit is planned."""
     given = rows, preprocessor, options.kernel, options.solver, session
-    return problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
+    problem = problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
+    return replace(problem, own_curves=options.weights.has_curves)
 
 
 def problem_for(

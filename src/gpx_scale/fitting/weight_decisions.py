@@ -36,7 +36,7 @@ def weight_table(
     session: Session,
 ) -> tuple[DecidedWeight, ...]:
     """Return a row for each feature or group of them, in the order of Z."""
-    data = rows.load()
+    data = some_of(rows)
     data = data[evenly_spaced(TABLE_ROWS, len(data))]
     queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
     weights = posterior.moments(queries, MomentRequest(), session).mean
@@ -61,6 +61,11 @@ def weight_table(
             )
         )
     return tuple(found)
+
+
+def some_of(rows: RowSource) -> TrainingRows:
+    """Return all rows if they are in memory, and else a subset of them."""
+    return rows.load() if rows.in_memory else rows.subset(min(len(rows), TABLE_ROWS))
 
 
 def _decision(hyperparameters: Hyperparameters, tested: Tested, column: int) -> tuple[str, float]:

@@ -13,7 +13,13 @@ from ..runtime.session import Session
 from ..solvers.contract import Solver
 from .options import FitOptions, SearchLimits
 from .pruning import Tested, pruned, same_terms
-from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum, find_length_scales
+from .starting_point import (
+    KnownOptimum,
+    StartingPoint,
+    SubsetOptimum,
+    find_length_scales,
+    subset_optimum,
+)
 from .weight_options import WeightNames, WeightOptions
 
 # The better start is found on this many rows.
@@ -107,10 +113,12 @@ class WeightFit:
             optimum = solver.search(again.search(rows, options.search, session, forget))
             return optimum.hyperparameters
 
-        given = rows, refit, self.options.prune, session
+        given = rows, refit, self.options.prune, session, solver
         tested = pruned(optimum.hyperparameters, *given, is_optimum=False)
         apart = split(tested.hyperparameters)
         if apart is not tested.hyperparameters and not session.journal.was_interrupted:
+            if not solver.keeps_rows:
+                apart = subset_optimum(apart, rows, START_ROWS, options.search, session)
             found = refit(apart)
             tested = pruned(found, *given, is_optimum=True)
         if tested.hyperparameters is not optimum.hyperparameters:

@@ -262,6 +262,8 @@ class Problem:
     weight_kernels : int
         The number of kernels of x that weights with priors of their own have, 0 if all weights
         share their prior.
+    own_curves : bool
+        Whether weights have kernels that read a single column of X, as those of additive models.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -284,6 +286,7 @@ class Problem:
     resolution: InputResolution | None = None
     indexed: bool = False
     weight_kernels: int = 0
+    own_curves: bool = False
 
     @property
     def weight_terms(self) -> bool:
@@ -393,10 +396,14 @@ class Solver(abc.ABC):
         The abilities that not every solver has.
     posterior_class : type
         The class of the posterior that `condition` returns.
+    term_posterior_class : type or None
+        The class of the posterior of weights with priors of their own, where it is another one.
     settings_class : type
         The class of `Plan.settings`, `NoneType` for a solver without settings.
     keeps_rows : bool
         Whether the posterior keeps the training rows, and not inducing points or functions.
+    has_sums : bool
+        Whether an evaluation takes sums over rows that are known, whatever the number of rows is.
     uses_pairs : bool
         Whether planning needs the share of pairs of rows that share a feature of a sparse Z.
     """
@@ -405,8 +412,10 @@ class Solver(abc.ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[Capability]]
     posterior_class: ClassVar[type[Posterior[Any]]]
+    term_posterior_class: ClassVar[type[Posterior[Any]] | None] = None
     settings_class: ClassVar[type[SolverSettings] | type[None]] = NoneType
     keeps_rows: ClassVar[bool] = False
+    has_sums: ClassVar[bool] = False
     uses_pairs: ClassVar[bool] = False
 
     # Planning.
