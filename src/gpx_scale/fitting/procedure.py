@@ -100,11 +100,15 @@ def fit_model(
         start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
+    with_terms = options.search.wanted and not options.weights.shared
+    deciding, some = solver.for_decisions(rows) if with_terms else (solver, rows)
     first = weights.first_search(options)
-    optimum = find_hyperparameters(solver, rows, start, first, session)
+    optimum = find_hyperparameters(deciding, some, start, first, session)
     tested = Tested(optimum.hyperparameters)
-    if options.search.wanted and not options.weights.shared:
-        optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)
+    if with_terms:
+        optimum, tested = weights.pruned(optimum, start, some, deciding, options, session)
+    if deciding is not solver:
+        optimum, tested = weights.finished(optimum, start, rows, solver, options, session)
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):

@@ -545,6 +545,13 @@ class Solver(abc.ABC):
         """Return the inducing points for checkpoints and warm starts, None if there are none."""
         return None
 
+    def for_decisions(self, rows: RowSource) -> tuple[Solver, RowSource]:
+        """Return a solver and rows with which it is decided which terms weights have.
+
+        They are this solver and all rows, unless several searches would take too many passes.
+        """
+        return self, rows
+
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:
         """Return, by name, the settings that tell searches of this solver apart.

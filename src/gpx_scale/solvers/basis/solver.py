@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...data.inputs import Preprocessor, TrainingRows
-from ...data.row_source import RowSource
+from ...data.row_source import MemoryRows, RowSource
 from ...errors import MemoryLimitError, SolverUnavailable, UnresolvedKernelWarning
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum, at_bound
@@ -83,6 +83,9 @@ EVALUATIONS = 8.0
 # Weights with priors of their own take about so many times as long: they are searched again after
 # terms were removed, and again with kernels of their own.
 WEIGHT_TERMS_FACTOR = 2.5
+# Which terms weights have is decided on so many rows, if there are more than twice as many. Each
+# box of a search takes a pass over the rows, and decisions take several searches.
+DECISION_ROWS = 10_000
 # An entry of a matrix that is looked up among sums of cosines takes as long as so many flops.
 LOOKED_UP_FLOPS = 100.0
 # A fit warns if further functions leave out more than this share of k, and less of it if the noise
@@ -299,6 +302,14 @@ class BasisSolver(Solver):
             theta[lengths] + sign * 2.0 * np.log(LENGTH_SCALE_FACTOR) for sign in (-1, 1)
         )
         return low, high
+
+    def for_decisions(self, rows: RowSource) -> tuple[Solver, RowSource]:
+        if len(rows) <= 2 * DECISION_ROWS:
+            return self, rows
+        some = MemoryRows(rows.subset(DECISION_ROWS))
+        settings = BasisSettings(self._count, self._find_extent(rows))
+        plan = replace(self._plan, n=len(some), stream=False)
+        return BasisSolver(plan, self._session, settings), some
 
     def _longest(self, search: Search, hyperparameters: Hyperparameters) -> np.ndarray:
         """Return the largest `theta` at which boxes have a common lattice that is not too fine.

@@ -59,7 +59,7 @@ class CrossedSums:
                 np.repeat(far.weights, constants.size),
                 np.tile(constants, far.weights.size),
             )
-            part = parts.add(first, second, far.functions, len(far))
+            part = parts.add(first, second, far.table, len(far))
             for k, at in enumerate(columns if constants.size else []):
                 some = slice(k * constants.size, (k + 1) * constants.size)
                 self.blocks.append(Block(at, last, partial(_transposed, part, some)))

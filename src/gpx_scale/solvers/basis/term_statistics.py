@@ -30,12 +30,13 @@ PLAIN = 4
 class Part:
     """Sums of products of columns `first` and `second` (u,) of [Z, y] with `width` functions of x.
 
-    `functions` maps x (n, p) to these functions (n, width). `at` are the places of the sums.
+    `functions` maps x (n, p) to tables whose products are these functions, a function for each
+    choice of one column from every table. `at` are the places of the sums.
     """
 
     first: np.ndarray
     second: np.ndarray
-    functions: Callable[[np.ndarray], np.ndarray]
+    functions: Callable[[np.ndarray], list[np.ndarray]]
     width: int
     at: slice
 
@@ -49,14 +50,18 @@ class Part:
 
         2 r u width flops per row.
         """
-        columns = zy[:, self.first] * zy[:, self.second]
-        weighed = (h[:, :, None] * columns[:, None, :]).reshape(len(zy), -1)
-        out[:, self.at] += (weighed.T @ self.functions(x)).reshape(h.shape[1], -1)
+        *tables, last = self.functions(x)
+        weighed = h
+        # The products with the last table are those of a matrix product, so that the products of
+        # all tables are never formed.
+        for table in (zy[:, self.first] * zy[:, self.second], *tables):
+            weighed = (weighed[:, :, None] * table[:, None, :]).reshape(len(zy), -1)
+        out[:, self.at] += (weighed.T @ last).reshape(h.shape[1], -1)
 
 
-def ones(x: np.ndarray) -> np.ndarray:
+def ones(x: np.ndarray) -> list[np.ndarray]:
     """Return the function that is 1 everywhere;  (n, p) -> (n, 1)."""
-    return np.ones((len(x), 1))
+    return [np.ones((len(x), 1))]
 
 
 class Parts:
@@ -70,7 +75,7 @@ class Parts:
         self,
         first: np.ndarray,
         second: np.ndarray,
-        functions: Callable[[np.ndarray], np.ndarray],
+        functions: Callable[[np.ndarray], list[np.ndarray]],
         width: int,
     ) -> Part:
         """Add a part, and return it."""
@@ -123,7 +128,7 @@ class GramSums:
             count = one.weights.size
             first = np.concatenate([one.weights, np.repeat(one.weights, constants.size)])
             second = np.concatenate([np.full(count, y), np.tile(constants, count)])
-            part = parts.add(first, second, one.functions, len(one))
+            part = parts.add(first, second, one.table, len(one))
             self._of_y.append((slice(of_weights[0].start, of_weights[-1].stop), part))
             for k, at in enumerate(of_weights if constants.size else []):
                 some = slice(count + k * constants.size, count + (k + 1) * constants.size)

@@ -79,6 +79,10 @@ class FunctionSet:
         found = self.box.functions(self.box.angles(x))
         return found if self.without is None else found[:, self._kept]
 
+    def table(self, x: np.ndarray) -> list[np.ndarray]:
+        """Return the functions at x as a single table."""
+        return [self.functions(x)]
+
     def must_fit(self, p: int, d: int) -> None:
         """Raise a ValueError unless these are functions of p columns for some of d weights."""
         box = self.box
@@ -122,15 +126,14 @@ class FunctionPair:
         """Return the number of cosines whose sums are the products of two functions."""
         return int(np.prod(self.tops + 1))
 
-    def cosines(self, x: np.ndarray) -> np.ndarray:
-        """Return prod_k cos(a_k t_k) for all a_k up to the highest;  (n, p) -> (n, frequencies)."""
+    def cosines(self, x: np.ndarray) -> list[np.ndarray]:
+        """Return cos(a t_k) for all a up to the highest, for each dimension k.
+
+        (n, p) -> p times (n, tops_k + 1)
+        """
         _, _, half = self._steps
         t = 0.5 * np.pi * ((x - self.a.box.centre) / half + 1.0)
-        out = np.ones((len(t), 1))
-        for k, top in enumerate(self.tops):
-            table = np.cos(t[:, k, None] * np.arange(top + 1))
-            out = (out[:, :, None] * table[:, None, :]).reshape(len(t), -1)
-        return out
+        return [np.cos(t[:, k, None] * np.arange(top + 1)) for k, top in enumerate(self.tops)]
 
     def gram(self, cosines: np.ndarray, rows: slice = slice(None)) -> np.ndarray:
         """Return the sums of products of functions from those of cosines.
