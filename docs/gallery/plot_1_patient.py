@@ -18,10 +18,9 @@ explanation = model.explain(X[350:])
 
 # %%
 # The bars add up to the prediction minus the base value, which is the mean of all patients
-# here. Error bars are one posterior standard deviation or, if a level is given, the bounds of
-# an interval:
+# here. Error bars are 95% intervals, or those of another `level`:
 
-explanation.plot(0, level=0.95)
+explanation.plot(0)
 plt.show()
 
 # %%

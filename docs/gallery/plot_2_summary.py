@@ -4,7 +4,7 @@ All patients at once
 
 With this page you can see at a glance which features matter, and for how many patients their
 sign is certain. Every patient is a point at its contribution, coloured by the value of the
-feature. Thin lines are one standard deviation to either side. If they cross 0, the model
+feature. Thin lines are 95% intervals. If they cross 0, the model
 cannot tell whether the feature adds or takes away.
 """
 

@@ -25,7 +25,7 @@ explanation = model.explain(data.X, Z, feature_names=names)
 
 # %%
 # The first map shows the coefficient of ``z1`` and its standard deviation at the places of the
-# data. Grey points are within two standard deviations of 0.
+# data. It is hatched where the 95% interval of the coefficient contains 0.
 
 first = plot_map(explanation, "z1", data.X, names=("east", "north"))
 plt.show()
@@ -40,7 +40,7 @@ places = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 lattice = model.explain(places, np.ones((len(places), 4)), feature_names=names)
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.3), layout="constrained", sharey=True)
 most = np.abs(lattice.weights[:, 0]).max()
-same_colours = first.axes[0].collections[-1].get_cmap()
+same_colours = first.axes[0].collections[0].get_cmap()
 panels = [
     (
         lattice.weights[:, 0],

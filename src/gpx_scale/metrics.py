@@ -5,7 +5,7 @@ The paper has four: mean squared error, faithfulness, sufficiency and stability.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import rankdata
 
 from .errors import InputError
-from .explanation import between
+from .explanation import Groups, between
 from .runtime.arguments import positive, real_array, whole
 
 __all__ = [
@@ -173,6 +173,7 @@ def faithfulness(
     signed: bool | None = None,
     ranks: bool = False,
     per_sample: bool = False,
+    groups: Mapping[str, Sequence[Any]] | None = None,
 ) -> float | np.ndarray:
     """Return how well contributions tell what predictions lose when features are removed.
 
@@ -205,6 +206,10 @@ def faithfulness(
         Whether ranks within a row are correlated (Spearman) instead of numbers (Pearson).
     per_sample : bool, default=False
         Whether the correlations of all rows are returned instead of their mean.
+    groups : dict of str to list, default=None
+        Features that are removed together, such as the levels of a category: for the name of each
+        group, the names or numbers of its features. All others are one group, too. None removes
+        each feature by itself.
 
     Returns
     -------
@@ -222,7 +227,7 @@ def faithfulness(
     >>> round(faithfulness(model, X, contributions=X * model.coef_), 12)
     1.0
     """
-    case = _Case.of(model, X, Z, contributions, remove, baseline)
+    case = _Case.of(model, X, Z, contributions, remove, baseline, groups)
     m, d = case.contributions.shape
     lost, before = np.empty((m, d)), case.predict(case.X, case.Z)
     for rows, repeated, moved in case.each_removed():
@@ -248,6 +253,7 @@ def sufficiency(
     baseline: Any = None,
     squared: bool = False,
     per_sample: bool = False,
+    groups: Mapping[str, Sequence[Any]] | None = None,
 ) -> np.ndarray:
     """Return how far predictions move when only the most important features are kept.
 
@@ -274,6 +280,8 @@ def sufficiency(
         Whether differences of predictions are squared, instead of absolute.
     per_sample : bool, default=False
         Whether the differences of all rows are returned instead of their means.
+    groups : dict of str to list, default=None
+        Features that are kept or removed together, as in `faithfulness`.
 
     Returns
     -------
@@ -290,14 +298,14 @@ def sufficiency(
     >>> sufficiency(model, X[:1], ks=(1, 2), contributions=X[:1] * model.coef_).round(12)
     array([1., 0.])
     """
-    case = _Case.of(model, X, Z, contributions, remove, baseline)
+    case = _Case.of(model, X, Z, contributions, remove, baseline, groups)
     order = np.argsort(-np.abs(case.contributions), axis=1, kind="stable")
     rank = np.argsort(order, axis=1, kind="stable")
     before = case.predict(case.X, case.Z)
     ks = [whole(k, "k", least=0) for k in ks]
     apart = np.empty((len(ks), len(before)))
     for out, k in zip(apart, ks, strict=True):
-        kept = np.where(rank < k, case.readable, case.baseline)
+        kept = np.where((rank < k)[:, case.group_of], case.readable, case.baseline)
         out[:] = (
             case.predict(kept if case.moves_x else case.X, kept if case.sees_z else None) - before
         )
@@ -394,23 +402,29 @@ def stability(
 
 
 def each_moved(
-    X: np.ndarray, move: Callable[[np.ndarray], np.ndarray], chunk: int | None = None
+    X: np.ndarray,
+    move: Callable[[np.ndarray], np.ndarray],
+    chunk: int | None = None,
+    group_of: np.ndarray | None = None,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Yield chunks of rows in which each feature is moved in turn;  slice, (c d, d), (c d, d).
+    """Yield chunks of rows in which each feature is moved in turn;  slice, (c g, d), (c g, d).
 
-    A chunk has a slice of c rows, each of these rows d times, and the same with one feature
+    A chunk has a slice of c rows, each of these rows g times, and the same with one feature
     changed: copy l of a row has feature l taken from `move(X)`. `chunk` is the largest number of
-    entries of the repeated rows of a chunk.
+    entries of the repeated rows of a chunk. With the group of each feature (d,), the features of a
+    group are moved together; without, there are g = d features that are moved one by one.
     """
     m, d = X.shape
-    step = max(1, (CHUNK_NUMBERS if chunk is None else chunk) // max(d * d, 1))
+    group = np.arange(d) if group_of is None else group_of
+    count = int(group.max(initial=-1)) + 1
+    step = max(1, (CHUNK_NUMBERS if chunk is None else chunk) // max(count * d, 1))
     new = move(X)
     own = np.arange(d)
     for start in range(0, m, step):
         rows = slice(start, min(start + step, m))
-        repeated = np.repeat(X[rows], d, axis=0)
+        repeated = np.repeat(X[rows], count, axis=0)
         moved = repeated.copy()
-        moved.reshape(-1, d, d)[:, own, own] = new[rows]
+        moved.reshape(-1, count, d)[:, group, own] = new[rows]
         yield rows, repeated, moved
 
 
@@ -418,7 +432,8 @@ class _Case(NamedTuple):
     """Checked inputs of the measures that remove features.
 
     `readable` (m, d) are the features that are removed, Z or X. `moves_x` says whether they are
-    removed from X too.
+    removed from X too. `group_of` (d,) has the group of each feature, and `contributions` (m, g)
+    are those of groups. Without groups, each feature is one.
     """
 
     predict: Callable[[Any, Any], np.ndarray]
@@ -428,6 +443,7 @@ class _Case(NamedTuple):
     contributions: np.ndarray
     baseline: np.ndarray
     moves_x: bool
+    group_of: np.ndarray
 
     @property
     def sees_z(self) -> bool:
@@ -436,7 +452,14 @@ class _Case(NamedTuple):
 
     @classmethod
     def of(
-        cls, model: Any, X: Any, Z: Any, contributions: Any, remove: str, baseline: Any
+        cls,
+        model: Any,
+        X: Any,
+        Z: Any,
+        contributions: Any,
+        remove: str,
+        baseline: Any,
+        groups: Any = None,
     ) -> _Case:
         """Check the arguments of a measure, or raise an InputError."""
         if remove not in ("both", "z"):
@@ -462,24 +485,25 @@ class _Case(NamedTuple):
                 f"{C.shape}. They need the same rows, at least one, and Z and contributions the "
                 "same columns. If the model has transformers, give what these make of the data."
             )
-        return cls(
-            _predictor(model, X),
-            rows,
-            None if Z is None else readable,
-            readable,
-            C,
-            origin,
-            moves_x,
-        )
+        group_of = np.arange(C.shape[1])
+        if groups is not None:
+            names = getattr(X if Z is None else Z, "columns", range(C.shape[1]))
+            chosen = Groups.given(groups, [str(name) for name in names])
+            group_of, C = chosen.group_of, C @ chosen.membership
+        seen = None if Z is None else readable
+        return cls(_predictor(model, X), rows, seen, readable, C, origin, moves_x, group_of)
 
     def each_removed(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Yield slices of rows, X of these rows d times each, and Z with one feature removed."""
-        d = self.readable.shape[1]
-        wide = max(1, self.X.shape[1] // d)
+        """Yield slices of rows, X of these rows g times each, and Z with one group removed."""
+        g = self.contributions.shape[1]
+        wide = max(1, self.X.shape[1] // self.readable.shape[1])
         for rows, repeated, moved in each_moved(
-            self.readable, lambda A: np.broadcast_to(self.baseline, A.shape), CHUNK_NUMBERS // wide
+            self.readable,
+            lambda A: np.broadcast_to(self.baseline, A.shape),
+            CHUNK_NUMBERS // wide,
+            self.group_of,
         ):
-            yield rows, repeated if self.moves_x else np.repeat(self.X[rows], d, axis=0), moved
+            yield rows, repeated if self.moves_x else np.repeat(self.X[rows], g, axis=0), moved
 
 
 def _baseline(baseline: Any, d: int) -> np.ndarray:

@@ -192,7 +192,7 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
     page = (tmp_path / "r.html").read_text()
     assert "95% intervals contain" in page
     assert "30 of 30 rows of known.csv" in page
-    assert "These figures are of held-out samples" in page
+    assert "samples that the model was not fitted on" in page
     assert (
         main(
             [
@@ -205,7 +205,8 @@ def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
         )
         == 0
     )
-    assert "The model was fitted on 120 of 120 of them" in (tmp_path / "seen.html").read_text()
+    page = (tmp_path / "seen.html").read_text()
+    assert "The model was fitted on 120 of 120 samples. Their errors are those of models" in page
     assert (
         main(
             [

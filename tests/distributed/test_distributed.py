@@ -169,6 +169,16 @@ def test_each_partition_finds_its_neighbours(client, tmp_path):
         assert_same(one.explain(new), memory.explain(new))
 
 
+def test_partitions_find_the_neighbours_of_weights_with_priors_of_their_own(client):
+    given = {**NEAR, "weights": "semi", "theta2": 20.0}
+    memory = GPXRegressor(**given).fit(X, y)
+    model = DaskGPXRegressor(client, **given).fit(*arrays(500))
+    assert not model.posterior_.rows.in_memory
+    found, wanted = model.explain(X[:40]), memory.explain(X[:40])
+    assert_same(found, wanted)
+    assert_allclose(found.constant, wanted.constant, rtol=0, atol=1e-9)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL.")
 def test_neighbours_survive_a_worker_that_is_killed(client):
     model = DaskGPXRegressor(client, **NEAR).fit(*arrays(100))

@@ -10,6 +10,8 @@ from numpy.testing import assert_allclose
 
 from gpx_scale import GPXRegressor, datasets, kernels, load
 from gpx_scale.errors import GPXWarning, InputError, MemoryLimitError, SolverUnavailable
+from gpx_scale.solvers.contract import Capability
+from gpx_scale.solvers.registry import SOLVERS
 
 FAST = {"kernel": "rbf", "fit_intercept": False, "random_state": 0}
 
@@ -198,7 +200,12 @@ def test_arguments_that_do_not_go_together_are_refused():
         GPXRegressor(weights="semi", **FAST).fit(X, y, sp.csr_array(Z))
 
 
-@pytest.mark.parametrize("solver", ["cg", "neighbors", "inducing", "basis", "grid"])
+WITHOUT_TERMS = [
+    solver.name for solver in SOLVERS if Capability.WEIGHT_TERMS not in solver.capabilities
+]
+
+
+@pytest.mark.parametrize("solver", WITHOUT_TERMS)
 def test_solvers_without_terms_refuse_them_and_name_those_with(solver):
     X, y, Z, _ = rows(60)
     model = GPXRegressor(weights="semi", solver=solver, **FAST)
@@ -210,7 +217,7 @@ def test_solvers_without_terms_refuse_them_and_name_those_with(solver):
 def test_rows_that_cannot_be_held_are_refused():
     X, y, Z, _ = rows(3000)
     with pytest.raises(MemoryLimitError, match="weights='shared'"):
-        GPXRegressor(weights="semi", memory_limit="40MiB", **FAST).plan(X, y, Z)
+        GPXRegressor(weights="semi", solver="exact", memory_limit="40MiB", **FAST).plan(X, y, Z)
 
     def chunks():
         yield X, y, Z

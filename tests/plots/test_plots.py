@@ -138,36 +138,30 @@ def test_bars_add_up_and_colours_are_signs(kind, std, k):
             PRINT.rule,
         )
     assert "vermilion adds, blue takes away" in ax.get_xlabel()
-    assert ("standard deviation" in ax.get_xlabel()) == (std is not None)
+    assert ("95% interval" in ax.get_xlabel()) == (std is not None)
 
 
-def test_error_bars_are_deviations_or_bounds():
+def test_error_bars_are_intervals():
     explanation = replace(some(), contributions_std=np.abs(np.random.RandomState(1).randn(30, 5)))
-    for level in (None, 0.9):
+    for level in (0.95, 0.9):
         ax = plots.plot_contributions(explanation, 3, level=level)
         ends = np.array([segment[:, 0] for segment in lines_of(ax)[0]])
         order = np.argsort(-np.abs(explanation.contributions[3]))
-        mean, std = explanation.contributions[3], explanation.contributions_std[3]
-        expected = (
-            (mean - std, mean + std)
-            if level is None
-            else (bound[3] for bound in explanation.interval(level))
-        )
+        expected = (bound[3] for bound in explanation.interval(level))
         np.testing.assert_allclose(ends, np.column_stack(list(expected))[order])
     assert "90% interval" in ax.get_xlabel()
-    with pytest.raises(InputError, match="std=True"):
-        plots.plot_contributions(some(std=None), level=0.9)
+    assert not lines_of(plots.plot_contributions(some(std=None), level=0.9))
 
 
-def test_a_title_says_prediction_deviation_and_base_value():
+def test_a_title_says_prediction_interval_and_base_value():
     assert (
         plots.plot_contributions(made([[-20.26]])).get_title()
-        == "prediction −10.26 ± 0.50, base value 10.00"
+        == "prediction −10.26 ± 0.98, base value 10.00"
     )
     assert (
         plots.plot_contributions(made([[2.0]], target="rent"))
         .get_title()
-        .startswith("predicted rent 12.00 ± 0.50")
+        .startswith("predicted rent 12.00 ± 0.98")
     )
     assert (
         plots.plot_contributions(made([[2.0]], std=None)).get_title()
@@ -175,6 +169,15 @@ def test_a_title_says_prediction_deviation_and_base_value():
     )
     tiny = replace(made([[2.0]]), prediction_std=np.zeros(1))
     assert plots.plot_contributions(tiny).get_title() == "prediction 12 ± 0, base value 10"
+
+
+def test_units_are_written():
+    explanation = made([[2.0, 1.0]], target="rent").with_units({"x0": "m²"}, "EUR")
+    ax = plots.plot_contributions(explanation)
+    assert labels_of(ax) == ["x0 = 1 m²", "x1 = 1"]
+    assert "contribution to rent (EUR)" in ax.get_xlabel()
+    figure = plots.plot_map(explanation, "x0", [[0.0, 1.0]])
+    assert figure.axes[2].get_ylabel() == "EUR per m²"
 
 
 def test_names_are_drawn_as_they_are():
@@ -296,7 +299,7 @@ def test_deviations_are_drawn_for_a_spread_of_many_samples(monkeypatch):
         ends = np.array([segment[:, 0] for segment in segments])
         column = np.sort(explanation.contributions[:, feature])
         assert len(ends) == 10
-        np.testing.assert_allclose(np.diff(ends), 0.5)
+        np.testing.assert_allclose(np.diff(ends), 2 * 1.959964 * 0.25, rtol=1e-6)
         np.testing.assert_allclose(ends.mean(axis=1)[[0, -1]], column[[0, -1]])
     assert "for 10 samples" in ax.get_xlabel()
     assert not lines_of(plots.plot_summary(some(std=None)))
@@ -423,36 +426,104 @@ def test_categories_stay_at_what_is_most_frequent():
 # maps
 
 
-def test_a_map_shows_the_coefficient_and_where_it_is_unsure():
+def test_a_map_shows_the_whole_surface_and_hatches_where_it_is_unsure():
     explanation, places = some(std=0.4, target="rent"), np.random.RandomState(2).rand(30, 2)
     figure = plots.plot_map(explanation, "x2", places, names=("east", "north"))
     weights = explanation.weights[:, 2]
-    sure = np.abs(weights) > 0.8
-    unsure, coloured = points_of(figure.axes[0])
-    np.testing.assert_allclose(unsure.get_offsets(), places[~sure])
-    assert unsure.get_sizes()[0] < coloured.get_sizes()[0]
-    np.testing.assert_allclose(coloured.get_offsets(), places[sure])
-    np.testing.assert_allclose(coloured.get_array(), weights[sure])
+    sure = np.abs(weights) > 1.959964 * 0.4
+    coloured, strokes = points_of(figure.axes[0])
+    np.testing.assert_allclose(coloured.get_offsets(), places)
+    np.testing.assert_allclose(coloured.get_array(), weights)
     limit = np.abs(weights).max()
     assert coloured.get_clim() == (-limit, limit)
-    assert "two standard deviations" in figure.axes[0].get_title()
-    deviations = points_of(figure.axes[1])[0]
-    np.testing.assert_allclose(deviations.get_array(), 0.4)
+    # Each of these samples is in a cell of its own.
+    crossed = np.asarray(strokes.get_offsets())
+    np.testing.assert_allclose(
+        crossed[crossed[:, 0].argsort()], places[~sure][places[~sure, 0].argsort()]
+    )
+    assert f"95% interval contains 0 ({np.mean(~sure):.0%})" in figure.axes[0].get_title()
+    halves = points_of(figure.axes[1])[0]
+    np.testing.assert_allclose(halves.get_array(), 1.959964 * 0.4)
     assert [ax.get_aspect() for ax in figure.axes[:2]] == [1.0, 1.0]
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("east", "north")
-    assert all(part.get_rasterized() for part in (unsure, coloured, deviations))
+    assert all(part.get_rasterized() for part in (coloured, strokes, halves))
     assert figure.axes[2].get_ylabel() == "rent per unit"
+
+
+def test_a_map_is_that_of_the_surface():
+    data = make_problem(n=60, p=2, d=3, seed=1)
+    model = GPXRegressor("rbf", sigma_w=0.7, optimizer=None, fit_intercept=False)
+    model.fit(data.X, data.y, data.Z)
+    surface = model.explain(data.X, data.Z, std="surface")
+    drawn = [
+        points_of(plots.plot_map(explanation, 1, data.X).axes[1])[0].get_array()
+        for explanation in (surface, model.explain(data.X, data.Z))
+    ]
+    np.testing.assert_allclose(drawn[0], 1.959964 * surface.weights_std[:, 1], rtol=1e-6)
+    np.testing.assert_allclose(drawn[1], drawn[0], rtol=1e-6)
+
+
+def test_hatching_stays_sparse_however_many_samples_there_are():
+    random = np.random.RandomState(0)
+    figure = plots.plot_map(made(np.zeros((20_000, 1))), 0, random.rand(20_000, 2))
+    assert len(points_of(figure.axes[0])[1].get_offsets()) == 36**2
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "names", "degrees"),
+    [
+        (np.array([[-122.4, 47.5], [-122.3, 47.7], [-121.5, 47.6]]), ("longitude", "latitude"), 1),
+        (
+            pd.DataFrame({"Lat": [47.5, 47.7, 47.6], "Lon": [-122.4, -122.3, -121.5]}),
+            ("Lon", "Lat"),
+            1,
+        ),
+        (np.array([[0.4, 0.5], [0.3, 0.7], [0.5, 0.6]]), ("x", "y"), 0),
+        (np.array([[941396.0, 3521764.0], [895553.0, 3471916.0], [1.0, 2.0]]), ("x", "y"), 0),
+        (np.array([[40.0, 50.0], [41.0, 52.0], [42.0, 51.0]]), ("x", "y"), 0),
+    ],
+    ids=["numbers", "names in the other order", "unit square", "metres", "a lattice"],
+)
+def test_degrees_are_recognised(coordinates, names, degrees):
+    explanation = made([[1.0], [2.0], [3.0]])
+    ax = plots.plot_map(explanation, 0, coordinates).axes[0]
+    ends = tuple(f"{name} (°)" for name in names) if degrees else names
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ends
+    across, up = points_of(ax)[0].get_offsets().T
+    assert ax.get_aspect() == pytest.approx(1 / np.cos(np.radians(47.6)) if degrees else 1.0)
+    if degrees:
+        np.testing.assert_allclose(across, [-122.4, -122.3, -121.5])
+        np.testing.assert_allclose(up, [47.5, 47.7, 47.6])
+
+
+def test_degrees_across_the_180th_meridian_stay_together():
+    ax = plots.plot_map(made([[1.0], [2.0]]), 0, [[179.0, -17.0], [-179.0, -18.0]], degrees=True)
+    np.testing.assert_allclose(points_of(ax.axes[0])[0].get_offsets()[:, 0], [179.0, 181.0])
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "message"),
+    [
+        (pd.DataFrame({"lat": [1.0, 2.0], "lon": [400.0, 2.0]}), "are not degrees"),
+        (pd.DataFrame({"longitude": [1.0, 2.0], "latitude": [100.0, 2.0]}), "are not degrees"),
+        ([[0.0, np.nan], [1.0, 1.0]], "two finite numbers"),
+        ([["a", "b"], ["c", "d"]], "are not numbers"),
+    ],
+)
+def test_places_that_are_none_are_named(coordinates, message):
+    with pytest.raises(InputError, match=message):
+        plots.plot_map(made([[1.0], [2.0]]), 0, coordinates)
 
 
 def test_a_coefficient_of_one_sign_has_its_own_range():
     random = np.random.RandomState(0)
     explanation = made(5.0 + random.rand(20, 1))
-    drawn = points_of(plots.plot_map(explanation, 0, random.rand(20, 2)).axes[0])[1]
+    drawn = points_of(plots.plot_map(explanation, 0, random.rand(20, 2)).axes[0])[0]
     assert drawn.get_clim() == (explanation.weights.min(), explanation.weights.max())
     assert drawn.get_cmap().name == SIZES
     large = points_of(
         plots.plot_map(made(np.ones((20_000, 1))), 0, random.rand(20_000, 2)).axes[0]
-    )[1]
+    )[0]
     assert large.get_sizes()[0] < drawn.get_sizes()[0]
 
 
@@ -461,7 +532,7 @@ def test_a_map_of_words_has_the_samples_with_the_word():
     places = np.random.RandomState(0).rand(30, 2)
     figure = plots.plot_map(explanation, 1, places)
     column = explanation.weights[:, [1]].tocoo()
-    np.testing.assert_allclose(points_of(figure.axes[0])[1].get_offsets(), places[column.coords[0]])
+    np.testing.assert_allclose(points_of(figure.axes[0])[0].get_offsets(), places[column.coords[0]])
     assert len(figure.axes) == 2  # a map and its colour bar: there are no deviations
     with pytest.raises(InputError, match="coordinates have the shape"):
         plots.plot_map(explanation, 1, places[:3])

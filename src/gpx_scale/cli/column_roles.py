@@ -322,16 +322,3 @@ def table_for(
                 "or remove its rows."
             )
     return table
-
-
-def count_seen(model: Any, frame: Any) -> int | None:
-    """Return how many rows of a frame the model was fitted on.
-
-    Return None if the model does not keep its training rows, or if they are not dense numbers.
-    """
-    rows = model.posterior_.training_rows
-    if rows is None or not isinstance(rows.x, np.ndarray) or rows.Z.is_sparse:
-        return None
-    found = model._preprocessor.transform(frame, None)
-    known = {row.tobytes() for row in np.hstack([rows.x, rows.Z.to_dense()])}
-    return sum(row.tobytes() in known for row in np.hstack([found.x, found.Z.to_dense()]))

@@ -170,14 +170,14 @@ def spatial(verbose: int = 0) -> Demo:
         data.X[kept], data.y[kept], data.Z[kept]
     )
     explanation = model.explain(data.X[held], data.Z[held], feature_names=data.feature_names)
-    assert explanation.weights_std is not None
     assert data.weights is not None
-    inside = np.abs(explanation.weights - data.weights[held]) <= 2 * explanation.weights_std
+    lower, upper = explanation.weights_interval()
+    inside = (lower <= data.weights[held]) & (data.weights[held] <= upper)
     # The first coefficient is the intercept.
     inside = inside[:, 1:]
     about = (
         "10,000 synthetic samples whose coefficients vary smoothly over a square. At 500 new "
-        f"places, {inside.mean():.1%} of the true coefficients are within two standard deviations."
+        f"places, {inside.mean():.1%} of the true coefficients are within their 95% intervals."
     )
     section = Section("Coefficients over space", explanation, y=data.y[held], about=about, seen=0)
     shown = model.explain(data.X[:4000], data.Z[:4000], feature_names=data.feature_names)

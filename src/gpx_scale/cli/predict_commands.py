@@ -16,7 +16,7 @@ from ..explanation import Explanation, between
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
 from .app import UTF8, app, text_format_of
-from .column_roles import count_seen, table_for, text_column
+from .column_roles import table_for, text_column
 from .options import Data, Encoding, Level, Model, Separator
 from .tables import check_output_table, output_path, write_csv, write_table
 
@@ -197,7 +197,6 @@ def report(
         y=frame[fitted.target_name_].to_numpy() if known else None,
         about=f"These are {len(rows):,} of {table.rows:,} rows of {data.name}, by the model "
         f"{model.name}.",
-        seen=count_seen(fitted, frame[list(fitted.feature_names_in_)]),
         documents=None if document is None else frame[document].tolist(),
         sample_names=[f"row {i + 1}" for i in rows],
         level=level,

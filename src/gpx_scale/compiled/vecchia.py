@@ -42,6 +42,24 @@ def _minus_squared_distances(some, near, E):
 
 
 @jit
+def factor_of_earlier(C, jitters, L):
+    """L <- the lower Cholesky factor of C without its last row; return whether there is one.
+
+    (r + 1, r + 1) -> (r, r). The first of the jitters, shares of the diagonal, is taken with which
+    there is one.
+    """
+    r = len(L)
+    for jitter in jitters:
+        for j in range(r):
+            for c in range(j):
+                L[j, c] = C[j, c]
+            L[j, j] = C[j, j] * (1.0 + jitter)
+        if potrf_lower(r, L.ravel(), r) == 0:
+            return True
+    return False
+
+
+@jit
 def predict_last(C, y, jitters, H, A):
     """H, A <- (-h, 1), (C_ss^-1 y_s, 0) for the last of the rows of C, s all others.
 
@@ -53,17 +71,8 @@ def predict_last(C, y, jitters, H, A):
     H[r], A[r] = 1.0, 0.0
     if r == 0:
         return 0.0, C[0, 0]
-    is_factored = False
     L, sides = np.empty((r, r)), np.empty((r, 2))
-    for jitter in jitters:
-        for j in range(r):
-            for c in range(j):
-                L[j, c] = C[j, c]
-            L[j, j] = C[j, j] * (1.0 + jitter)
-        if potrf_lower(r, L.ravel(), r) == 0:
-            is_factored = True
-            break
-    if not is_factored:
+    if not factor_of_earlier(C, jitters, L):
         return 0.0, -1.0
     for j in range(r):
         sides[j, 0], sides[j, 1] = C[r, j], y[j]

@@ -103,6 +103,13 @@ class Features(abc.ABC):
     def columns_times(self, K: np.ndarray) -> np.ndarray:
         """Return B^T = Z^T diag(k*) for m queries: [i, l, j] is K_ij z_jl;  (m, n) -> (m, d, n)."""
 
+    @abc.abstractmethod
+    def moved_from(self, origin: np.ndarray, columns: np.ndarray) -> Self:
+        """Return Z minus `origin` at some columns in ascending order, and 0 at all others.
+
+        (d,), (c,) -> (n, d).
+        """
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -164,6 +171,11 @@ class DenseFeatures(Features):
 
     def scale_columns(self, s: np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array * s)
+
+    def moved_from(self, origin: np.ndarray, columns: np.ndarray) -> DenseFeatures:
+        moved = np.zeros_like(self.array)
+        moved[:, columns] = self.array[:, columns] - origin[columns]
+        return DenseFeatures(moved)
 
     def left_multiply(self, K: np.ndarray, session: Session) -> np.ndarray:
         return session.executor.matmul(K, self.array)
@@ -365,6 +377,13 @@ class SparseFeatures(Features):
 
     def scale_columns(self, s: np.ndarray) -> SparseFeatures:
         return replace(self, values=self.values * s[self.indices])
+
+    def moved_from(self, origin: np.ndarray, columns: np.ndarray) -> SparseFeatures:
+        block = self.matrix[:, columns]
+        if origin[columns].any():
+            block = sp.csr_array(block.toarray() - origin[columns])
+        placed = block.data, columns[block.indices], block.indptr
+        return SparseFeatures.of(sp.csr_array(placed, shape=self.shape))
 
     @property
     def entry_rows(self) -> np.ndarray:

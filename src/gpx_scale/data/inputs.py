@@ -320,6 +320,12 @@ class Preprocessor:
         """Return the number of weights: the columns of Z, and the intercept if there is one."""
         return self.n_z + self.scaling.intercept
 
+    @property
+    def z_groups(self) -> dict[str, list[int]]:
+        """Return the columns of Z that encode one column of a table, if Z is encoded."""
+        found: dict[str, list[int]] = getattr(self.transforms.z_transformer, "z_groups", {})
+        return found
+
     def with_intercept(self) -> Preprocessor:
         """Return the preprocessor that also adds the column of an intercept to Z."""
         return replace(self, scaling=replace(self.scaling, intercept=True))

@@ -6,6 +6,7 @@ In this module, d counts the columns of Z and d~ the weights: d, or d + 1 with a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,15 +72,21 @@ def explanation_from_moments(
 ) -> Explanation:
     """Return the explanation of queries from moments in standardised units.
 
-    `moments.along` has the variances of w . z and of w . baseline. For a sparse Z, the moments are
+    `moments.along` has the variances of w . z and of w . baseline, and those of the contributions
+    of groups that have several features. For a sparse Z, the moments are
     those of the stored entries, or with `all_features` those of all d features. `known` has the
     fields of the explanation that do not depend on the queries.
     """
     if queries.Z.is_sparse and not all_features:
         assert isinstance(queries.Z, SparseFeatures)
-        return _at_entries(moments, queries.Z, scaling, hyperparameters, known)
-    raw = queries.raw_Z.toarray() if queries.Z.is_sparse else queries.raw_Z
-    return _of_all_features(moments, raw, baseline, scaling, hyperparameters, known)
+        found = _at_entries(moments, queries.Z, scaling, hyperparameters, known)
+    else:
+        raw = queries.raw_Z.toarray() if queries.Z.is_sparse else queries.raw_Z
+        found = _of_all_features(moments, raw, baseline, scaling, hyperparameters, known)
+    if found.groups is None or found.contributions_std is None:
+        return found
+    joint = [scaling.deviation(variance) for variance in moments.along[2:]]
+    return replace(found, groups_std=found.groups.deviations(found.contributions_std, joint))
 
 
 def _of_all_features(
@@ -185,7 +192,7 @@ def _standard_deviations(
     """
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}
-    along_z, along_base = moments.along
+    along_z, along_base = moments.along[:2]
     return {
         "prediction_std": scaling.deviation(along_z + hyperparameters.sigma_y**2),
         "base_values_std": scaling.deviation(along_base),

@@ -12,7 +12,7 @@ from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
-from ..explanation import Explanation
+from ..explanation import Explanation, Groups
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..model.term import CONSTANT, OWN, VARYING
@@ -137,6 +137,7 @@ class FittedModel:
         baseline: Any,
         names: Sequence[str] | None,
         all_features: bool,
+        groups: Any = None,
     ) -> Explanation:
         """Return the explanation of the queries, as `PredictionMixin.explain` describes it."""
         surface = std == SURFACE
@@ -151,20 +152,23 @@ class FittedModel:
             self.preprocessor.z_names if names is None else names, self.preprocessor.n_z
         )
         base = baseline_vector(baseline, scaling)
-        must_be_near(scaling.z_row(base), Z)
+        origin, chosen = scaling.z_row(base), self._groups(groups, names)
+        must_be_near(origin, Z)
         if Z.is_sparse and not all_features and (cov or base.any()):
             raise InputError(
                 "With a sparse Z, cov=True and a baseline other than 0 need the weights of all "
                 "features. Give dense=True."
             )
         m, d = Z.shape
+        joint = chosen.joint if std and chosen is not None else []
         if all_features or not Z.is_sparse:
             each = SPARSE_BYTES_PER_WEIGHT if Z.is_sparse else DENSE_BYTES_PER_WEIGHT
             if not self.hyperparameters.weight_prior.is_shared:
                 each += PARTS_BYTES_PER_WEIGHT
-            needed = each * m * d * (d if cov else 1)
+            needed = each * m * d * (d if cov else 1) + 8 * m * d * len(joint)
             session.require(needed, f"Explaining {m} rows by {d} weights each")
-        along = [Z, Z.repeat_row(scaling.z_row(base), m)] if std else []
+        along = [Z, Z.repeat_row(origin, m)] if std else []
+        along += [Z.moved_from(origin, np.array(sorted(columns))) for columns in joint]
         request = MomentRequest(
             bool(std), cov, all_features, along, self._method(std), surface=surface
         )
@@ -177,12 +181,25 @@ class FittedModel:
             "target_name": self.target_name,
             "fit_report": self.report,
             "row_keys": self._row_keys(queries),
+            "baseline": base,
+            "groups": chosen,
         }
         if std:
             moments, known["learned"] = self._completed(moments, queries, request)
+        if std and not queries.own:
+            noise = 0.0 if surface else self.hyperparameters.sigma_w
+            size = self.preprocessor.scaling.z_scale.size
+            known["weights_noise"] = np.abs(scaling.weights(np.full(size, noise)))
         return explanation_from_moments(
             moments, queries, base, scaling, self.hyperparameters, all_features, known
         )
+
+    def _groups(self, groups: Any, names: list[str]) -> Groups | None:
+        """Return the groups that are asked for, those of encoded columns, or None."""
+        if groups is not None:
+            return None if groups == {} else Groups.given(groups, names)
+        encoded = self.preprocessor.z_groups
+        return Groups.of_encoded(encoded, names) if encoded else None
 
     def _row_keys(self, queries: Queries) -> np.ndarray | None:
         """Return hashes of the queries (m,), None if the kernel takes no vectors."""

@@ -38,12 +38,13 @@ MOST_PREDICTED_ROWS = 1_000
 class LeftOut:
     """Predictions of r training rows by models that have not seen them, in the user's units.
 
-    `keys` (r,) are the hashes of the rows with their targets. A residual is y minus the prediction,
-    and `std` the standard deviation of the prediction, noise included. `how` says how the rows were
-    left out.
+    `keys` (r,) are the hashes of the rows with their targets, and `y` these targets. A residual is
+    y minus the prediction, and `std` the standard deviation of the prediction, noise included.
+    `how` says how the rows were left out.
     """
 
     keys: np.ndarray
+    y: np.ndarray
     residuals: np.ndarray
     std: np.ndarray
     how: str
@@ -137,7 +138,9 @@ def left_out(estimator: Any) -> LeftOut | None:
         if Capability.LEAVE_ONE_OUT in model.posterior.capabilities and rows.in_memory:
             residuals, std = model.leave_one_out(session)
             how = f"each of the {counted(len(rows), 'row')} is predicted from all others"
-            return LeftOut(_keys_of(rows.load(), model), residuals, std, how)
+            known = rows.load()
+            y = model.preprocessor.scaling.prediction(known.y)
+            return LeftOut(_keys_of(known, model), y, residuals, std, how)
         try:
             with session.journal.bar("leaving folds out"):
                 return _by_folds(estimator, model, rows, session)
@@ -171,7 +174,8 @@ def _by_folds(estimator: Any, model: FittedModel, rows: RowSource, session: Sess
     of = f" of {len(rows):,}" if n < len(rows) else ""
     how = f"{FOLDS} folds of {n:,}{of} rows, each predicted from the others"
     part = some[np.concatenate(checked)]
-    return LeftOut(_keys_of(part, model), np.concatenate(missed), np.concatenate(std), how)
+    found = np.concatenate(missed), np.concatenate(std)
+    return LeftOut(_keys_of(part, model), scaling.prediction(part.y), *found, how)
 
 
 def condition_on(

@@ -182,6 +182,7 @@ class PredictionMixin:
         baseline: Any = "mean",
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
+        groups: Mapping[str, Sequence[Any]] | None = None,
         units: Mapping[str, str] | None = None,
         target_units: str | None = None,
     ) -> Explanation:
@@ -220,6 +221,11 @@ class PredictionMixin:
             For a sparse Z, whether the weights of all d features are computed, as dense arrays.
             Otherwise a row has weights only for the features that are stored in Z, and arrays of
             shape (m, d) are `csr_array`.
+        groups : dict of str to list, default=None
+            Features that are one reason: for the name of each group, the names or numbers of its
+            features. All other features are the group "others". The contributions of groups, with
+            their standard deviations, are what `grouped`, plots and reports show. None takes
+            the columns that encode one column of a table, and {} has no groups.
         units : mapping of str to str, default=None
             The units of features, by their names, which plots, reports and sentences write.
         target_units : str, default=None
@@ -259,9 +265,13 @@ class PredictionMixin:
         >>> surface = model.explain(X[100:], std="surface")
         >>> bool((surface.weights_std < explanation.weights_std).all())
         True
+        >>> blood = {"blood": ["s1", "s2", "s3", "s4", "s5", "s6"], "body": ["age", "sex", "bmi"]}
+        >>> grouped = model.explain(X[100:], groups=blood).grouped()
+        >>> grouped.feature_names, grouped.contributions_std.shape
+        (['blood', 'body', 'others'], (342, 3))
         """
         queries = self._query(X, Z)
-        found = self._explain(queries, std, cov, baseline, feature_names, dense)
+        found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
         return found.with_units(units, target_units)
 
     def training_explanation(
@@ -271,6 +281,7 @@ class PredictionMixin:
         baseline: Any = "mean",
         feature_names: Sequence[str] | None = None,
         dense: bool = False,
+        groups: Mapping[str, Sequence[Any]] | None = None,
     ) -> Explanation:
         """Explain the training rows by the posterior of their own weights.
 
@@ -291,6 +302,8 @@ class PredictionMixin:
             The names of the d features. None takes the names that `fit` found.
         dense : bool, default=False
             For a sparse Z, whether the weights of all d features are computed, as in `explain`.
+        groups : dict of str to list, default=None
+            Features that are one reason, as in `explain`.
 
         Returns
         -------
@@ -308,7 +321,7 @@ class PredictionMixin:
         """
         with self._session() as session:
             queries = self._model.training_queries(session)
-        return self._explain(queries, std, cov, baseline, feature_names, dense)
+        return self._explain(queries, std, cov, baseline, feature_names, dense, groups)
 
     def _explain(
         self,
@@ -318,6 +331,7 @@ class PredictionMixin:
         baseline: Any,
         names: Sequence[str] | None,
         dense: Any,
+        groups: Any,
     ) -> Explanation:
         """Check the arguments and return the explanations of the queries."""
         std = one_of(std, (True, False, "surface", "certified", "samples"), "std")
@@ -328,6 +342,7 @@ class PredictionMixin:
             "baseline": baseline,
             "names": names,
             "all_features": dense,
+            "groups": groups,
         }
         with self._session() as session:
             found = self._model.explain(queries, session, **asked)

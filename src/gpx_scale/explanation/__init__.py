@@ -1,6 +1,18 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
 from .explanation import Explanation, Reason, joined
+from .groups import Groups, by_groups
+from .importance import Importance
 from .intervals import Interval, between, dense
 
-__all__ = ["Explanation", "Interval", "Reason", "between", "dense", "joined"]
+__all__ = [
+    "Explanation",
+    "Groups",
+    "Importance",
+    "Interval",
+    "Reason",
+    "between",
+    "by_groups",
+    "dense",
+    "joined",
+]

@@ -16,6 +16,8 @@ from ..errors import InputError
 from ..runtime.arguments import probability, real_array, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
+from .groups import Groups, by_groups, grouped
+from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
 
 
@@ -26,10 +28,10 @@ class Reason(NamedTuple):
     ----------
     feature : str
         The name of the feature.
-    value : float
-        Its value z_l, in the units of the data.
+    value : float or str
+        Its value z_l, in the units of the data. That of a group is the level of a category, or NaN.
     weight : float
-        Its weight w_l(x), in units of y per unit of the feature.
+        Its weight w_l(x), in units of y per unit of the feature. NaN for a group.
     contribution : float
         The weight times the difference between the value and the baseline, in units of y.
     contribution_std : float or None
@@ -44,7 +46,7 @@ class Reason(NamedTuple):
     """
 
     feature: str
-    value: float
+    value: float | str
     weight: float
     contribution: float
     contribution_std: float | None
@@ -56,7 +58,7 @@ FAR_SHARE = 1e-3
 # Fields of an explanation that have no entry for each sample.
 FIELDS_OF_THE_MODEL = (
     *("feature_names", "target_name", "fit_report"),
-    *("units", "target_units", "training_record"),
+    *("units", "target_units", "training_record", "baseline", "groups", "weights_noise"),
 )
 
 
@@ -126,6 +128,17 @@ class Explanation:
         Hashes of the samples, by which a report tells which of them the model was fitted on.
     training_record : TrainingRecord or None
         What is known of the rows that the model was fitted on, as long as the model exists.
+    weights_noise : ndarray of shape (d,), or None
+        The part of `weights_std` that is the noise of a row's own weights (sigma_w), in the units
+        of the weights. It is 0 with `std="surface"`, and None if it is not known.
+    baseline : ndarray of shape (d,), or None
+        The z to which contributions are relative, in the units of the data.
+    groups : Groups or None
+        The groups of features that are one reason each, if there are any.
+    groups_std : ndarray of shape (m, g), or None
+        The standard deviations of the contributions of these groups.
+    levels : ndarray of str of shape (m, d), or None
+        The values that are texts, of an explanation by groups: the levels of categories.
 
     Examples
     --------
@@ -170,6 +183,11 @@ class Explanation:
     target_units: str | None = None
     row_keys: np.ndarray | None = None
     training_record: Any = None
+    weights_noise: np.ndarray | None = None
+    baseline: np.ndarray | None = None
+    groups: Groups | None = None
+    groups_std: np.ndarray | None = None
+    levels: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.prediction)
@@ -276,7 +294,48 @@ class Explanation:
         far: np.ndarray = self.learned < FAR_SHARE
         return far
 
-    def top(self, i: int, k: int = 5) -> list[Reason]:
+    def grouped(self, groups: Any = None) -> Explanation:
+        """Return this explanation by groups of features, each of which is one reason.
+
+        The contribution of a group is the sum of those of its features, and its standard deviation
+        takes their covariances into account. All features that no group names are a group "others".
+        The groups that `explain` found by itself leave them as they are. A group of several
+        features has no weight of its own. Its value is the level of a category or NaN.
+
+        Parameters
+        ----------
+        groups : dict of str to list, default=None
+            For the name of each group, the names or numbers of its features. None takes the groups
+            that the explanation was made with. Others need ``explain(..., cov=True)``, unless the
+            explanation has no standard deviations.
+
+        Returns
+        -------
+        explanation : Explanation
+            The explanation with arrays of shape (m, g) for g groups. The names of its features are
+            those of the groups.
+
+        Raises
+        ------
+        InputError
+            If a group has a column that is no feature, or if standard deviations are not known.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> blood = {"blood": ["s1", "s2", "s3", "s4", "s5", "s6"]}
+        >>> explanation = model.explain(X[100:], groups=blood)
+        >>> explanation.grouped().feature_names
+        ['blood', 'others']
+        >>> explanation.grouped().top(0, k=1)[0].feature in ("blood", "others")
+        True
+        """
+        return grouped(self, groups)
+
+    def top(self, i: int, k: int = 5, groups: Any = None) -> list[Reason]:
         """Return the features with the largest absolute contributions to a prediction.
 
         Parameters
@@ -285,6 +344,9 @@ class Explanation:
             The index of the sample.
         k : int, default=5
             The largest number of features.
+        groups : dict of str to list, bool or None, default=None
+            The groups of features, as in `grouped`. None takes those of the explanation, if it has
+            some, and False takes each feature by itself.
 
         Returns
         -------
@@ -303,15 +365,16 @@ class Explanation:
         >>> len(reasons), abs(reasons[0].contribution) >= abs(reasons[1].contribution)
         (3, True)
         """
-        entries = self[self._row(i)].entries()
+        one = by_groups(self[self._row(i)], groups)
+        entries, values = one.entries(), one.values()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")[
             : whole(k, "k", least=0)
         ]
         stds = entries.get("contribution_std")
         return [
             Reason(
-                self.feature_names[entries["feature"][e]],
-                float(entries["value"][e]),
+                one.feature_names[entries["feature"][e]],
+                values[e],
                 float(entries["weight"][e]),
                 float(entries["contribution"][e]),
                 None if stds is None else float(stds[e]),
@@ -484,13 +547,19 @@ class Explanation:
             )
         return float(np.mean((lower <= y) & (y <= upper)))
 
-    def importance(self) -> np.ndarray:
-        """Return the mean absolute contribution of each feature.
+    def importance(self, groups: Any = None) -> Importance:
+        """Return the mean absolute contribution of each feature, with names and uncertainty.
+
+        Parameters
+        ----------
+        groups : dict of str to list, bool or None, default=None
+            The groups of features, as in `grouped`. None takes those of the explanation, if it has
+            some, and False takes each feature by itself.
 
         Returns
         -------
-        importance : ndarray of shape (d,)
-            The means over all samples, in units of y.
+        importance : Importance of shape (d,)
+            The means over all samples, in units of y: an array that has `names` and `uncertainty`.
 
         Examples
         --------
@@ -499,12 +568,13 @@ class Explanation:
         >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
         >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
         >>> explanation = model.explain(X[100:])
-        >>> explanation.importance().shape
-        (10,)
+        >>> importance = explanation.importance()
+        >>> importance.shape, importance.uncertainty.shape
+        ((10,), (10,))
+        >>> importance["bmi"] == importance[importance.names.index("bmi")]
+        True
         """
-        return np.asarray(abs(self.contributions).sum(axis=0), dtype=float).ravel() / max(
-            len(self), 1
-        )
+        return importance_of(by_groups(self, groups))
 
     def _known(self, std: Any) -> Any:
         """Return standard deviations, or raise an error if they were not computed."""
@@ -562,6 +632,31 @@ class Explanation:
         m, d = self.weights.shape
         columns = {"sample": np.repeat(np.arange(m), d), "feature": np.tile(np.arange(d), m)}
         return columns | {name: part.ravel() for name, part in parts.items() if part is not None}
+
+    def values(self) -> list[float | str]:
+        """Return the value of each row of the table of `entries`.
+
+        Returns
+        -------
+        values : list of float or str
+            Numbers, NaN for a group that has no value, and texts for the levels of categories.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
+        >>> model.explain(X[:1]).values()[:3]
+        [59.0, 2.0, 32.1]
+        """
+        numbers: list[float | str] = (
+            self.data.data if sp.issparse(self.data) else self.data.ravel()
+        ).tolist()
+        if self.levels is None:
+            return numbers
+        texts = self.levels.ravel().tolist()
+        return [text or number for text, number in zip(texts, numbers, strict=True)]
 
     def to_frame(self, wide: bool = False, level: float | None = None) -> Any:
         """Return a pandas DataFrame (extra [files]).
@@ -621,6 +716,8 @@ class Explanation:
             return frame
         columns = self.entries(level)
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
+        if self.levels is not None:
+            columns["value"] = np.array(self.values(), dtype=object)
         return pd.DataFrame(columns)
 
     def to_json(self, path: Any = None, level: float | None = 0.95) -> str:
@@ -660,6 +757,9 @@ class Explanation:
         starts = np.searchsorted(columns.pop("sample"), np.arange(len(self) + 1))
         features = [self.feature_names[at] for at in columns.pop("feature")]
         lists = {name: column.tolist() for name, column in columns.items()}
+        if self.levels is not None:
+            lists["value"] = self.values()
+            lists = {name: [None if v != v else v for v in some] for name, some in lists.items()}
         whole: dict[str, Any] = {"prediction": self.prediction, "base_value": self.base_values}
         if level is not None:
             whole["prediction_std"], whole["base_value_std"] = (
@@ -724,6 +824,8 @@ class Explanation:
                 name: dense(bound) for name, bound in zip(names, self.interval(level), strict=True)
             }
         data = dense(self.data)
+        if self.levels is not None:
+            data = np.array(self.values(), dtype=object).reshape(data.shape)
         if words:
             data = np.where(
                 data != 0, np.array([f"{name} " for name in self.feature_names], dtype=object), ""
@@ -781,7 +883,14 @@ class Explanation:
         )
         return write_report(path, [Section(title, self, y=y, **options)], title=title)
 
-    def plot(self, i: int = 0, ax: Any = None, k: int = 20, level: float | None = None) -> Any:
+    def plot(
+        self,
+        i: int = 0,
+        ax: Any = None,
+        k: int = 20,
+        level: float = 0.95,
+        groups: Any = None,
+    ) -> Any:
         """Draw the contributions to one prediction as bars with error bars (extra [plot]).
 
         Parameters
@@ -792,9 +901,10 @@ class Explanation:
             Where to draw. None makes a new figure.
         k : int, default=20
             The largest number of features that are shown.
-        level : float or None, default=None
-            The probability of the intervals that the error bars show. None shows one standard
-            deviation.
+        level : float, default=0.95
+            The probability of the intervals that the error bars show.
+        groups : dict of str to list, bool or None, default=None
+            The groups of features that are shown as one, as in `top`.
 
         Returns
         -------
@@ -815,9 +925,9 @@ class Explanation:
         """
         from ..plots import plot_contributions
 
-        return plot_contributions(self, i, ax=ax, k=k, level=level)
+        return plot_contributions(self, i, ax=ax, k=k, level=level, groups=groups)
 
-    def plot_summary(self, k: int = 12, ax: Any = None) -> Any:
+    def plot_summary(self, k: int = 12, ax: Any = None, groups: Any = None) -> Any:
         """Draw the contributions of all samples, the most important feature first (extra [plot]).
 
         Parameters
@@ -826,6 +936,8 @@ class Explanation:
             The largest number of features that are shown.
         ax : matplotlib.axes.Axes or None, default=None
             Where to draw. None makes a new figure.
+        groups : dict of str to list, bool or None, default=None
+            The groups of features that are shown as one, as in `top`.
 
         Returns
         -------
@@ -846,7 +958,7 @@ class Explanation:
         """
         from ..plots import plot_summary
 
-        return plot_summary(self, k=k, ax=ax)
+        return plot_summary(self, k=k, ax=ax, groups=groups)
 
 
 def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
@@ -868,7 +980,8 @@ def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
 def joined(parts: Sequence[Explanation]) -> Explanation:
     """Return one explanation of the samples of several ones, which have the same features.
 
-    An array that some of them do not have is None. Names and report are those of the last one.
+    An array that some of them do not have is None. Names and report are those of the last one, and
+    so is the record of the training rows if all are of one fit.
     """
     if not parts:
         raise InputError("There are no explanations to join. Give at least one.")
@@ -890,4 +1003,6 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
                 if sp.issparse(values[0])
                 else np.concatenate(values)
             )
+    if any(part.fit_report is not first.fit_report for part in parts):
+        arrays["training_record"] = None
     return replace(parts[-1], **arrays)

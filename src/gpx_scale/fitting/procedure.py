@@ -37,7 +37,7 @@ from .options import FitOptions
 from .pruning import Tested
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 from .weight_choice import with_weights
-from .weight_decisions import notes_on_weights, some_of, weight_table
+from .weight_decisions import notes_on_weights, weight_table
 from .weight_fit import WeightFit
 
 # The columns of rows that are not in memory are known from a subset of this many.
@@ -123,9 +123,8 @@ def fit_model(
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
         report.weight_table = weight_table(*described)
-        data, table = some_of(rows), report.weight_table
-        found = optimum.hyperparameters
-        report.notes += notes_on_weights(found, data, weights.features, table)
+        noted = optimum.hyperparameters, rows, weights.features, report.weight_table, session
+        report.notes += notes_on_weights(*noted)
     return FittedModel(preprocessor, plan, posterior, report), rows
 
 

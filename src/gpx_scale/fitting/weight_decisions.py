@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,7 @@ def weight_table(
     session: Session,
 ) -> tuple[DecidedWeight, ...]:
     """Return a row for each feature or group of them, in the order of Z."""
-    data = some_of(rows)
-    data = data[evenly_spaced(TABLE_ROWS, len(data))]
+    data = _spread(rows)
     queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
     weights = posterior.moments(queries, MomentRequest(), session).mean
     assert weights is not None
@@ -63,9 +63,12 @@ def weight_table(
     return tuple(found)
 
 
-def some_of(rows: RowSource) -> TrainingRows:
-    """Return all rows if they are in memory, and else a subset of them."""
-    return rows.load() if rows.in_memory else rows.subset(min(len(rows), TABLE_ROWS))
+def _spread(rows: RowSource) -> TrainingRows:
+    """Return evenly spaced rows, or a random subset of rows that are read only in their order."""
+    if rows.is_indexed:
+        some: TrainingRows = rows.indexed()[evenly_spaced(TABLE_ROWS, len(rows))]
+        return some
+    return rows.subset(TABLE_ROWS)
 
 
 def _decision(hyperparameters: Hyperparameters, tested: Tested, column: int) -> tuple[str, float]:
@@ -107,9 +110,10 @@ def _length_scale(
 
 def notes_on_weights(
     hyperparameters: Hyperparameters,
-    data: TrainingRows,
+    rows: RowSource,
     features: WeightNames,
     table: tuple[DecidedWeight, ...],
+    session: Session,
 ) -> list[str]:
     """Return what a user should know about the weights, as sentences.
 
@@ -122,9 +126,9 @@ def notes_on_weights(
     }
     shown = ", ".join(f"{count} {decision}" for decision, count in counts.items() if count)
     notes.append(f"Of {len(table)} weights, these are: {shown}.")
-    Z = data.Z.to_dense()
+    constant = _constant_columns(rows, session)
     for column, name in enumerate(features.labels):
-        if name != INTERCEPT and not np.ptp(Z[:, column]):
+        if name != INTERCEPT and constant[column]:
             notes.append(
                 f"The feature {name!r} is constant, so its weight and an intercept cannot be told "
                 "apart."
@@ -134,3 +138,34 @@ def notes_on_weights(
         warnings.warn(message, GPXWarning, stacklevel=2)
         notes.append(message)
     return notes
+
+
+@dataclass
+class _ColumnRanges:
+    """The least and the largest number of each column of Z;  (d,) each."""
+
+    least: np.ndarray
+    most: np.ndarray
+
+    @classmethod
+    def of(cls, block: TrainingRows) -> _ColumnRanges:
+        """Return those of a block of rows."""
+        Z = block.Z.to_dense()
+        return cls(Z.min(axis=0), Z.max(axis=0))
+
+    def __iadd__(self, other: _ColumnRanges) -> _ColumnRanges:
+        self.least = np.minimum(self.least, other.least)
+        self.most = np.maximum(self.most, other.most)
+        return self
+
+
+def _constant_columns(rows: RowSource, session: Session) -> np.ndarray:
+    """Return which columns of Z have one number in all rows;  (d,).
+
+    Rows that are not in memory are read only if a column is constant on some of them.
+    """
+    seen = _ColumnRanges.of(rows.load() if rows.in_memory else _spread(rows))
+    if not rows.in_memory and (seen.least == seen.most).any():
+        seen = rows.sum_over(_ColumnRanges.of, session)
+    constant: np.ndarray = seen.least == seen.most
+    return constant

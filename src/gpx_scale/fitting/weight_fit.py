@@ -75,11 +75,11 @@ class WeightFit:
         median distance alone can leave out one that varies fast. A comparison of priors has tried
         both.
         """
-        data = rows.load() if rows.in_memory else None
+        data = rows.load() if rows.in_memory else rows.subset(START_ROWS)
         has_lengths = bool(start.given.is_length_scale.any())
         is_known = start.warm or start.known_rows > 0
         searched = limits.wanted and not is_known and not session.journal.stopped
-        if self.options.shared or not searched or not has_lengths or data is None:
+        if self.options.shared or not searched or not has_lengths:
             return start
         if not isinstance(data.x, np.ndarray) or not np.ptp(data.y):
             return start

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.column_groups import checked_groups, members_of
 from ..data.inputs import Preprocessor
 from ..errors import InputError
 from ..kernels.constant import Constant
@@ -54,12 +55,7 @@ class WeightOptions:
                 "groups= ties the variances of weights, and weights='shared' has none. Give "
                 "weights='semi' or another kind, or leave groups out."
             )
-        if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
-            raise InputError(
-                f"groups={groups!r} is not valid. Give a dict with a list of columns of Z for the "
-                "name of each group."
-            )
-        return cls(kind, {name: _columns_in(groups[name], name) for name in groups}, prune)
+        return cls(kind, checked_groups(groups), prune)
 
     def of_kind(self, kind: str) -> WeightOptions:
         """Return the same options for another kind of priors."""
@@ -111,16 +107,7 @@ class WeightOptions:
         names = [*preprocessor.z_names, *([INTERCEPT] if preprocessor.scaling.intercept else [])]
         tied = np.arange(len(names))
         labels = list(names)
-        seen: dict[int, str] = {}
-        for group, columns in (self.groups or {}).items():
-            found = [_number_of(column, group, preprocessor) for column in columns]
-            for column in found:
-                if column in seen:
-                    raise InputError(
-                        f"groups= has the column {names[column]!r} in {seen[column]!r} and in "
-                        f"{group!r}. Give each column to one group, and once."
-                    )
-                seen[column] = group
+        for group, found in members_of(self.groups or {}, preprocessor.z_names).items():
             tied[found] = min(found)
             for column in found:
                 labels[column] = group
@@ -271,28 +258,3 @@ def _of_scale_one(kernel: Kernel) -> tuple[Kernel, float]:
     scale = float(np.exp(theta[at]))
     theta[at] = 0.0
     return kernel.with_theta(theta), scale
-
-
-def _columns_in(columns: Any, group: str) -> list[Any]:
-    """Return the columns of a group as a list, or raise an InputError."""
-    if isinstance(columns, str) or not hasattr(columns, "__len__") or len(columns) == 0:
-        raise InputError(
-            f"The group {group!r} has the columns {columns!r}. Give a list of at least one name or "
-            "number of a column of Z."
-        )
-    return list(columns)
-
-
-def _number_of(column: Any, group: str, preprocessor: Preprocessor) -> int:
-    """Return the number of a column that is given by its name or its number."""
-    names = list(preprocessor.z_names)
-    if isinstance(column, str) and names.count(column) == 1:
-        return names.index(column)
-    is_number = isinstance(column, int | np.integer) and not isinstance(column, bool)
-    if is_number and 0 <= column < len(names):
-        return int(column)
-    some = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
-    raise InputError(
-        f"The group {group!r} has {column!r}, which is no column of Z. Give a name ({some}) or a "
-        f"number from 0 to {len(names) - 1}."
-    )

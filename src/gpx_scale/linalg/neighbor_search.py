@@ -3,6 +3,8 @@
     kernel, Z                        the best rows of a query have
     stationary, dense X and Z        the smallest distances, scaled by the kernel's length scales
     any other, dense Z               the largest k(x*, x_j), as for sums and Gram matrices
+    several terms that vary          the largest sum_t tr(Lambda_t) k_t(x*, x_j), the covariance of
+                                     their weights
     any, sparse Z                    the largest Cov[f(x*), f_j]^2 / C_jj, f = z.g(x): rows that
                                      share features with the query come first
 
@@ -23,9 +25,9 @@ from ..compiled import neighbor_search as loops
 from ..data.features import SparseFeatures
 from ..data.indexed_rows import IndexedRows
 from ..data.inputs import InputRows, TrainingRows
-from ..kernels.kernel import Prepared, Profile
+from ..kernels.kernel import Kernel, Prepared, Profile
 from ..model.hyperparameters import Hyperparameters
-from ..model.weight_prior import kernel_matrix, variances
+from ..model.weight_prior import PreparedRows, kernel_matrix
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import Threads, tile_threads
@@ -187,14 +189,39 @@ class NeighborSearch:
             self._merge_distances(queries, start, heaps, session, threads)
 
     @cached_property
-    def prepared(self) -> Prepared:
-        """Return the rows as the kernel prepares them."""
-        return self.hyperparameters.kernel.prepare(self.rows.x)
+    def prepared_rows(self) -> PreparedRows:
+        """Return the rows in the form that blocks of S are computed from, with all terms."""
+        return self.hyperparameters.weight_prior.prepare(self.rows)
+
+    @cached_property
+    def _metric(self) -> list[tuple[float, Kernel, Prepared]]:
+        """Return the kernels that vary with x, with their weights and the rows as they take them.
+
+        Their weighted sum tells which rows are near. A single one has weight 1.
+        """
+        prior = self.hyperparameters.weight_prior
+        of_terms = zip(prior.active, self.prepared_rows.of_terms, strict=True)
+        varying = [
+            (float(term.variances.sum()), term.kernel, own.points)
+            for term, own in of_terms
+            if not (prior.is_shared or term.kernel.is_constant)
+        ]
+        if len(varying) > 1:
+            return varying
+        if varying:
+            return [(1.0, *varying[0][1:])]
+        if prior.active[0].kernel is prior.kernel:
+            return [(1.0, prior.kernel, self.prepared_rows.points)]
+        return [(1.0, prior.kernel, prior.kernel.prepare(self.rows.x))]
 
     @cached_property
     def profile(self) -> Profile | None:
-        """Return the rows as compiled loops take them, None if the kernel has no such form."""
-        return self.hyperparameters.kernel.profile(self.prepared)
+        """Return the rows as compiled loops take them.
+
+        It is None if the kernel has no such form, or several of them vary.
+        """
+        (_, kernel, prepared), *others = self._metric
+        return None if others else kernel.profile(prepared)
 
     @cached_property
     def norms(self) -> np.ndarray:
@@ -204,8 +231,8 @@ class NeighborSearch:
     @cached_property
     def variances(self) -> np.ndarray:
         """Return C_jj, analytically and not from products of rows;  (n,)."""
-        own = self.hyperparameters.kernel.diagonal(self.prepared)
-        total: np.ndarray = variances(own, self.rows.Z) + self.hyperparameters.noise(self.rows)
+        own = self.hyperparameters.weight_prior.diagonal(self.prepared_rows)
+        total: np.ndarray = own + self.hyperparameters.noise(self.rows)
         return total
 
     @cached_property
@@ -226,7 +253,7 @@ class NeighborSearch:
         self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
         """Merge all rows by squared distances."""
-        kernel = self.hyperparameters.kernel
+        kernel = self._metric[0][1]
         seen, known = kernel.profile(kernel.prepare(queries.x)), self.profile
         assert seen is not None
         assert known is not None
@@ -258,10 +285,17 @@ class NeighborSearch:
         self, queries: InputRows, start: int, heaps: _Heaps, session: Session, threads: Threads
     ) -> None:
         """Merge all rows by keys that are computed from kernel values, some columns at a time."""
-        kernel, Z = self.hyperparameters.kernel, queries.Z
-        seen = kernel.prepare(queries.x)
+        Z = queries.Z
+        metric = [(*one, one[1].prepare(queries.x)) for one in self._metric]
         for rows in slices(len(self.rows), max(1, KEYS_AT_ONCE // len(queries))):
-            K = kernel_matrix(kernel, seen, self.prepared[rows], session)
+            K, *others = (
+                kernel_matrix(kernel, seen, prepared[rows], session)
+                for _, kernel, prepared, seen in metric
+            )
+            if others:
+                K *= metric[0][0]
+            for (weight, *_), more in zip(metric[1:], others, strict=True):
+                K += weight * more
             if Z.is_sparse:
                 interest = Z.inner_products(self.rows.Z[rows])
                 empty = Z.squared_norms() == 0.0

@@ -1,8 +1,8 @@
-"""Plots of all samples: contributions by feature, a weight along a column of X, a map."""
+"""Plots of all samples: contributions by feature, a weight along a column of X."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,13 @@ import scipy.sparse as sp
 
 from ..data.inputs import take, unpack
 from ..errors import InputError
-from ..explanation import Explanation
+from ..explanation import Explanation, between, by_groups
 from ..numbers_as_text import percent
-from ..palette import BLUE, DEVIATIONS, PRINT, SIGNED, SIZES
+from ..palette import BLUE, PRINT, SIZES
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
-from ..text import SURE_STDS
 from .style import (
     axes_of,
-    colour_map,
     column_of,
     contribution_to,
     label_of,
@@ -36,11 +34,13 @@ GOLDEN_RATIO = 0.618033988749895
 MAX_MARKS = 500
 
 
-def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> Any:
+def plot_summary(
+    explanation: Explanation, *, k: int = 12, ax: Any = None, groups: Any = None
+) -> Any:
     """Draw the contributions of the k most important features, with a point for each sample.
 
     Each feature has a line of points, coloured by the value of the feature and spread by their
-    density. Thin lines are one standard deviation either way, for at most 200 samples per feature.
+    density. Thin lines are 95% intervals, for at most 200 samples per feature.
     For sparse features, a sample has a point if it has the feature.
 
     Parameters
@@ -51,6 +51,9 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
         The number of features.
     ax : matplotlib.axes.Axes, optional
         The axes to draw on; by default those of a new figure.
+    groups : dict of str to list, bool or None, default=None
+        The groups of features that are shown as one, as in `Explanation.grouped`. None takes those
+        of the explanation, if it has some, and False shows each feature by itself.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     >>> plot_summary(model.explain(X[:50]), ax=Figure().subplots()).get_title()
     '10 features, 50 samples'
     """
-    plt = pyplot()
+    plt, explanation = pyplot(), by_groups(explanation, groups)
     order = np.argsort(-explanation.importance(), kind="stable")[:k]
     found = {int(feature): column_of(explanation.contributions, feature)[1] for feature in order}
     columns = {feature: column for feature, column in found.items() if column.size}
@@ -92,7 +95,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
         if explanation.contributions_std is not None:
             some = np.argsort(column, kind="stable")[evenly_spaced(MAX_ERROR_BARS, column.size)]
             deviations = column_of(explanation.contributions_std, feature)[1][some]
-            bounds = column[some] - deviations, column[some] + deviations
+            bounds = between(column[some], deviations, 0.95)
             ax.hlines(
                 heights[some], *bounds, color=PRINT.quiet, alpha=0.25, linewidth=0.7, zorder=2
             )
@@ -106,7 +109,7 @@ def plot_summary(explanation: Explanation, *, k: int = 12, ax: Any = None) -> An
     ax.set_ylim(max(len(labels), 1) - 0.4, -0.6)
     ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8, zorder=1)
     of = f", for {lines} samples of each feature" if lines < most else ""
-    meaning = f"\n(lines: one standard deviation either way{of})" if lines else ""
+    meaning = f"\n(lines: 95% intervals{of})" if lines else ""
     ax.set_xlabel(f"{contribution_to(explanation)}{meaning}")
     ax.set_ylabel("feature (samples that have it)" if sparse else "feature")
     kept = f"the {len(labels)} most important of " if len(labels) < len(names) else ""
@@ -142,9 +145,9 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 def _low_to_high(values: np.ndarray) -> np.ndarray | None:
     """Return values scaled to 0 at their 5% quantile and 1 at their 95% one; None if constant."""
-    low, high = range_of(values, 0.05)
-    if values.min() == values.max():
+    if np.isnan(values).any() or values.min() == values.max():
         return None
+    low, high = range_of(values, 0.05)
     return np.clip((values - low) / (high - low), 0.0, 1.0)
 
 
@@ -227,7 +230,11 @@ def plot_dependence(
     if bottom <= 0.0 <= top:
         ax.axhline(0.0, color=PRINT.quiet, linewidth=0.8, linestyle="--")
     rest = " (other columns of X at their medians)" if np.shape(table)[1] > 1 else ""
-    ax.set(xlim=(low, high), xlabel=f"{label_of(name)}{rest}", ylabel=unit_of(explanation))
+    ax.set(
+        xlim=(low, high),
+        xlabel=f"{label_of(name)}{rest}",
+        ylabel=unit_of(explanation, explanation.feature_names[l]),
+    )
     ax.set_title(f"weight of {label_of(explanation.feature_names[l])}", pad=24.0)
     ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 0.99))
     ax.spines[["top", "right"]].set_visible(False)
@@ -280,98 +287,3 @@ def _array_line(model: Any, X: Any, on: str | int) -> Line:
         return grid, names[at]
 
     return numbers[:, at], typical
-
-
-def plot_map(
-    explanation: Explanation,
-    feature: str | int,
-    coordinates: Any,
-    *,
-    figure: Any = None,
-    names: Sequence[str] = ("x", "y"),
-) -> Any:
-    """Draw a map of the weight of a feature at the samples, and one of its standard deviation.
-
-    Weights within two standard deviations of 0 are small and grey.
-
-    Parameters
-    ----------
-    explanation : Explanation
-        The samples.
-    feature : str or int
-        The feature, by name or number.
-    coordinates : array-like of shape (m, 2)
-        The places of the samples, to the right and up.
-    figure : matplotlib.figure.Figure, optional
-        The figure to draw on; by default a new one.
-    names : sequence of two str, default=("x", "y")
-        The labels of the axes.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure.
-
-    Raises
-    ------
-    InputError
-        If the coordinates are not two numbers per sample.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from gpx_scale import GPXRegressor
-    >>> from gpx_scale.datasets import synth2
-    >>> from gpx_scale.plots import plot_map
-    >>> X, y, Z, names, _ = synth2(200)
-    >>> explanation = GPXRegressor(optimizer=None).fit(X, y, Z).explain(X, Z, feature_names=names)
-    >>> figure = plot_map(explanation, "z1", X, figure=Figure())
-    >>> figure.axes[0].get_title().splitlines()[0]
-    'coefficient of z1'
-    """
-    places = np.asarray(coordinates, dtype=float)
-    if places.shape != (len(explanation), 2):
-        raise InputError(
-            f"coordinates have the shape {places.shape} for {len(explanation)} samples. "
-            "Give two numbers per sample, to the right and up."
-        )
-    l = position_of(explanation.feature_names, feature, "feature")
-    rows, weights = column_of(explanation.weights, l)
-    across, up = places[rows].T
-    # Markers of this area, in points^2, suit two maps in the width of a page.
-    size = float(np.clip(40_000 / max(rows.size, 1), 2.0, 50.0))
-    known = explanation.weights_std is not None
-    deviations = column_of(explanation.weights_std, l)[1] if known else np.zeros_like(weights)
-    sure = np.abs(weights) > SURE_STDS * deviations if known else np.full(weights.shape, True)
-    if figure is None:
-        shape = np.ptp(up) / np.ptp(across) if rows.size and np.ptp(across) > 0 else 1.0
-        height = float(np.clip(1.2 + 3.3 * shape, 2.8, 8.0))
-        figure = pyplot().figure(figsize=(9.6 if known else 5.2, height), layout="constrained")
-    axes = figure.subplots(1, 1 + known, sharex=True, sharey=True, squeeze=False)[0]
-    low, high = weights.min(initial=np.inf), weights.max(initial=-np.inf)
-    if low < 0.0 < high:
-        low, high = -max(high, -low), max(high, -low)
-    scale = {"cmap": colour_map(SIGNED if low == -high else SIZES), "vmin": low, "vmax": high}
-    look = {"linewidths": 0, "rasterized": True}
-    axes[0].scatter(across[~sure], up[~sure], s=0.3 * size, color=PRINT.quiet, **look)
-    drawn = axes[0].scatter(across[sure], up[sure], s=size, c=weights[sure], **(look | scale))
-    grey = (
-        f"grey: within two standard deviations of 0 ({np.mean(~sure):.0%})"
-        if not sure.all()
-        else ""
-    )
-    panels = [(axes[0], drawn, f"coefficient of {label_of(explanation.feature_names[l])}", grey)]
-    if known:
-        drawn = axes[1].scatter(across, up, s=size, c=deviations, cmap=DEVIATIONS, **look)
-        panels.append((axes[1], drawn, "its standard deviation", ""))
-    for ax, points, title, more in panels:
-        ax.set(
-            aspect="equal",
-            xlabel=label_of(names[0]),
-            ylabel=label_of(names[1]),
-            facecolor=PRINT.faint,
-        )
-        ax.set_title(f"{title}\n{more}", fontsize=10)
-        figure.colorbar(points, ax=ax, shrink=0.85, label=unit_of(explanation))
-        ax.label_outer()
-    return figure

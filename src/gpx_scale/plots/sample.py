@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
-from ..explanation import Explanation, dense
-from ..numbers_as_text import as_text, percent
+from ..explanation import Explanation, by_groups, dense
+from ..numbers_as_text import percent
 from ..palette import ADDS_NAME, CERTAINTY, PIXELS, PRINT, SIGNED, TAKES_NAME
 from ..runtime.memory import counted
 from .style import (
@@ -18,6 +18,7 @@ from .style import (
     colour_map,
     contribution_to,
     label_of,
+    label_with_value,
     prediction_of,
     pyplot,
     row_of,
@@ -25,7 +26,13 @@ from .style import (
 
 
 def plot_contributions(
-    explanation: Explanation, i: int = 0, *, ax: Any = None, k: int = 20, level: float | None = None
+    explanation: Explanation,
+    i: int = 0,
+    *,
+    ax: Any = None,
+    k: int = 20,
+    level: float = 0.95,
+    groups: Any = None,
 ) -> Any:
     """Draw the k largest contributions to the prediction of sample i as bars.
 
@@ -43,9 +50,11 @@ def plot_contributions(
         The axes to draw on; by default those of a new figure.
     k : int, default=20
         The number of features that have a bar of their own.
-    level : float, optional
-        The probability of the intervals that the error bars show; by default they show one standard
-        deviation.
+    level : float, default=0.95
+        The probability of the intervals that the error bars and the number after ± show.
+    groups : dict of str to list, bool or None, default=None
+        The groups of features that are shown as one, as in `Explanation.grouped`. None takes those
+        of the explanation, if it has some, and False shows each feature by itself.
 
     Returns
     -------
@@ -64,38 +73,34 @@ def plot_contributions(
     >>> [label.get_text() for label in ax.get_yticklabels()][-1]
     '6 others'
     """
-    one = explanation[i]
-    contributions, values = row_of(one.contributions), row_of(one.data)
+    one = by_groups(explanation[i], groups)
+    contributions, values = row_of(one.contributions), one.values()
     features = (
         one.contributions.indices
         if sp.issparse(one.contributions)
         else np.arange(contributions.size)
     )
     order = np.argsort(-np.abs(contributions), kind="stable")
-    shown, others = order[:k], order[k:]
+    drawn, others = order[:k], order[k:]
     reach, meaning = None, ""
-    if level is not None:
-        reach, meaning = (
-            row_of(one.interval(level).upper) - contributions,
-            f";\nerror bars: {percent(level)} interval",
-        )
-    elif one.contributions_std is not None:
-        reach, meaning = row_of(one.contributions_std), ";\nerror bars: one standard deviation"
-    labels = [f"{label_of(one.feature_names[features[e]])} = {as_text(values[e])}" for e in shown]
+    if one.contributions_std is not None:
+        reach = row_of(one.interval(level).upper) - contributions
+        meaning = f";\nerror bars and ±: {percent(level)} interval"
+    labels = [label_with_value(one.feature_names[features[e]], values[e], one.units) for e in drawn]
     if others.size:
         labels.append(counted(others.size, "other"))
     ax = axes_of(ax, 4.6 + 0.075 * max(24, *map(len, labels), 0), 1.55 + 0.28 * max(1, len(labels)))
-    widths, bars = contributions[shown], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
+    widths, bars = contributions[drawn], {"ecolor": PRINT.ink, "elinewidth": 1.2, "capsize": 2.5}
     colours = np.where(widths >= 0, PRINT.adds, PRINT.takes)
     ax.barh(
-        np.arange(len(shown)),
+        np.arange(len(drawn)),
         widths,
-        xerr=None if reach is None else reach[shown],
+        xerr=None if reach is None else reach[drawn],
         color=colours,
         error_kw=bars,
     )
     if others.size:
-        ax.barh(len(shown), contributions[others].sum(), color=PRINT.rule)
+        ax.barh(len(drawn), contributions[others].sum(), color=PRINT.rule)
     if not labels:
         ax.text(
             0.5,
@@ -110,7 +115,7 @@ def plot_contributions(
     ax.axvline(0.0, color=PRINT.quiet, linewidth=0.8)
     ax.set_xlabel(f"{contribution_to(one)}\n({ADDS_NAME} adds, {TAKES_NAME} takes away{meaning})")
     target = f"predicted {label_of(one.target_name)}" if one.target_name else "prediction"
-    mean, base = prediction_of(one, 0)
+    mean, base = prediction_of(one, 0, level)
     gap = " " if len(target) <= 24 else "\n"
     ax.set_title(f"{target}{gap}{mean}, base value {base}")
     ax.spines[["top", "right"]].set_visible(False)
@@ -177,7 +182,7 @@ def plot_image(
     ax.set(xticks=[], yticks=[])
     if alone:
         ax.figure.colorbar(image, ax=ax, label=f"{IMAGES[what][1]} ({IMAGES[what][2]})")
-        ax.set_title(f"prediction {prediction_of(explanation, i)[0]}")
+        ax.set_title(f"prediction {prediction_of(explanation, i)[0]}{_meaning(explanation)}")
     return ax
 
 
@@ -256,7 +261,14 @@ def plot_images(
     for at, (ax, i) in enumerate(zip(axes[0], rows, strict=True)):
         above = "" if titles is None else f"{label_of(titles[at])}\n"
         ax.set_title(f"{above}{prediction_of(explanation, i)[0]}", fontsize=9)
+    if explanation.prediction_std is not None:
+        figure.supxlabel("± after a prediction: its 95% interval", fontsize=9)
     return figure
+
+
+def _meaning(explanation: Explanation) -> str:
+    """Return what the number after ± is, if there is one."""
+    return "" if explanation.prediction_std is None else " (95%)"
 
 
 def _pixels(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
-from ..explanation import Explanation
+from ..explanation import Explanation, between
 from ..numbers_as_text import as_text, decimals
 from ..palette import ColourMap
 from ..runtime.files import import_optional
@@ -44,29 +44,42 @@ def label_of(name: Any, longest: int = MAX_LABEL_CHARACTERS) -> str:
     return text.replace("$", r"\$")
 
 
-def prediction_of(explanation: Explanation, i: int) -> tuple[str, str]:
-    """Return a prediction with its standard deviation, and the base value, as texts.
+def label_with_value(name: Any, value: float | str, units: Mapping[str, str] | None = None) -> str:
+    """Return the name of a feature with its value: a number, the level of a category, or none."""
+    if isinstance(value, str):
+        return f"{label_of(name)} = {label_of(value)}"
+    unit = (units or {}).get(name, "")
+    written = f"{as_text(value)} {label_of(unit, 12)}" if unit else as_text(value)
+    return label_of(name) if np.isnan(value) else f"{label_of(name)} = {written}"
 
-    They are rounded to two digits of the standard deviation.
+
+def prediction_of(explanation: Explanation, i: int, level: float = 0.95) -> tuple[str, str]:
+    """Return a prediction with half of its interval, and the base value, as texts.
+
+    They are rounded to two digits of the half interval.
     """
     mean, base = float(explanation.prediction[i]), float(explanation.base_values[i])
     if explanation.prediction_std is None:
         return as_text(mean), as_text(base)
-    std = float(explanation.prediction_std[i])
-    form = f".{decimals(std, 2)}f" if 1e-4 <= std < 1e6 else ".4g"
-    return f"{as_text(mean, form)} ± {as_text(std, form)}", as_text(base, form)
+    half = float(between(0.0, float(explanation.prediction_std[i]), level).upper)
+    form = f".{decimals(half, 2)}f" if 1e-4 <= half < 1e6 else ".4g"
+    return f"{as_text(mean, form)} ± {as_text(half, form)}", as_text(base, form)
 
 
-def unit_of(explanation: Explanation) -> str:
+def unit_of(explanation: Explanation, feature: str) -> str:
     """Return the unit of a weight, for a label."""
     target = label_of(explanation.target_name, 20) if explanation.target_name else "prediction"
-    return f"{target} per unit"
+    if explanation.target_units:
+        target = label_of(explanation.target_units, 20)
+    unit = (explanation.units or {}).get(feature, "unit")
+    return f"{target} per {label_of(unit, 20)}"
 
 
 def contribution_to(explanation: Explanation) -> str:
     """Return the label of an axis of contributions, which are in the units of y."""
     target = label_of(explanation.target_name, 30) if explanation.target_name else "the prediction"
-    return f"contribution to {target}"
+    unit = f" ({label_of(explanation.target_units, 20)})" if explanation.target_units else ""
+    return f"contribution to {target}{unit}"
 
 
 def row_of(A: Any) -> np.ndarray:

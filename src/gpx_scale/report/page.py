@@ -1,4 +1,4 @@
-"""A report in one HTML file: the model, the important features, and the reasons of each sample.
+"""A report in one HTML file: a verdict, the important features, and the reasons of each sample.
 
 The page is `report.html`, a jinja2 template (extra `[report]`), and needs no network. The template
 escapes all names and texts of users; samples are JSON, which its script shows as text. Its
@@ -11,8 +11,8 @@ import json
 import math
 import re
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,43 +22,37 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from ..errors import InputError
-from ..explanation import Explanation, Reason
-from ..metrics import Accuracy
+from ..explanation import Explanation, Reason, by_groups
 from ..numbers_as_text import decimals, percent, significant
 from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
-from ..runtime.journal import FitReport
-from ..runtime.memory import counted, format_bytes
-from ..runtime.model_table import as_lines
-from ..text import SURE_STDS, pieces_of, shade
+from ..runtime.memory import counted
+from ..runtime.parallel import evenly_spaced
+from ..text import pieces_of, shade
+from .held_out import HeldOut, calibration, coverage_tables, held_out_predictions, seconds_of
+from .model_card import model_card
+from .verdict import figures, spread_of, verdict
 
 __all__ = ["Section", "write_report"]
 
 TEMPLATE = Path(__file__).with_name("report.html")
 # The table of overall importance has at most this many features.
 MAX_IMPORTANT_FEATURES = 20
+# The share of samples in which a sign is sure is shown if it differs between features by this much.
+LEAST_DIFFERENCE_OF_SURE_SHARES = 0.05
+# The plot of predicted and true values has at most this many dots, so that single ones can be seen.
+MAX_DOTS = 400
 # This quantile of the absolute values has the deepest shade, so that an outlier does not make all
 # others pale.
 DEEPEST_SHADE_QUANTILE = 0.995
 # The numbers of a reason are written to this many significant digits.
 SIGNIFICANT_DIGITS = {
     "value": 7,
-    "weight": 5,
-    "weight_std": 4,
+    "weight": 4,
+    "weight_std": 3,
     "contribution": 6,
-    "contribution_std": 4,
-}
-# The report explains the hyperparameters by these words.
-MEANINGS = {
-    "theta1": "variance of a weight",
-    "theta2": "squared length scale: how far apart in x weights begin to differ",
-    "shape": "how fast similarity falls with distance: the smaller, the slower",
-    "constant_variances": "variances of the parts of weights that are the same everywhere",
-    "own_variances": "variances of the parts of weights that vary with their own feature",
-    "varying_variances": "variances of the parts of weights that vary with x",
-    "sigma_w": "standard deviation of a sample's own weights around those of similar samples",
-    "sigma_y": "noise: standard deviation of the part of y that no feature explains",
+    "contribution_std": 3,
 }
 
 
@@ -77,8 +71,8 @@ class Section:
     about : str, default=""
         A sentence about the data.
     seen : int, optional
-        How many of the samples the model was fitted on, whose errors are too small; None if that is
-        not known.
+        How many of the samples the model was fitted on. It counts only where the report cannot find
+        that out, as for a copy of an explanation, or if the model is gone.
     image_shape : tuple of two int, optional
         The numbers of rows and columns of an image, if features are pixels. The samples are then
         drawn, with their weights and contributions.
@@ -92,6 +86,14 @@ class Section:
         The largest number of samples that are listed, evenly spread. Figures are of all samples.
     level : float, default=0.95
         The probability of the intervals.
+    by : array-like of m labels, optional
+        Groups of samples, for which the coverage of the intervals is shown apart.
+    times : array-like of m dates or numbers, optional
+        When the samples were taken. The coverage is shown over time.
+    units : mapping of str to str, optional
+        The units of features, by their names. By default those of the explanation.
+    target_units : str, optional
+        The units of y. By default those of the explanation.
 
     Examples
     --------
@@ -116,12 +118,16 @@ class Section:
     k: int = 30
     samples: int = 2000
     level: float = 0.95
+    by: Any = None
+    times: Any = None
+    units: Mapping[str, str] | None = None
+    target_units: str | None = None
 
     def __post_init__(self) -> None:
         m, d = self.explanation.weights.shape
         if m == 0:
             raise InputError(f"The section {self.title!r} has no samples. Explain at least one.")
-        for name in ("y", "documents", "sample_names"):
+        for name in ("y", "documents", "sample_names", "by", "times"):
             given = getattr(self, name)
             if given is not None and len(given) != m:
                 raise InputError(
@@ -140,6 +146,10 @@ class Section:
         probability(self.level, "level")
         whole(self.k, "k", least=1)
         whole(self.samples, "samples", least=1)
+        if self.times is not None:
+            seconds_of(self.times)
+        named = self.explanation.with_units(self.units, self.target_units)
+        object.__setattr__(self, "explanation", named)
 
 
 def write_report(
@@ -240,120 +250,70 @@ def _identifiers(sections: Sequence[Section]) -> list[str]:
 
 
 def _content(section: Section, identifier: str) -> dict[str, Any]:
-    """Return what the template shows of a section."""
+    """Return what the template shows of a section.
+
+    Pixels and the words of texts stay by themselves, as they are shown in their places.
+    """
+    if section.image_shape is None and section.documents is None:
+        grouped = by_groups(section.explanation)
+        section = replace(section, explanation=grouped, units=None, target_units=None)
     explanation, fit = section.explanation, section.explanation.fit_report
     m, d = explanation.weights.shape
     kept = np.unique(np.linspace(0, m - 1, min(m, section.samples)).round().astype(int))
     importance, features = explanation.importance(), counted(d, "feature")
-    spread = max(_std(explanation.prediction), float(importance.max()))
+    spread = max(spread_of(explanation.prediction), float(importance.max()))
     # Numbers are shown to three digits of the differences between samples.
     shown = decimals(spread, 3)
+    found = None
+    if section.y is not None:
+        y = np.asarray(section.y, dtype=float)
+        found = held_out_predictions(explanation, y, section.seen)
     return {
         "id": identifier,
         "given": section,
+        "verdict": verdict(explanation, found, importance, section.level),
         "fitted": "" if fit is None else f"{counted(fit.n_samples, 'sample')} fitted",
         "explained": f"{counted(m, 'sample')} explained here, {features}",
         "far": _far(explanation),
-        "fit": None if fit is None else _card(fit),
-        "figures": [] if section.y is None else _figures(section),
-        "held_out": _held_out(section.seen, m),
+        "fit": None if fit is None else model_card(fit),
+        "checked": found,
+        "figures": [] if found is None else figures(explanation, found, section.level),
+        "coverage": []
+        if found is None or not found.is_fair
+        else coverage_tables(found, section.by, section.times, section.level),
         "level": percent(section.level),
         "shown": f"the {MAX_IMPORTANT_FEATURES} largest of {features}"
         if d > MAX_IMPORTANT_FEATURES
         else features,
-        "importance": _importance(explanation, importance),
-        "with_std": explanation.contributions_std is not None,
+        "importance": _importance(explanation, importance, section.level),
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),
-        "samples": _json(_samples(section, kept) | {"id": identifier, "decimals": shown}),
+        "samples": _json(
+            _samples(section, kept, found)
+            | {"id": identifier, "decimals": shown, "plots": _plots(found)}
+        ),
     }
 
 
-def _card(fit: FitReport) -> dict[str, Any]:
-    """Return the fit in words: `hyperparameters` (name, value, meaning) and `lines` (by term)."""
-    state = {True: "converged", False: "NOT converged", None: "no search"}[fit.converged]
-    counts = ", ".join(f"{count} on {phase}" for phase, count in fit.evaluations.items())
-    error = (
-        f" (standard error {significant(fit.evidence_deviation, 2)})"
-        if fit.evidence_deviation
-        else ""
-    )
-    lines = {
-        "Solver": [f"{fit.solver} ({fit.dtype}, {counted(fit.n_jobs, 'thread')})", *fit.reasons],
-        "Model": [*fit.notes, *as_lines(fit.kernel_table), *as_lines(fit.prior_table)],
-        "Weights": [str(row) for row in fit.weight_table],
-        "Log marginal likelihood": [
-            f"{significant(fit.evidence, 6)} nats{error}",
-            "The natural logarithm of the probability density of y under the model.",
-        ],
-        "Leave-one-out": [f"RMSE {significant(fit.leave_one_out_rmse)}"]
-        if math.isfinite(fit.leave_one_out_rmse)
-        else [],
-        "Convergence": [
-            f"{state}: {fit.message}" if fit.message else state,
-            f"evaluations: {counts}" if counts else "",
-            f"search: {fit.search}" if fit.search else "",
-        ],
-        "At a bound": [", ".join(fit.at_bound)],
-        "Solution": [fit.solution or f"Cholesky, condition number at least {fit.condition:.1e}"],
-        "Variances": [fit.variances],
-        "Seconds": [", ".join(f"{phase} {value:.2f}" for phase, value in fit.seconds.items())],
-        "Memory": [
-            f"{format_bytes(fit.memory_planned)} planned, "
-            f"{format_bytes(fit.memory_peak)} peak of the process"
-        ],
-    }
-    hyperparameters = []
-    for name, value in fit.hyperparameters.items():
-        least, most = significant(float(np.min(value))), significant(float(np.max(value)))
-        said = f"{np.size(value)} values, {least} to {most}" if np.ndim(value) else least
-        hyperparameters.append((name, said, MEANINGS.get(name.split(".")[-1], "")))
-    units = (
-        "In standardised units: y and dense features have mean 0 and standard deviation 1."
-        if fit.standardized
-        else "In the units of the data."
-    )
-    shown = {term: said for term, said in lines.items() if any(said)}
-    return {"hyperparameters": hyperparameters, "units": units, "lines": shown}
+def _plots(found: HeldOut | None) -> dict[str, Any]:
+    """Return the numbers of the plots of predictions and of calibration, for the script.
 
-
-def _figures(section: Section) -> list[tuple[str, str]]:
-    """Return (number, meaning) pairs of all samples.
-
-    They are the errors of the predictions, and the coverage and width of the intervals.
+    They are evenly spread predictions [number of the sample or null, mean, sd, y], and the
+    calibration.
     """
-    explanation, y, level = (
-        section.explanation,
-        np.asarray(section.y, dtype=float),
-        percent(section.level),
-    )
-    found = Accuracy.of(y, explanation.prediction, explanation.prediction_std, section.level)
-    figures = [(significant(found.rmse), "root mean squared error")]
-    if math.isfinite(found.r2):
-        figures.append(
-            (
-                significant(found.r2, 3),
-                f"R²; standardised mean squared error {significant(1 - found.r2, 3)}",
-            )
-        )
-    if explanation.prediction_std is not None:
-        share = f"{found.within:.1%}"
-        chance = math.sqrt(section.level * (1 - section.level) / len(y))
-        held = (
-            f"{level} intervals contain {share} of {counted(len(y), 'true value')} "
-            f"({level} ± {chance:.1%} if they are right)"
-        )
-        others = [
-            f"{percent(p)} intervals contain {explanation.coverage(y, p):.1%}"
-            for p in (0.5, 0.8)
-            if p != section.level
-        ]
-        figures.append((share, "; ".join([held, *others])))
-        lower, upper = explanation.prediction_interval(section.level)
-        figures.append(
-            (significant(float(np.mean(upper - lower))), f"mean width of the {level} interval")
-        )
-    return figures
+    if found is None:
+        return {"dots": [], "calibration": []}
+    dots = []
+    for at in evenly_spaced(MAX_DOTS, len(found.y)).tolist():
+        std = None if found.std is None else _rounded(found.std[at], 4)
+        sample = None if found.samples is None else int(found.samples[at])
+        dots.append([sample, _rounded(found.mean[at], 6), std, _rounded(found.y[at], 6)])
+    shares = calibration(found) if found.is_fair else []
+    return {
+        "dots": dots,
+        "calibration": [[round(p, 2), round(share, 4)] for p, share in shares],
+        "count": len(found.y),
+    }
 
 
 def _far(explanation: Explanation) -> str:
@@ -368,45 +328,27 @@ def _far(explanation: Explanation) -> str:
     )
 
 
-def _held_out(seen: int | None, m: int) -> str:
-    """Return a sentence that says whether the errors are of samples that the model has seen."""
-    if seen is None:
-        return (
-            "These figures are of the samples below. If the model was fitted on some of them, "
-            "their errors are too small."
-        )
-    if seen:
-        return (
-            f"These figures are of the samples below. The model was fitted on {seen:,} of {m:,} of "
-            "them, whose errors are too small."
-        )
-    return "These figures are of held-out samples, which the model has not seen."
-
-
-def _std(values: np.ndarray) -> float:
-    """Return the standard deviation, computed without overflow."""
-    scale = float(np.abs(values).max()) or 1.0
-    return scale * float(np.std(values / scale))
-
-
-def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[str, Any]]:
-    """Return the rows of the table of the most important features.
+def _importance(explanation: Explanation, importance: np.ndarray, level: float) -> dict[str, Any]:
+    """Return the table of the most important features: `rows`, and whether `sure` informs.
 
     A row has the mean absolute contribution, its parts that add and take away, in % of the largest,
-    and the share of samples in which the sign is sure. For sparse features, that is the share of
-    those samples that have the feature.
+    and the share of samples in which the sign is sure, because the interval does not contain 0. For
+    sparse features, that is the share of those samples that have the feature. These shares inform
+    if they differ between features.
     """
     entries, most = explanation.entries(), float(importance.max()) or 1.0
     contributions, d = entries["contribution"], len(importance)
     added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(
         explanation
     )
-    sure = np.abs(contributions) > SURE_STDS * entries.get("contribution_std", np.inf)
+    reach = float(ndtri(0.5 + 0.5 * level))
+    sure = np.abs(contributions) > reach * entries.get("contribution_std", np.inf)
     having, surely = (
         np.bincount(entries["feature"], weights, minlength=d) for weights in (None, sure)
     )
-    order = np.argsort(-importance, kind="stable")[:MAX_IMPORTANT_FEATURES].tolist()
-    return [
+    order = np.argsort(-importance, kind="stable")[:MAX_IMPORTANT_FEATURES]
+    share = surely / np.maximum(having, 1)
+    rows = [
         {
             "name": explanation.feature_names[l],
             "size": significant(float(importance[l])),
@@ -415,17 +357,21 @@ def _importance(explanation: Explanation, importance: np.ndarray) -> list[dict[s
                 for part in (added[l], max(importance[l] - added[l], 0.0))
             ],
             "having": f"{having[l]:,}",
-            "sure": f"{surely[l] / max(having[l], 1):.0%}",
+            "sure": f"{share[l]:.0%}",
         }
-        for l in order
+        for l in order.tolist()
         if importance[l] > 0 or l == order[0]
     ]
+    return {"rows": rows, "sure": bool(np.ptp(share[order]) >= LEAST_DIFFERENCE_OF_SURE_SHARES)}
 
 
-def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
+def _samples(section: Section, kept: np.ndarray, found: HeldOut | None) -> dict[str, Any]:
     """Return the kept samples for the script of the page.
 
-    A reason is [feature, value, weight, its std, contribution, its std].
+    A reason is [feature, value, weight, its std, contribution, its std]. A value may be a text, the
+    level of a category; the value and the weight of a group may be None. A sample that the model
+    was fitted on has `left`, its prediction [mean, std] by a model without it, or null if there is
+    none.
     """
     explanation, names = section.explanation, section.explanation.feature_names
     numbers = {
@@ -439,30 +385,30 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         None if texts is None else list(texts)
         for texts in (section.sample_names, section.documents)
     )
-    ranges = {"value": (explanation.data.min(), explanation.data.max())}
+    # A group of several features has no value, which is NaN.
+    values = explanation.data if sp.issparse(explanation.data) else np.nan_to_num(explanation.data)
+    ranges = {"value": (values.min(), values.max())}
     ranges |= {
         name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")
     }
-    samples, places = [], dict[int, int]()
+    samples, places, left = [], dict[int, int](), _left_out(found, kept)
     for i in kept.tolist():
-        entries = explanation[i].entries()
+        entries, levels = explanation[i].entries(), explanation[i].values()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
         top, rest = order[: section.k], order[section.k :]
         reasons: list[Any] = [
             [places.setdefault(l, len(places)) for l in entries["feature"][top].tolist()]
         ]
         for name, digits in SIGNIFICANT_DIGITS.items():
-            known = name in entries
-            reasons.append(
-                [_rounded(value, digits) for value in entries[name][top]]
-                if known
-                else [None] * len(top)
-            )
+            known = levels if name == "value" else entries.get(name, [None] * len(levels))
+            reasons.append([_shown(known[e], digits) for e in top])
         sample: dict[str, Any] = {
             name: _rounded(values[i], 10) for name, values in numbers.items() if values is not None
         }
         others = [len(rest), _rounded(entries["contribution"][rest].sum(), 6)]
         sample |= {"i": i, "reasons": list(zip(*reasons, strict=True)), "others": others}
+        if i in left:
+            sample["left"] = left[i]
         if labels is not None:
             sample["name"] = str(labels[i])
         if section.image_shape is not None:
@@ -476,6 +422,8 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         "level": percent(section.level),
         "reach": float(ndtri(0.5 + 0.5 * section.level)),
         "features": [names[l] for l in places],
+        "units": [(explanation.units or {}).get(names[l], "") for l in places],
+        "target_units": explanation.target_units or "",
         "image": section.image_shape
         and {"shape": [int(side) for side in section.image_shape], "pixels": list(places)},
         "ranges": {
@@ -483,6 +431,23 @@ def _samples(section: Section, kept: np.ndarray) -> dict[str, Any]:
         },
         "samples": samples,
     }
+
+
+def _left_out(found: HeldOut | None, kept: np.ndarray) -> dict[int, list[float] | None]:
+    """Return the predictions by models without them, of those kept samples that need one.
+
+    They are None for samples whose own predictions are not to be compared with their true values.
+    """
+    if found is None:
+        return {}
+    if not found.is_fair or found.samples is None:
+        return dict.fromkeys(kept.tolist())
+    without = np.setdiff1d(kept, found.samples).tolist()
+    left: dict[int, list[float] | None] = dict.fromkeys(without)
+    for at in np.flatnonzero(found.replaced & np.isin(found.samples, kept)).tolist():
+        numbers = [found.mean[at]] + ([] if found.std is None else [found.std[at]])
+        left[int(found.samples[at])] = [_rounded(value, 10) for value in numbers]
+    return left
 
 
 def _shaded(
@@ -516,7 +481,7 @@ def _picture(entries: dict[str, np.ndarray], name: str, low: float, high: float,
 
 def _deepest(A: Any) -> tuple[float, float]:
     """Return the values of the deepest shades of weights or contributions."""
-    sizes = np.abs(A.data if sp.issparse(A) else A)
+    sizes = np.nan_to_num(np.abs(A.data if sp.issparse(A) else A))
     most = float(np.quantile(sizes[sizes > 0], DEEPEST_SHADE_QUANTILE)) if sizes.any() else 1.0
     return -most, most
 
@@ -525,6 +490,13 @@ def _json(value: Any) -> str:
     """Return JSON without characters that mean something to HTML, for a script element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.translate({ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
+
+
+def _shown(value: Any, digits: int) -> float | int | str | None:
+    """Return a number rounded to significant digits, a text as it is, and None for NaN."""
+    if value is None or isinstance(value, str):
+        return value
+    return None if math.isnan(value) else _rounded(value, digits)
 
 
 def _rounded(value: float, digits: int) -> float | int:

@@ -17,14 +17,16 @@ alone, they exceed those of y by 60% or 38%.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..compiled import neighborhood as loops
+from ..compiled import term_neighborhood as term_loops
 from ..data.inputs import Preprocessor, TrainingRows
-from ..kernels.kernel import Profile
+from ..kernels.kernel import Kernel, Prepared, Profile
 from ..linalg.cholesky import FEW_ROWS_JITTER, factor_of_few_rows
 from ..linalg.neighbor_search import Eligible, Neighbors, NeighborSearch, largest_scores
 from ..linalg.preconditioner import right_solve, right_solve_transposed
@@ -181,31 +183,52 @@ class SharedRows:
         """Return F_j^T of some rows in float64;  (r,) -> (r, m);  r m^2 flops."""
         return right_solve(self.L, _covariances(self.search, index, self.shared, session), session)
 
+    def kernels_of_shared(self, x: Any, session: Session) -> list[np.ndarray]:
+        """Return k_t(x*, x_j) of all shared rows, for each term;  (b, m) each."""
+        shared = self.search.prepared_rows[self.shared]
+        active = self.search.hyperparameters.weight_prior.active
+        return [
+            kernel_matrix(term.kernel, term.kernel.prepare(x), own.points, session)
+            for term, own in zip(active, shared.of_terms, strict=True)
+        ]
+
     def kernel_of_shared(self, x: Any, session: Session) -> np.ndarray:
-        """Return k(x*, x_j) of all shared rows;  (b, m)."""
-        search = self.search
-        kernel, points = search.hyperparameters.kernel, search.prepared[self.shared]
-        return kernel_matrix(kernel, kernel.prepare(x), points, session)
+        """Return k(x*, x_j) of all shared rows, for the only term;  (b, m)."""
+        (found,) = self.kernels_of_shared(x, session)
+        return found
+
+    def kernels_of_near(self, x: Any, near: Neighbors, session: Session) -> list[np.ndarray]:
+        """Return k_t(x*, x_j) of the rows near each query, for each term;  (b, k) each.
+
+        Places that are not in use hold 0.
+        """
+        search, prior = self.search, self.search.hyperparameters.weight_prior
+        if prior.is_shared:
+            points = search.prepared_rows.points
+            return [_kernel_of_near(prior.kernel, points, search.profile, x, near, session)]
+        rows, near = self._gathered(near)
+        return [
+            _kernel_of_near(
+                *(term.kernel, own.points, term.kernel.profile(own.points), x, near, session)
+            )
+            for term, own in zip(prior.active, rows.of_terms, strict=True)
+        ]
 
     def kernel_of_near(self, x: Any, near: Neighbors, session: Session) -> np.ndarray:
-        """Return k(x*, x_j) of the rows near each query, and 0 in places not in use;  (b, k)."""
-        search, K = self.search, np.zeros(near.rows.shape)
-        kernel, profile = search.hyperparameters.kernel, search.profile
-        seen = kernel.prepare(x)
-        if profile is not None:
-            queries = kernel.profile(seen)
-            assert queries is not None
-            with tile_threads(session.executor.n_jobs) as threads:
-                points = queries.points, profile.points
-                threads.run(loops.fill_kernel, _kernel(profile), *points, near.rows, near.counts, K)
-            return K
+        """Return k(x*, x_j) of the rows near each query, for the only term;  (b, k)."""
+        (found,) = self.kernels_of_near(x, near, session)
+        return found
 
-        def one(i: int) -> None:
-            rows = near.rows[i, : near.counts[i]]
-            K[i, : rows.size] = kernel.tile(seen[i : i + 1], search.prepared[rows])
+    def _gathered(self, near: Neighbors) -> tuple[PreparedRows, Neighbors]:
+        """Return the rows near any query, and the neighbours by their numbers among these.
 
-        session.executor.map(one, range(len(near)))
-        return K
+        Where no compiled form is made of them, these are all rows.
+        """
+        rows = self.search.prepared_rows
+        if self.search.hyperparameters.weight_prior.pack(rows[:1]) is None:
+            return rows, near
+        index, at = np.unique(near.rows, return_inverse=True)
+        return rows[index], replace(near, rows=at.reshape(near.rows.shape))
 
     def condition(
         self,
@@ -261,19 +284,26 @@ class SharedRows:
         b, k = near.rows.shape
         search, T = self.search, np.empty((b, k, k))
         own = self.diagonal - self.noise
-        if (profile := search.profile) is not None:
+        prior = search.hyperparameters.weight_prior
+        if prior.is_shared and (profile := search.profile) is not None:
             with tile_threads(session.executor.n_jobs) as threads:
                 rows = search.compiled_features, own, near.rows, near.counts
                 threads.run(loops.fill_blocks, _kernel(profile), profile.points, *rows, T)
             return T
-        prior, prepared = search.hyperparameters.weight_prior, search.prepared
+        if not prior.is_shared:
+            some, at = self._gathered(near)
+            if (packed := prior.pack(some)) is not None:
+                with tile_threads(session.executor.n_jobs) as threads:
+                    given = packed.kernel, packed.points, packed.Z, own[near.rows]
+                    threads.run(term_loops.fill_blocks, *given, at.rows, at.counts, T)
+                return T
 
         def one(i: int) -> None:
-            rows = near.rows[i, : near.counts[i]]
-            some = PreparedRows(prepared[rows], search.rows.Z[rows])
-            block = prior.tile(some, some)
-            np.fill_diagonal(block, own[rows])
-            T[i, : rows.size, : rows.size] = block
+            mine = near.rows[i, : near.counts[i]]
+            rows = search.prepared_rows[mine]
+            block = prior.tile(rows, rows)
+            np.fill_diagonal(block, own[mine])
+            T[i, : mine.size, : mine.size] = block
 
         session.executor.map(one, range(b))
         return T
@@ -300,6 +330,25 @@ class RightHandSides:
         return cls(K_near[:, :, None] * Z_near, K_shared[:, None, :] * Z_shared.T)
 
     @classmethod
+    def nothing(cls, near: Neighbors, m: int, c: int) -> RightHandSides:
+        """Return those of c quantities that have nothing in common with any row."""
+        b, k = near.rows.shape
+        return cls(np.zeros((b, k, c)), np.zeros((b, c, m)))
+
+    @classmethod
+    def summed(cls, parts: Iterable[RightHandSides]) -> RightHandSides:
+        """Return the sum of those of several terms, of which the first ones are overwritten."""
+        first, *others = parts
+        for other in others:
+            first.near[...] += other.near
+            first.shared[...] += other.shared
+        return first
+
+    def scaled(self, by: np.ndarray | None) -> RightHandSides:
+        """Return these times a number for each quantity, None if all are 1;  (c,)."""
+        return self if by is None else RightHandSides(self.near * by, self.shared * by[:, None])
+
+    @classmethod
     def of_one(cls, near: np.ndarray, shared: np.ndarray) -> RightHandSides:
         """Return those of a single quantity, c = 1;  (b, k), (b, m)."""
         return cls(near[:, :, None], shared[:, None, :])
@@ -323,8 +372,38 @@ def _covariances(
     search: NeighborSearch, a: np.ndarray, b: np.ndarray, session: Session
 ) -> np.ndarray:
     """Return S between rows a and rows b;  (r,), (s,) -> (r, s);  r s kernel values."""
-    kernel, points, Z = search.hyperparameters.kernel, search.prepared, search.rows.Z
-    return kernel_matrix(kernel, points[a], points[b], session, (Z[a], Z[b]))
+    rows = search.prepared_rows
+    return search.hyperparameters.weight_prior.block(rows[a], rows[b], session)
+
+
+def _kernel_of_near(
+    kernel: Kernel,
+    points: Prepared,
+    profile: Profile | None,
+    x: Any,
+    near: Neighbors,
+    session: Session,
+) -> np.ndarray:
+    """Return k(x*, x_j) of the rows near each query, and 0 in places not in use;  (b, k).
+
+    `points` are the rows as the kernel prepares them, and `profile` is their compiled form if there
+    is one.
+    """
+    K, seen = np.zeros(near.rows.shape), kernel.prepare(x)
+    if profile is not None:
+        queries = kernel.profile(seen)
+        assert queries is not None
+        with tile_threads(session.executor.n_jobs) as threads:
+            both = queries.points, profile.points
+            threads.run(loops.fill_kernel, _kernel(profile), *both, near.rows, near.counts, K)
+        return K
+
+    def one(i: int) -> None:
+        rows = near.rows[i, : near.counts[i]]
+        K[i, : rows.size] = kernel.tile(seen[i : i + 1], points[rows])
+
+    session.executor.map(one, range(len(near)))
+    return K
 
 
 @stored

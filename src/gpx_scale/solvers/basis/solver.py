@@ -86,6 +86,8 @@ WEIGHT_TERMS_FACTOR = 2.5
 # Which terms weights have is decided on so many rows, if there are more than twice as many. Each
 # box of a search takes a pass over the rows, and decisions take several searches.
 DECISION_ROWS = 10_000
+# They have no more functions then, because the M^3 flops of an evaluation take a second otherwise.
+DECISION_FUNCTIONS = 1_500
 # An entry of a matrix that is looked up among sums of cosines takes as long as so many flops.
 LOOKED_UP_FLOPS = 100.0
 # A fit warns if further functions leave out more than this share of k, and less of it if the noise
@@ -267,9 +269,9 @@ class BasisSolver(Solver):
                 prior=search.prior.within(limits[0], np.minimum(limits[1], reach)),
                 search_rows="all",
             ).starting_at(first)
-            optimum = narrow.without_restarts().maximise(
-                self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW
-            )
+            is_shared = first.weight_prior.is_shared
+            tol = SEARCH_TOLERANCE_NATS_PER_ROW if is_shared else 0.0
+            optimum = narrow.without_restarts().maximise(self.evaluate, warm=True, tol=tol)
             found = optimum.hyperparameters
             if optimum.evidence is None:  # It was interrupted, or y is constant.
                 return optimum
@@ -309,7 +311,7 @@ class BasisSolver(Solver):
         some = MemoryRows(rows.subset(DECISION_ROWS))
         settings = BasisSettings(self._count, self._find_extent(rows))
         plan = replace(self._plan, n=len(some), stream=False)
-        return BasisSolver(plan, self._session, settings), some
+        return BasisSolver(plan, self._session, settings, most=DECISION_FUNCTIONS), some
 
     def _longest(self, search: Search, hyperparameters: Hyperparameters) -> np.ndarray:
         """Return the largest `theta` at which boxes have a common lattice that is not too fine.

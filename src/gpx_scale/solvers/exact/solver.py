@@ -99,7 +99,7 @@ class ExactSolver(Solver):
         what = f"the exact solver ({dtype}, n = {n})"
         instead = "solver='cg' (n^2 numbers are not kept)"
         if problem.weight_terms:
-            instead = "weights='shared' with solver='cg', or fewer rows"
+            instead = "solver='neighbors', or weights='shared' with solver='cg'"
         problem.require(sizes[dtype], what, instead)
         subset = min(n, SEARCH_ROWS) if problem.options.searched else 0
         kind = np.dtype(dtype).type

@@ -58,7 +58,8 @@ def around(
 def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list[slice]:
     """Return slices of queries whose rows are found in one pass, and are in memory together."""
     assert isinstance(posterior.rows, IndexedRows)
-    row_bytes = posterior.rows.bytes_per_row
+    # Every term has its own points and features.
+    row_bytes = posterior.rows.bytes_per_row * len(posterior.hyperparameters.weight_prior.active)
     # If all rows are shared, a query has no further ones.
     each = max(1, gathered_bytes(posterior.nearby, row_bytes))
     shared = gathered_bytes(posterior.shared.size, row_bytes)

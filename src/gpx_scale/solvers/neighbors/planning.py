@@ -11,9 +11,10 @@ from ...data.table_files import FILE_CHUNK_ROWS
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
+from ..exact.solver import WEIGHT_TERMS_FACTOR
 from ..neighborhood import BLOCK_BYTES
 from ..rates import Rates
-from .vecchia import LEAST_SAMPLED_ROWS, MOST_NEIGHBORS, MOST_SHARED
+from .vecchia import LEAST_SAMPLED_ROWS, MOST_NEIGHBORS, MOST_SHARED, sampled_rows
 
 # The search for hyperparameters starts at the exact optimum of this many rows.
 SUBSET_ROWS = 3_000
@@ -101,12 +102,14 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     likelihood.
     """
     n, k, m = problem.n, min(problem.n, settings.neighbors), settings.shared
+    # Points of each kernel, and scaled features of the parts of a weight.
+    terms = 8 * (problem.weight_kernels * problem.p + 3 * problem.d * problem.weight_terms)
     if problem.stream:
-        chunk = 8 * min(n, FILE_CHUNK_ROWS) * (8 * (problem.p + 2) + 4 * problem.d)
+        chunk = min(n, FILE_CHUNK_ROWS) * (8 * (8 * (problem.p + 2) + 4 * problem.d) + terms)
         held = ORDER_BYTES_PER_ROW * n + chunk
     else:
         held = problem.held_bytes() + 8 * n * (4 * (problem.p + 2) + problem.d + 8)
-        held += 8 * n * n * problem.gram
+        held += 8 * n * n * problem.gram + n * terms
     factor = 8 * n * m if settings.keeps_factor else 0
     batch = 2 * BLOCK_BYTES + 4 * query_bytes(k, m, problem.d + 2, settings.keeps_factor)
     # Small problems have small batches.
@@ -183,9 +186,12 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     """
     settings, n = plan.settings_of(NeighborsSettings), float(plan.n)
     k, m, s = min(n, float(settings.neighbors)), float(settings.shared), float(plan.subset)
-    wide = 0.5 + (plan.d + plan.p) / 40.0
+    wide = (0.5 + (plan.d + plan.p) / 40.0) * (1.0 + plan.weight_kernels)
     search = SEARCHES_OF_SUBSET * (s**3 / rates.flops64 + 2.0 * s**2 * wide / rates.entries64)
     r, sampled = min(k, MOST_NEIGHBORS) + min(m, MOST_SHARED), min(n, LEAST_SAMPLED_ROWS)
+    if plan.weight_kernels:
+        # Weights have two variances each, of which some are soon removed.
+        sampled, search = min(n, sampled_rows(plan.d)), WEIGHT_TERMS_FACTOR * search
     sets = FLOPS_PER_CUBE * r**3 / rates.flops64 + 3.0 * r**2 * wide / rates.entries64
     finding = 2.0 * n * sampled * (plan.p + 10.0) / rates.flops64
     pivots = settings.pivot_rows * m**2 * 2.0 / rates.flops64

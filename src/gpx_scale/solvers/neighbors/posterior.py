@@ -13,17 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...compiled import neighborhood as loops
 from ...data.features import Features, SparseFeatures, full_pattern
 from ...data.indexed_rows import IndexedRows
 from ...data.inputs import InputRows, Preprocessor, Queries, TrainingRows
 from ...data.row_source import MemoryRows, RowSource
 from ...errors import SolverUnavailable
-from ...linalg.neighbor_search import Eligible, Neighbors
+from ...linalg.neighbor_search import Eligible
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, stored
-from ...runtime.tile_loops import tile_threads
 from ..contract import Capability, Plan, capability_error
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
 from ..posterior import (
@@ -37,7 +35,8 @@ from ..posterior import (
 from .adding_rows import NewRows, with_rows
 from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
-from .query_rows import QueryRows, dense_rows, with_own
+from .query_covariances import QueryCovariances
+from .query_rows import QueryRows, QueryTerm, with_own
 
 # The seeds of a RandomState are below this number.
 SEEDS_END = 2**32
@@ -91,6 +90,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             Capability.ANY_KERNEL,
             Capability.FILES,
             Capability.ADD_ROWS,
+            Capability.WEIGHT_TERMS,
         }
     )
 
@@ -202,15 +202,22 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known, b = self.shared_rows(session), len(queries)
         among = Eligible.without(len(self), self.shared, b, own)
         near = known.search.nearest(queries, self.nearby, among, session)
-        K_shared = known.kernel_of_shared(queries.x, session)
-        own_variance = self.hyperparameters.sigma_w**2
         if own is not None:
             near = with_own(near, own, ~np.isin(own, self.shared))
-        K_near = known.kernel_of_near(queries.x, near, session)
+        terms = self._covariances(session).terms(queries.x, near, session)
         if own is not None:
-            K_near[near.in_use & (near.rows == own[:, None])] += own_variance
-            K_shared[self.shared == own[:, None]] += own_variance
-        return QueryRows(near, K_near, K_shared)
+            prior = self.hyperparameters.weight_prior
+            if not prior.is_shared:
+                # The noise has the same variance for all weights, so it is a term of its own.
+                shape = b, self.shared.size
+                terms = (*terms, QueryTerm(np.zeros(near.rows.shape), np.zeros(shape)))
+            terms[-1].near[near.in_use & (near.rows == own[:, None])] += prior.sigma_w**2
+            terms[-1].shared[self.shared == own[:, None]] += prior.sigma_w**2
+        return QueryRows(near, terms)
+
+    def _covariances(self, session: Session) -> QueryCovariances:
+        """Return the covariances of queries with the rows around them."""
+        return QueryCovariances(self.shared_rows(session))
 
     def cross(self, x: Any, session: Session, own: slice | None = None) -> QueryRows:
         """Return the rows of each query; without its z, these are the nearest ones alone."""
@@ -232,89 +239,27 @@ class NeighborsPosterior(Posterior[QueryRows]):
         For sparse features, these are the weights at the entries of a pattern, up to as many as the
         longest row of it has.
         """
-        known, parts = self.shared_rows(session), []
-        near, K_near, K_shared, Z = query.near, query.K_near, query.K_shared, self.memory.Z
+        known, parts, near = self.shared_rows(session), [], query.near
+        covariances = self._covariances(session)
         if request.variance or request.covariance:
             if pattern is None:
-                Z_near = dense_rows(Z, near)
-                Z_shared = Z[self.shared].to_dense()
-                parts.append(RightHandSides.of_weights(K_near, K_shared, Z_near, Z_shared))
+                parts.append(covariances.of_weights(query))
             else:
-                parts.append(self._sparse_sides(query, pattern, session))
-        for A in request.along:
-            inner_near, inner_shared = self._inner(A, near, session)
-            parts.append(RightHandSides.of_one(K_near * inner_near, K_shared * inner_shared))
+                parts.append(covariances.at_entries(query, pattern, session))
+        parts += [covariances.along(query, A, session) for A in request.along]
         sides = RightHandSides.joined(parts, near, self.shared.size)
         return known.condition(near, sides, session, mean=request.mean, full=request.covariance)
-
-    def _sparse_sides(
-        self, query: QueryRows, pattern: SparseFeatures, session: Session
-    ) -> RightHandSides:
-        """Return k*_j z_jl of the rows of each query, at the features l of its pattern."""
-        b, m, width = len(query), self.shared.size, int(pattern.counts.max(initial=0))
-        near = np.empty((*query.near.rows.shape, width))
-        shared = np.empty((b, m, width))
-        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
-        Z = self.shared_rows(session).search.compiled_features
-        with tile_threads(session.executor.n_jobs) as threads:
-            given = pointers, features, query.K_near, query.near.rows, query.near.counts
-            threads.run(loops.sparse_columns, Z, *given, near)
-            given = pointers, features, query.K_shared, *self._shared_of_each(b)
-            threads.run(loops.sparse_columns, Z, *given, shared)
-        return RightHandSides(near, np.ascontiguousarray(shared.swapaxes(1, 2)))
-
-    def _shared_of_each(self, b: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shared rows of each of b queries, and their number;  (b, m), (b,)."""
-        return np.tile(self.shared, (b, 1)), np.full(b, self.shared.size)
-
-    def _inner(
-        self, A: Features, near: Neighbors, session: Session
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return <a_i, z_j> with rows near each query, and with shared ones;  (b, k), (b, m)."""
-        Z = self.memory.Z
-        shared = A.inner_products(Z[self.shared])
-        if A.is_sparse:
-            assert isinstance(A, SparseFeatures)
-            found = np.zeros(near.rows.shape)
-            with tile_threads(session.executor.n_jobs) as threads:
-                given = A.pointers, A.indices, A.values, near.rows, near.counts, found
-                Z_rows = self.shared_rows(session).search.compiled_features
-                threads.run(loops.sparse_inner_products, Z_rows, *given)
-            return found, shared
-        return np.matmul(dense_rows(Z, near), A.to_dense()[:, :, None])[:, :, 0], shared
-
-    def _mean(
-        self,
-        query: QueryRows,
-        found: Conditioned,
-        pattern: SparseFeatures | None,
-        session: Session,
-    ) -> np.ndarray:
-        """Return E[w*], the sum of k*_j alpha_j z_j;  (b, d), or (entries,) of a pattern."""
-        assert found.near_weights is not None
-        assert found.shared_weights is not None
-        near, shared = query.K_near * found.near_weights, query.K_shared * found.shared_weights
-        if pattern is None:
-            Z = self.memory.Z
-            local = np.matmul(near[:, None, :], dense_rows(Z, query.near))[:, 0]
-            mean: np.ndarray = local + Z[self.shared].left_multiply(shared, session)
-            return mean
-        pointers, features = pattern.pointers - pattern.pointers[0], pattern.indices[pattern.span]
-        mean = np.zeros(features.size)
-        Z_rows = self.shared_rows(session).search.compiled_features
-        with tile_threads(session.executor.n_jobs) as threads:
-            given = pointers, features, shared, *self._shared_of_each(len(query)), mean
-            threads.run(loops.add_sparse_mean, Z_rows, *given)
-            given = pointers, features, near, query.near.rows, query.near.counts, mean
-            threads.run(loops.add_sparse_mean, Z_rows, *given)
-        return mean
 
     def mean(
         self, x: Any, cross: QueryRows | None, session: Session, own: slice | None = None
     ) -> np.ndarray:
         query = self.cross(x, session, own) if cross is None else cross
         found = self._condition(query, None, MomentRequest(), session)
-        return self._mean(query, found, None, session)
+        return self._covariances(session).mean(query, found, None, session)
+
+    def cross_of_part(self, cross: QueryRows | None, part: str) -> QueryRows:
+        assert cross is not None
+        return cross.of_part(part)
 
     def reduction(self, cross: QueryRows, request: MomentRequest, session: Session) -> Moments:
         found = self._condition(cross, None, replace(request, mean=False), session)
@@ -381,14 +326,19 @@ class NeighborsPosterior(Posterior[QueryRows]):
     ) -> Moments:
         """Return the moments of one chunk of queries; `own` is as in `query_rows`."""
         query = self.query_rows(queries, session, own)
+        query = query if request.part is None else query.of_part(request.part)
         # Vectors of zeros are common, as the usual baseline is 0. They need no solve.
         moving = replace(request, along=[A for A in request.along if A.squared_norms().any()])
         found = self._condition(query, pattern, moving, session)
-        mean = self._mean(query, found, pattern, session) if request.mean else np.empty(0)
+        mean = (
+            self._covariances(session).mean(query, found, pattern, session)
+            if request.mean
+            else np.empty(0)
+        )
         if not (request.variance or request.covariance or request.along):
             return Moments(mean)
         given = self.hyperparameters, queries.x, own is not None
-        prior = PriorVariance.of(*given, request.surface)
+        prior = PriorVariance.of(*given, request.surface, request.part)
         reduced = found.reduction(self._columns(request, pattern), moving)
         if pattern is None or not request.variance:
             return self.moments_of(mean, reduced, request, prior)
@@ -451,7 +401,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             at = mine[i]
             query = self.query_rows(self.memory[rows[at]], session)
             unit = (np.arange(self.shared.size) == place[at][:, None]).astype(float)
-            sides = RightHandSides.of_one(np.zeros_like(query.K_near), unit)
+            sides = RightHandSides.of_one(np.zeros(query.near.rows.shape), unit)
             found = known.condition(query.near, sides, session, mean=True)
             assert found.shared_weights is not None
             alpha = found.shared_weights[np.arange(at.size), place[at]]
@@ -468,16 +418,14 @@ class NeighborsPosterior(Posterior[QueryRows]):
         known, rows = self.shared_rows(session), self.memory[some]
         among = Eligible.without(len(self), self.shared, some.size, some)
         near = known.search.nearest(rows, self.nearby, among, session)
-        K_near = known.kernel_of_near(rows.x, near, session)
-        K_shared = known.kernel_of_shared(rows.x, session)
-        inner_near, inner_shared = self._inner(rows.Z, near, session)
-        b_near, b_shared = K_near * inner_near, K_shared * inner_shared
-        sides = RightHandSides.of_one(b_near.copy(), b_shared.copy())
+        query = QueryRows(near, self._covariances(session).terms(rows.x, near, session))
+        b = self._covariances(session).along(query, rows.Z, session)
+        sides = RightHandSides(b.near.copy(), b.shared.copy())
         found = known.condition(near, sides, session, mean=True)
         assert found.near_weights is not None
         assert found.shared_weights is not None
-        mean = (b_near * found.near_weights).sum(axis=1)
-        mean += (b_shared * found.shared_weights).sum(axis=1)
+        mean = (b.near[:, :, 0] * found.near_weights).sum(axis=1)
+        mean += (b.shared[:, 0] * found.shared_weights).sum(axis=1)
         noise = known.noise[some]
         variance = np.maximum(known.diagonal[some] - found.found[:, 0], noise)
         return mean, variance

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...data.features import Features
 from ...linalg.neighbor_search import Neighbors
+from ...model.term import VARYING
+
+
+@dataclass(frozen=True)
+class QueryTerm:
+    """The kernel values of a term between queries and the rows that they are conditioned on.
+
+    near (b, k) and shared (b, m) are k_t(x*, x_j). `weight_variances` are those of the term, None
+    if all are 1. The noise of a training row's own weights is a term without variances, too.
+    """
+
+    near: np.ndarray
+    shared: np.ndarray
+    weight_variances: np.ndarray | None = None
+    part: str = VARYING
+
+    def scaled(self, A: Features) -> Features:
+        """Return A Lambda_t;  (b, d)."""
+        return A if self.weight_variances is None else A.scale_columns(self.weight_variances)
 
 
 @dataclass(frozen=True)
@@ -18,17 +37,21 @@ class QueryRows:
     ----------
     near : Neighbors
         The rows near each query.
-    K_near, K_shared : ndarray of shape (b, k), (b, m)
-        k(x*, x_j) of these rows and of the shared ones. For the own weights of a training row, that
-        of the row itself has sigma_w^2 added.
+    terms : tuple of QueryTerm
+        Their kernel values and those of the shared rows, for each term. If all weights share their
+        prior, the noise of a training row's own weights is added to those of the row itself.
     """
 
     near: Neighbors
-    K_near: np.ndarray
-    K_shared: np.ndarray
+    terms: tuple[QueryTerm, ...]
 
     def __len__(self) -> int:
         return len(self.near)
+
+    def of_part(self, part: str) -> QueryRows:
+        """Return what one part of the weights has in common with these rows."""
+        terms = tuple(term for term in self.terms if term.part == part)
+        return replace(self, terms=terms)
 
 
 def with_own(near: Neighbors, own: np.ndarray, is_added: np.ndarray) -> Neighbors:

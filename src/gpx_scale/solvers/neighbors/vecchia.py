@@ -22,15 +22,17 @@ from functools import cached_property
 
 import numpy as np
 
+from ...compiled import term_vecchia as term_loops
 from ...compiled import vecchia as loops
 from ...data.indexed_rows import IndexedRows
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows
 from ...errors import NotPositiveDefinite
+from ...kernels.kernel import Profile
 from ...linalg.cholesky import FEW_ROWS_JITTER
 from ...linalg.neighbor_search import Eligible, NeighborSearch, PassSearch
 from ...model.hyperparameters import Hyperparameters
-from ...model.weight_prior import PreparedRows
+from ...model.packed_terms import PackedTerms
 from ...optimize.evidence import Evidence
 from ...runtime.parallel import all_but, slices
 from ...runtime.session import Session
@@ -49,6 +51,8 @@ SAMPLED_ROWS_PER_PARAMETER = 250
 LEAST_SAMPLED_ROWS = 1_000
 # Rows that one worker predicts in one call: less than a second of a slow core.
 CALL_ROWS = 100
+# Shares of the diagonal that are tried until a few rows have a Cholesky factor.
+JITTERS = np.array(FEW_ROWS_JITTER.jitters(np.float64))
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class OrderedRows:
         sets[:, : shared.size] = shared
         sets[:, shared.size : -1] = near.rows
         sets[np.arange(some.size), counts] = some
-        if data.in_memory and search.profile is None:
+        if data.in_memory and search.hyperparameters.kernel.input_kind != "vectors":
             assert isinstance(data, TrainingRows)
             return cls(data, data, shared, sets, counts)
         # Of many rows, few are used. A Gram matrix would be copied, vectors are short.
@@ -192,72 +196,103 @@ class OrderedRows:
     ) -> PredictedRows:
         """Return the prediction of each sampled row, with derivatives if asked for."""
         search = NeighborSearch(self.data, hyperparameters)
-        kernel, profile = hyperparameters.kernel, search.profile
         count, t = self.counts.size, hyperparameters.theta.size
-        mean, variance = np.empty(count), np.empty(count)
-        noise = hyperparameters.noise(self.data)
-        noise_gradient = hyperparameters.noise_gradient(self.data)
         made = PredictedRows(
-            mean, variance, np.zeros((count, t * gradient)), np.zeros((count, t * gradient))
+            *(np.empty(count), np.empty(count)),
+            *(np.zeros((count, t * gradient)), np.zeros((count, t * gradient))),
         )
-        if profile is None:
-            self._predict_one_by_one(search, noise, noise_gradient, made, gradient, session)
+        prior = hyperparameters.weight_prior
+        if not prior.is_shared and (packed := prior.pack(search.prepared_rows)) is not None:
+            self._predict_by_terms(search, packed, made, session)
+        elif prior.is_shared and search.profile is not None:
+            self._predict_by_profile(search, search.profile, made, session)
         else:
-            width = 3 + profile.points.shape[1]
-            sums = [np.zeros((count, width * gradient)) for _ in range(2)]
-            noises = [np.zeros((count, 2 * gradient)) for _ in range(2)]
-            how = profile.family, profile.shape, profile.scale, profile.near
-            rows = search.compiled_features, search.variances - noise, noise, noise_gradient
-            jitters = np.array(FEW_ROWS_JITTER.jitters(np.float64))
-            with tile_threads(session.executor.n_jobs) as threads:
-                for q in slices(count, CALL_ROWS * session.executor.n_jobs):
-                    given = self.data.y, self.sets[q], self.counts[q], jitters, gradient
-                    out = mean[q], variance[q], sums[0][q], sums[1][q], noises[0][q], noises[1][q]
-                    points = how, profile.by_column, profile.points
-                    threads.run(loops.predict_rows, *points, *rows, *given, *out)
-            if gradient:
-                for along, total, by_noise in zip(
-                    (made.mean_gradient, made.variance_gradient), sums, noises, strict=True
-                ):
-                    along[:, : t - 2] = kernel.gradient_of_sums(total.T).T
-                    along[:, t - 2 :] = by_noise
+            self._predict_one_by_one(search, made, session)
+        variance = made.variance
         if not (variance > 0.0).all():
             raise NotPositiveDefinite(
                 "The covariance of some neighbouring rows has no Cholesky factor. Raise sigma_y."
             )
         return made
 
-    def _predict_one_by_one(
-        self,
-        search: NeighborSearch,
-        noise: np.ndarray,
-        noise_gradient: np.ndarray,
-        made: PredictedRows,
-        gradient: bool,
-        session: Session,
+    def _predict_by_profile(
+        self, search: NeighborSearch, profile: Profile, made: PredictedRows, session: Session
     ) -> None:
-        """Predict rows as the compiled loop does, for kernels that have no compiled form."""
-        prior, prepared = search.hyperparameters.weight_prior, search.prepared
-        own, size = search.variances, prior.kernel.theta.size
-        jitters = np.array(FEW_ROWS_JITTER.jitters(np.float64))
+        """Predict rows in a compiled loop for weights that share one kernel."""
+        hyperparameters, gradient = search.hyperparameters, made.has_gradient
+        noise = hyperparameters.noise(self.data)
+        noise_gradient = hyperparameters.noise_gradient(self.data)
+        count, width = self.counts.size, 3 + profile.points.shape[1]
+        sums = [np.zeros((count, width * gradient)) for _ in range(2)]
+        noises = [np.zeros((count, 2 * gradient)) for _ in range(2)]
+        how = profile.family, profile.shape, profile.scale, profile.near
+        rows = search.compiled_features, search.variances - noise, noise, noise_gradient
+        with tile_threads(session.executor.n_jobs) as threads:
+            for q in self._calls(session):
+                given = self.data.y, self.sets[q], self.counts[q], JITTERS, gradient
+                out = made.mean[q], made.variance[q]
+                more = sums[0][q], sums[1][q], noises[0][q], noises[1][q]
+                points = how, profile.by_column, profile.points
+                threads.run(loops.predict_rows, *points, *rows, *given, *out, *more)
+        if not gradient:
+            return
+        for along, total, by_noise in zip(
+            (made.mean_gradient, made.variance_gradient), sums, noises, strict=True
+        ):
+            along[:, :-2] = hyperparameters.kernel.gradient_of_sums(total.T).T
+            along[:, -2:] = by_noise
+
+    def _predict_by_terms(
+        self, search: NeighborSearch, packed: PackedTerms, made: PredictedRows, session: Session
+    ) -> None:
+        """Predict rows in a compiled loop for a sum of terms."""
+        hyperparameters, count = search.hyperparameters, self.counts.size
+        noise = hyperparameters.noise(self.data)
+        sides = 2 * made.has_gradient
+        sums, by_noise = np.zeros((count, sides, packed.width)), np.zeros((count, sides, 2))
+        rows = packed.kernel, packed.points, packed.Z, search.variances - noise, noise
+        given = hyperparameters.noise_gradient(self.data), self.data.y[:, None]
+        means, ones = made.mean[:, None], np.ones((count, 1, 1))
+        with tile_threads(session.executor.n_jobs) as threads:
+            for q in self._calls(session):
+                sets = self.sets[q], self.counts[q], JITTERS, ones[q]
+                out = means[q], made.variance[q], sums[q], by_noise[q]
+                threads.run(term_loops.predict_rows, *rows, *given, *sets, *out)
+        if not sides:
+            return
+        for side, along in enumerate((made.variance_gradient, made.mean_gradient)):
+            along[:, :-2] = hyperparameters.weight_prior.of_sums(packed, sums[:, side].T).T
+            along[:, -2:] = by_noise[:, side]
+
+    def _calls(self, session: Session) -> list[slice]:
+        """Return the sampled rows of each call of a compiled loop."""
+        return slices(self.counts.size, CALL_ROWS * session.executor.n_jobs)
+
+    def _predict_one_by_one(
+        self, search: NeighborSearch, made: PredictedRows, session: Session
+    ) -> None:
+        """Predict rows as the compiled loops do, for kernels that have no compiled form."""
+        hyperparameters, own = search.hyperparameters, search.variances
+        prior, rows = hyperparameters.weight_prior, search.prepared_rows
+        noise_gradient = hyperparameters.noise_gradient(self.data)
 
         def one(i: int) -> None:
             mine = self.sets[i, : self.counts[i] + 1]
-            some = PreparedRows(prepared[mine], self.data.Z[mine])
+            some = rows[mine]
             C = prior.tile(some, some)
             np.fill_diagonal(C, own[mine])
             H, A = np.empty(mine.size), np.empty(mine.size)
-            found = loops.predict_last(C, self.data.y[mine], jitters, H, A)
+            found = loops.predict_last(C, self.data.y[mine], JITTERS, H, A)
             made.mean[i], made.variance[i] = found
-            if not gradient:
+            if not made.has_gradient:
                 return
             for along, right in ((made.mean_gradient[i], A), (made.variance_gradient[i], H)):
 
                 def weigh(G: np.ndarray, right: np.ndarray = right) -> None:
                     G *= np.outer(H, right)
 
-                along[:size] = prior.contract(some, some, weigh).sum(axis=0)
-                along[size:] = (H * right) @ noise_gradient[mine]
+                along[:-2] = prior.contract(some, some, weigh).sum(axis=0)
+                along[-2:] = (H * right) @ noise_gradient[mine]
 
         session.executor.map(one, range(self.counts.size))
 
@@ -270,6 +305,11 @@ class PredictedRows:
     variance: np.ndarray
     mean_gradient: np.ndarray
     variance_gradient: np.ndarray
+
+    @property
+    def has_gradient(self) -> bool:
+        """Return whether derivatives are asked for."""
+        return bool(self.mean_gradient.size)
 
     def log_densities(self, y: np.ndarray) -> np.ndarray:
         """Return the log density of each y;  (T,)."""

@@ -1,0 +1,227 @@
+"""Weights with priors of their own in the neighbours solver, beside the oracle's sums of terms."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import oracle
+from gpx_scale import GPXRegressor, load
+from gpx_scale.data import row_files
+from gpx_scale.data.features import DenseFeatures
+from gpx_scale.data.inputs import Queries
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.linalg.neighbor_search import Eligible, NeighborSearch
+from gpx_scale.model.weight_prior import WeightPrior
+from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.neighbors.posterior import NeighborsPosterior
+from gpx_scale.solvers.neighbors.vecchia import OrderedRows
+from gpx_scale.solvers.posterior import MomentRequest
+from problems import make_problem, session_of
+from term_cases import CASES
+
+PROBLEM = make_problem(n=45)
+NOISE = PROBLEM.noise
+STEP = 1e-5
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+def posterior_of(case, neighbors, shared, problem=PROBLEM):
+    """Return the posterior that conditions on so many neighbours, and on every third row."""
+    return NeighborsPosterior(
+        case.hyperparameters(problem),
+        problem.inputs,
+        shared=np.arange(0, 3 * shared, 3),
+        neighbors=neighbors,
+        keeps_factor=True,
+        seed=0,
+        sampled=1000,
+        log_evidence=0.0,
+        standard_error=0.0,
+        held_out=[],
+    )
+
+
+def queries_of(problem=PROBLEM):
+    return Queries(problem.X_query, DenseFeatures(problem.Z_query), problem.Z_query)
+
+
+@pytest.mark.parametrize(("k", "m"), [(45, 0), (45, 10)])
+def test_all_rows_give_the_oracle_s_answers(case, k, m):
+    posterior, queries = posterior_of(case, k, m), queries_of()
+    request = MomentRequest(variance=True, covariance=True, along=[queries.Z])
+    found = posterior.moments(queries, request, session_of(2))
+    for i, x in enumerate(PROBLEM.X_query):
+        mean, cov = oracle.weights_of_terms(case.of_oracle, *PROBLEM.data, x, *NOISE)
+        assert_allclose(found.mean[i], mean, rtol=0, atol=1e-8)
+        assert_allclose(found.covariance[i], cov, rtol=0, atol=1e-8)
+        assert_allclose(found.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+        z = PROBLEM.Z_query[i]
+        assert_allclose(found.along[0][i], z @ cov @ z, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("part", ["constant", "own", "varying"])
+def test_parts_of_the_weights_are_those_of_the_oracle(case, part):
+    posterior, queries = posterior_of(case, 45, 10), queries_of()
+    some = [t for t, term in enumerate(case.terms) if term.part == part]
+    request = MomentRequest(True, surface=True, part=part)
+    found = posterior.moments(queries, request, session_of(2))
+    for i, x in enumerate(PROBLEM.X_query):
+        mean, cov = oracle.weights_of_terms(case.of_oracle, *PROBLEM.data, x, *NOISE, part=some)
+        assert_allclose(found.mean[i], mean, rtol=0, atol=1e-8)
+        assert_allclose(found.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+
+
+def test_training_rows_have_weights_of_their_own(case):
+    posterior, rows = posterior_of(case, 45, 10), PROBLEM.inputs
+    queries = Queries(rows.x, rows.Z, PROBLEM.Z, own=True)
+    found = posterior.moments(queries, MomentRequest(True, along=[rows.Z]), session_of(2))
+    for i in (0, 13, 44):
+        mean, cov = oracle.weights_of_terms(
+            case.of_oracle, *PROBLEM.data, PROBLEM.X[i], *NOISE, own=i
+        )
+        assert_allclose(found.mean[i], mean, rtol=0, atol=1e-8)
+        assert_allclose(found.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+        assert_allclose(found.along[0][i], PROBLEM.Z[i] @ cov @ PROBLEM.Z[i], rtol=0, atol=1e-8)
+
+
+def test_rows_are_left_out_as_by_the_oracle(case):
+    found = posterior_of(case, 45, 10).leave_one_out(session_of(2))
+    wanted = oracle.leave_one_out_of_terms(case.of_oracle, *PROBLEM.data, *NOISE)
+    assert_allclose(found, wanted, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("k", "m"), [(1, 0), (9, 6), (20, 0), (0, 12)])
+def test_variances_are_never_below_exact(case, k, m):
+    queries, session = queries_of(), session_of(2)
+    request = MomentRequest(variance=True, along=[queries.Z])
+    found = posterior_of(case, k, m).moments(queries, request, session)
+    solver = ExactSolver(45, np.float64, session)
+    exact = solver.condition(MemoryRows(PROBLEM.inputs), case.hyperparameters(PROBLEM))
+    wanted = exact.moments(queries, request, session)
+    assert (found.variance >= wanted.variance * (1.0 - 1e-9)).all()
+    assert (found.along[0] >= wanted.along[0] * (1.0 - 1e-9)).all()
+
+
+def ordered(case, k, u):
+    """Return all rows of Vecchia's likelihood, each predicted from u shared rows and k others."""
+    session = session_of(2)
+    search = NeighborSearch(PROBLEM.inputs, case.hyperparameters(PROBLEM))
+    return OrderedRows.of(search, PROBLEM.inputs, np.arange(u), k, 1000, 0, session), session
+
+
+def test_all_rows_before_a_row_give_the_exact_likelihood(case):
+    rows, session = ordered(case, 45, 6)
+    found = rows.evaluate(case.hyperparameters(PROBLEM), session, information=True)
+    C = oracle.covariance_of_terms(case.of_oracle, PROBLEM.X, PROBLEM.Z, *NOISE)
+    assert_allclose(found.value, oracle.log_density(PROBLEM.y, C), rtol=1e-10)
+    t = found.gradient.size
+    assert found.information.shape == (t, t)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_gradients_are_those_of_differences(case, is_compiled, monkeypatch):
+    if not is_compiled:
+        monkeypatch.setattr(WeightPrior, "pack", lambda prior, rows: None)
+    hyperparameters = case.hyperparameters(PROBLEM)
+    rows, session = ordered(case, 7, 5)
+    found, theta = rows.evaluate(hyperparameters, session), hyperparameters.theta
+    for t, move in enumerate(STEP * np.eye(theta.size)):
+        above, below = (
+            rows.evaluate(hyperparameters.with_theta(theta + s * move), session, gradient=False)
+            for s in (1, -1)
+        )
+        slope = (above.value - below.value) / (2 * STEP)
+        assert_allclose(found.gradient[t], slope, rtol=1e-6, atol=1e-6, err_msg=str(t))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_rows_near_a_query_have_the_most_correlated_weights(is_compiled, monkeypatch):
+    """With several kernels, rows are compared by the covariance of the weights that vary."""
+    case, session = CASES["two kernels"], session_of(2)
+    if not is_compiled:
+        monkeypatch.setattr(WeightPrior, "pack", lambda prior, rows: None)
+    search = NeighborSearch(PROBLEM.inputs, case.hyperparameters(PROBLEM))
+    some = PROBLEM.inputs[:6]
+    none = np.empty(0, int)
+    near = search.nearest(some, 9, Eligible.without(45, none, 6), session)
+    closeness = sum(
+        term.weight_variances.sum() * term.kernel(some.x, PROBLEM.X)
+        for term in case.terms
+        if term.part != "constant"
+    )
+    assert (near.rows == np.argsort(-closeness, axis=1, kind="stable")[:, :9]).all()
+
+
+def test_the_metric_is_that_of_the_only_kernel_that_varies():
+    shared = NeighborSearch(PROBLEM.inputs, PROBLEM.params)
+    terms = CASES["relevance"].hyperparameters(PROBLEM)
+    alone = NeighborSearch(PROBLEM.inputs, terms)
+    none, session = np.empty(0, int), session_of()
+    given = PROBLEM.inputs[:6], 9, Eligible.without(45, none, 6), session
+    assert (shared.nearest(*given).rows == alone.nearest(*given).rows).all()
+
+
+@pytest.fixture(scope="module")
+def semi():
+    """Return a model of a feature that varies, a constant one, and one without effect."""
+    random = np.random.RandomState(0)
+    X, Z = random.uniform(-2, 2, (300, 2)), random.standard_normal((300, 3))
+    y = np.sin(2 * X[:, 0]) * Z[:, 0] + 0.7 * Z[:, 1] + 0.2 * random.standard_normal(300)
+    given = {"kernel": "rbf", "ard": False, "fit_intercept": False, "random_state": None}
+    model = GPXRegressor(solver="neighbors", weights="semi", n_neighbors=60, n_shared=40, **given)
+    return model.fit(X, y, Z), X, y, Z
+
+
+def test_a_fit_finds_what_the_weights_are(semi):
+    model, X, _, Z = semi
+    assert list(model.weight_table_["decision"]) == ["varying", "constant", "zero"]
+    found = model.explain(X[:20], Z[:20])
+    assert_allclose(found.weights, found.constant + found.varying, atol=1e-12)
+    assert np.abs(found.constant[:, 1] - 0.7).max() < 0.05
+    assert not found.weights[:, 2].any()
+    assert np.isfinite(model.leave_one_out()[0]).all()
+
+
+def test_rows_are_added_to_a_model_with_terms(semi):
+    model, X, y, Z = semi
+    before = model.posterior_.hyperparameters.theta
+    more = GPXRegressor(**model.get_params())
+    more.__dict__.update(model.__dict__)
+    more.partial_fit(X[:5] + 0.01, y[:5], Z[:5])
+    assert more.posterior_.n_rows == 305
+    assert (more.posterior_.hyperparameters.theta == before).all()
+
+
+@pytest.mark.parametrize("cut", [100, 300])
+def test_rows_in_files_give_the_answers_of_memory(semi, tmp_path, cut, monkeypatch):
+    monkeypatch.setattr(row_files, "FILE_CHUNK_ROWS", cut)
+    memory, *arrays = semi
+    maps = []
+    for name, A in zip("XyZ", arrays, strict=True):
+        np.save(tmp_path / f"{name}.npy", A)
+        maps.append(np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+    files = GPXRegressor(**memory.get_params()).fit(*maps)
+    assert not files.posterior_.rows.in_memory
+    assert list(files.weight_table_["decision"]) == ["varying", "constant", "zero"]
+    files.save(tmp_path / "model.gpx")
+    X, _, Z = arrays
+    wanted = memory.explain(X[:20], Z[:20])
+    for model in (files, load(tmp_path / "model.gpx")):
+        found = model.explain(X[:20], Z[:20])
+        for name in ("weights", "weights_std", "constant", "constant_std", "prediction_std"):
+            assert_allclose(getattr(found, name), getattr(wanted, name), rtol=0, atol=1e-9)
+    assert_allclose(files.leave_one_out(), memory.leave_one_out(), rtol=0, atol=1e-9)
+
+
+def test_a_constant_column_of_rows_in_files_is_noted(tmp_path):
+    X, y, _ = PROBLEM.data
+    Z = np.ones((45, 2))
+    Z[:, 1] = X[:, 0]
+    np.savez(tmp_path / "rows.npz", X=X, y=y, Z=Z)
+    given = {"kernel": "rbf", "fit_intercept": False, "random_state": 0}
+    model = GPXRegressor(solver="neighbors", weights="semi", **given).fit(str(tmp_path))
+    assert any("'x0' is constant" in note for note in model.fit_report_.notes)
