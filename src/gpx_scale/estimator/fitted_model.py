@@ -12,7 +12,7 @@ from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
 from ..errors import InputError, SolverUnavailable
-from ..explanation import Explanation, Groups
+from ..explanation import Explanation, Groups, SupportingRow, WhatIf, comparison
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import Hyperparameters
 from ..model.term import CONSTANT, OWN, VARYING
@@ -270,6 +270,25 @@ class FittedModel:
             whole + noise - seen, whole, np.full(size.size, np.nan), where=whole > 0
         )
         return replace(moments, along=[seen, *others]), np.clip(removed, 0.0, 1.0)
+
+    def what_if(self, both: Queries, groups: Any, session: Session) -> WhatIf:
+        """Return the comparison of two queries, from their joint posterior distribution."""
+        model = replace(self, posterior=self.posterior.jointly(both, session))
+        options: dict[str, Any] = {"std": False, "cov": False, "baseline": "mean", "names": None}
+        found = model.explain(both, session, **options, all_features=False, groups=groups)
+        joint = model.posterior.joint_surface(both, session)
+        variance = joint[0, 0] + joint[1, 1] - 2.0 * joint[0, 1]
+        deviation = self.preprocessor.scaling.deviation(np.maximum(variance, 0.0))
+        return comparison(found, float(deviation))
+
+    def supporting_rows(self, query: Queries, k: int, session: Session) -> list[SupportingRow]:
+        """Return the k training rows with the largest weights in one prediction."""
+        self._require(Capability.TRAINING_WEIGHTS, "explain the prediction by its features alone")
+        rows, weights, y = self.posterior.row_weights(query, session)
+        first = np.argsort(-np.abs(weights), kind="stable")[:k]
+        targets = self.preprocessor.scaling.prediction(y[first])
+        found = zip(rows[first].tolist(), weights[first].tolist(), targets.tolist(), strict=True)
+        return [SupportingRow(*each) for each in found]
 
     def sample_y(
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session

@@ -12,23 +12,26 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.frame_columns import index_of_rows
+from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, Queries, remember_columns
 from ..data.row_source import RowSource
 from ..errors import InputError
-from ..explanation import Explanation
+from ..explanation import Explanation, SupportingRow, WhatIf
 from ..persistence.model_file import write_state
 from ..runtime.arguments import flag, one_of, whole
 from ..runtime.journal import FitReport
 from ..runtime.session import Session
 from ..solvers.contract import Plan
 from ..solvers.posterior import Posterior
+from .changed_rows import one_row, with_changes
 from .explain import baseline_vector
 from .fitted_model import FittedModel
 from .left_out import TrainingRecord
 
 # Attributes that `save` leaves out: functions, paths and connections that belong to the process or
-# the machine, and the rows of a stream.
-NOT_SAVED = ("callbacks", "checkpoint", "_rows", "client")
+# the machine, the rows of a stream, and the index of the training rows.
+NOT_SAVED = ("callbacks", "checkpoint", "_rows", "_index", "client")
 
 
 class PredictionMixin:
@@ -37,6 +40,7 @@ class PredictionMixin:
     _preprocessor: Preprocessor
     _plan: Plan
     _rows: RowSource | None
+    _index: np.ndarray | None
     posterior_: Posterior[Any]
     fit_report_: FitReport
     target_name_: str | None
@@ -272,6 +276,7 @@ class PredictionMixin:
         """
         queries = self._query(X, Z)
         found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        found = replace(found, index=index_of_rows(unpack(X, Z)[0]))
         return found.with_units(units, target_units)
 
     def training_explanation(
@@ -321,7 +326,114 @@ class PredictionMixin:
         """
         with self._session() as session:
             queries = self._model.training_queries(session)
-        return self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        return replace(found, index=self._index)
+
+    def what_if(
+        self,
+        row: Any,
+        changes: Mapping[Any, Any],
+        *,
+        groups: Mapping[str, Sequence[Any]] | None = None,
+    ) -> WhatIf:
+        """Return what changes of some values of a row would do to its prediction.
+
+        The row is predicted as it is and with the changes. The standard deviation of the
+        difference comes from the joint posterior distribution of both predictions. With the solver
+        "neighbors", both are conditioned on the union of their neighbours, so they may differ a
+        little from what `predict` gives for each of them.
+
+        Parameters
+        ----------
+        row : array-like of shape (p,) or (1, p), dataframe, series or XZ
+            The row. If the model was fitted with a separate Z, give an `XZ` pair of one row.
+        changes : dict
+            The new values of some columns, by their names or, without a separate Z, their numbers.
+        groups : dict of str to list, default=None
+            Features that are one reason, as in `explain`.
+
+        Returns
+        -------
+        answer : WhatIf
+            The predictions before and after, the change with its standard deviation (without
+            noise), and the contributions that change.
+
+        Raises
+        ------
+        InputError
+            If the row or a change cannot be used.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(X[:100], y[:100])
+        >>> answer = model.what_if(X[100:101], {"bmi": 25.0})
+        >>> before, after = model.predict(X[100:101].assign(bmi=[25.0])), model.predict(X[100:101])
+        >>> bool(abs(answer.change - (before - after)[0]) < 1e-9)
+        True
+        >>> next(iter(answer.contributions))
+        'bmi'
+        """
+        if self._model.kernel.input_kind == "gram":
+            raise InputError(
+                'With kernel="precomputed", X has no values that could change. Give both rows to '
+                "predict, with return_cov=True."
+            )
+        names, given = self._column_names()
+        both = self._query(*with_changes(row, changes, names, given))
+        with self._session() as session:
+            return self._model.what_if(both, groups, session)
+
+    def supporting_rows(self, row: Any, k: int = 5) -> list[SupportingRow]:
+        """Return the training rows that the prediction for a row rests on.
+
+        A prediction is the mean of y plus a weighted sum of the differences between the y of all
+        training rows and this mean. These are the rows with the largest absolute weights. Models of
+        the solvers "exact", "cg", "neighbors" and "grid" keep the training rows.
+
+        Parameters
+        ----------
+        row : array-like of shape (p,) or (1, p), dataframe, series or XZ
+            The row. If the model was fitted with a separate Z, give an `XZ` pair of one row.
+        k : int, default=5
+            The largest number of training rows.
+
+        Returns
+        -------
+        rows : list of SupportingRow
+            The number, the weight and the y of each training row, the largest weight first.
+
+        Raises
+        ------
+        SolverUnavailable
+            If the solver of the model does not keep the training rows.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(X[:100], y[:100])
+        >>> rows = model.supporting_rows(X[100:101], k=3)
+        >>> len(rows), bool(abs(rows[0].y - y[rows[0].row]) < 1e-9)
+        (3, True)
+        """
+        given = one_row(row)
+        query = self._query(given, None)
+        with self._session() as session:
+            return self._model.supporting_rows(query, whole(k, "k", least=0), session)
+
+    def _column_names(self) -> tuple[list[str], list[str]]:
+        """Return the names of the columns of X and of a separate Z, x0 and z0 if they have none."""
+        known, preprocessor = getattr(self, "feature_names_in_", None), self._preprocessor
+        if known is None:
+            known = [f"x{column}" for column in range(getattr(self, "n_features_in_", 0))]
+        given = preprocessor.z_columns
+        if given is None:
+            given = [f"z{column}" for column in range(preprocessor.n_z)]
+        return [str(name) for name in known], [str(name) for name in given]
 
     def _explain(
         self,

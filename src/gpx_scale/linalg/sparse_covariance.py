@@ -228,7 +228,9 @@ def covariances(
     if not can_round:
         return exact, exact
     tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
-    tile_dtype = dtype if hyperparameters.kernel.float32_is_safe(data.x) else np.float64
+    kernels = [term.kernel for term in hyperparameters.weight_prior.active]
+    is_safe = all(kernel.float32_is_safe(data.x) for kernel in kernels)
+    tile_dtype = dtype if is_safe else np.float64
     return tiles(data, hyperparameters, session, tile_dtype), exact
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,7 +42,7 @@ class CrossCovariance:
 
     def of_part(self, part: str) -> CrossCovariance:
         """Return the covariance of one part of the weights with f."""
-        terms = [replace(one, others=()) for one in (self, *self.others) if one.part == part]
+        terms = [one for one in self.of_terms if one.part == part]
         if not terms:
             none = np.zeros(self.Z.shape[1])
             return replace(self, weight_variances=none, part=part, others=())
@@ -56,7 +57,7 @@ class CrossCovariance:
             assert self.kernel is not None
             return self.kernel.diagonal(self.points)
         total = np.zeros((len(self), self.Z.shape[1]))
-        for one in (self, *self.others):
+        for one in self.of_terms:
             if one.kernel is not None and one.weight_variances is not None:
                 total += one.kernel.diagonal(one.points)[:, None] * one.weight_variances
         return total
@@ -80,6 +81,25 @@ class CrossCovariance:
         for other in self.others:
             covariance += other.along(A)
         return covariance
+
+    @property
+    def of_terms(self) -> tuple[CrossCovariance, ...]:
+        """Return the covariance of each term by itself."""
+        return tuple(replace(one, others=()) for one in (self, *self.others))
+
+    def interest(self) -> np.ndarray:
+        """Return the length of the vector Cov[w(x*_i), f_j] of all weights;  (m, n).
+
+        2 m n d flops per term.
+        """
+        if self.weight_variances is None and not self.others:
+            lengths: np.ndarray = self.K * np.sqrt(self.Z.squared_norms())
+            return lengths
+        return np.array([np.linalg.norm(one.of_all_weights()[0], axis=0) for one in self._each()])
+
+    def _each(self) -> Iterator[CrossCovariance]:
+        """Yield the covariance of each query by itself, as those of all take m d n numbers."""
+        return (self[i : i + 1] for i in range(len(self)))
 
     def of_all_weights(self) -> np.ndarray:
         """Return Cov[w_l(x*_i), f_j] for all i, l and j;  (m, d, n)."""

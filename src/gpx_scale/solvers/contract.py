@@ -302,22 +302,28 @@ class Problem:
         """Return the memory of the exact solver on n rows.
 
         It has the packed tiles, the Gram matrix if there is one, the rows, partial sums of products
-        with C, and the tiles that workers use while C is formed or inverted. Where weights have
-        priors of their own, it has scaled features, and a factor of some rows for their tests.
+        with C, the tiles that workers use while C is formed or inverted, and what priors of the
+        weights' own take.
         """
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
-        tests = 8 * longest_buffer(min(n, WEIGHT_TEST_ROWS)) * self.weight_terms
-        points = 8 * n * (3 * self.p + 4) * self.weight_kernels
         return (
             itemsize * longest_buffer(n)
-            + tests
-            + points
+            + self.weight_bytes(n)
             + 8 * n * n * gram
-            + 8 * n * (4 * (self.p + 2) + (3 + 6 * self.weight_terms) * self.d + 10)
+            + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
             + partial_sums
             + forming
         )
+
+    def weight_bytes(self, n: int) -> int:
+        """Return the memory that priors of the weights' own take on n rows, 0 without them.
+
+        It has scaled features, the points of each kernel, and a factor of some rows for tests.
+        """
+        tests = 8 * longest_buffer(min(n, WEIGHT_TEST_ROWS)) * self.weight_terms
+        points = 8 * n * (3 * self.p + 4) * self.weight_kernels
+        return tests + points + 8 * n * 6 * self.d * self.weight_terms
 
     def held_bytes(self) -> int:
         """Return the memory of the rows, which is 0 where they come in chunks."""

@@ -382,6 +382,15 @@ class Posterior(abc.ABC, Generic[Cross]):
         """
         raise capability_error(type(self), Capability.SAMPLED_VARIANCE)
 
+    def row_weights(
+        self, query: Queries, session: Session
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the numbers of the rows that E[y*] of one query rests on, their weights, and y.
+
+        E[y*] is the sum of the weights C^-1 b times y;  (r,), (r,), (r,).
+        """
+        raise capability_error(type(self), Capability.TRAINING_WEIGHTS)
+
     def statistics_task(self) -> Callable[[TrainingRows], RowStatistics]:
         """Return a function that maps a block of new rows to its statistics.
 
@@ -534,15 +543,29 @@ class Posterior(abc.ABC, Generic[Cross]):
             ],
         )
 
+    def jointly(self, queries: Queries, session: Session) -> Posterior[Any]:
+        """Return a posterior in which a few queries have a joint distribution.
+
+        It is this one. Where each query is conditioned on rows of its own, it is the posterior
+        given the union of these rows.
+        """
+        return self
+
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the covariance of new y between all queries, with noise;  (m, m)."""
+        joint = self.joint_surface(queries, session)
+        joint[np.diag_indices(len(joint))] += self.hyperparameters.noise_of_new(queries.Z)
+        return joint
+
+    def joint_surface(self, queries: Queries, session: Session) -> np.ndarray:
+        """Return the covariance of z*.g(x*) between all queries, without noise;  (m, m)."""
         m, A = len(queries), queries.Z
         session.require(self.joint_bytes(m), f"the joint covariance of {m} queries")
         cross = self.cross(queries.x, session)
         prior = self.hyperparameters.weight_prior.joint(queries.x, A, session)
         joint: np.ndarray = prior - self.joint_reduction(cross, A, session)
         at = np.diag_indices(m)
-        joint[at] = np.maximum(joint[at], 0.0) + self.hyperparameters.noise_of_new(A)
+        joint[at] = np.maximum(joint[at], 0.0)
         return joint
 
     def sample_weights(

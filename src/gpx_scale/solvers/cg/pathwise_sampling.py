@@ -6,9 +6,11 @@ A draw of g = (g_1 .. g_d), which can be evaluated at any x, is called a path:
 
 with a, b ~ N(0, 1), frequencies omega drawn from the kernel's spectrum, and v = k(x, x). Every path
 draws its own frequencies, so that second moments are those of the kernel without bias. The d
-functions of a path share the frequencies. By Matheron's rule, a path of the posterior is
+functions of a path share the frequencies. Where weights have priors of their own, a path is the sum
+of a draw of each term, whose amplitudes are scaled by the standard deviations of the weights. By
+Matheron's rule, a path of the posterior is
 
-    w_s(x) = g_s(x) + E[w(x)] - k(x, X) diag(C^-1 y_s) Z
+    w_s(x) = g_s(x) + E[w(x)] - Cov[w(x), f] C^-1 y_s
 
 where y_s are the data that the prior path g_s would have shown, noise included.
 """
@@ -23,8 +25,8 @@ from scipy.stats import chi2
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
-from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
+from ...model.weight_prior import WeightPrior
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
@@ -44,20 +46,21 @@ class PriorPath:
     """One draw of g = (g_1 .. g_d) from the prior, as a function.
 
     It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, d) of the
-    cosines and then the sines.
+    cosines and then the sines. A constant has one frequency, which is 0.
     """
 
     components: list[tuple[np.ndarray, np.ndarray]]
 
     @classmethod
-    def draw(cls, kernel: Kernel, p: int, d: int, random: np.random.RandomState) -> PriorPath:
+    def draw(cls, prior: WeightPrior, p: int, d: int, random: np.random.RandomState) -> PriorPath:
         """Return a draw of d functions of p inputs."""
         components = []
-        for frequencies, variance in kernel.sample_frequencies(p, FREQUENCIES, random):
-            amplitudes = np.sqrt(variance / FREQUENCIES) * random.standard_normal(
-                (2 * FREQUENCIES, d)
-            )
-            components.append((frequencies, amplitudes.astype(np.float32)))
+        for term in prior.active:
+            scales = 1.0 if term.weight_variances is None else np.sqrt(term.weight_variances)
+            for frequencies, variance in term.kernel.sample_frequencies(p, FREQUENCIES, random):
+                count = len(frequencies)
+                amplitudes = np.sqrt(variance / count) * random.standard_normal((2 * count, d))
+                components.append((frequencies, (scales * amplitudes).astype(np.float32)))
         return cls(components)
 
     def __call__(self, x: Any, session: Session) -> np.ndarray:
@@ -73,11 +76,14 @@ class PriorPath:
         parts = session.executor.map(one, slices(len(x), ROWS_AT_ONCE))
         return np.concatenate(parts).astype(float)
 
-    def must_fit(self, kernel: Kernel, preprocessor: Preprocessor) -> None:
-        """Raise a ValueError unless this is a path of this kernel, these columns and weights."""
-        one_frequency = kernel.sample_frequencies(preprocessor.n_x, 1, np.random.RandomState(0))
-        all_there = len(self.components) == len(one_frequency)
-        must(all_there, "a path has another number of components than its kernel")
+    def must_fit(self, prior: WeightPrior, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError unless this is a path of this prior, these columns and weights."""
+        random = np.random.RandomState(0)
+        of_terms = (
+            term.kernel.sample_frequencies(preprocessor.n_x, 1, random) for term in prior.active
+        )
+        all_there = len(self.components) == sum(map(len, of_terms))
+        must(all_there, "a path has another number of components than its kernels")
         for frequencies, amplitudes in self.components:
             count, single = len(frequencies), (np.float32,)
             must_be_numbers(frequencies, (count, preprocessor.n_x), "the frequencies of a path")
@@ -126,15 +132,15 @@ def prior_paths(
     x, noise = hyperparameters.kernel.vectors(data.x), np.sqrt(hyperparameters.noise(data))
     paths, seen = [], np.empty((len(data), len(randoms)))
     for s, random in enumerate(randoms):
-        path = PriorPath.draw(hyperparameters.kernel, x.shape[1], data.Z.shape[1], random)
+        path = PriorPath.draw(hyperparameters.weight_prior, x.shape[1], data.Z.shape[1], random)
         seen[:, s] = path.along(x, data.Z, session) + noise * random.standard_normal(len(data))
         paths.append(path)
     return paths, seen
 
 
-def path_bytes(d: int) -> int:
+def path_bytes(d: int, terms: int) -> int:
     """Return the bytes of one path: its amplitudes, drawn in float64 and kept in float32."""
-    return 12 * 2 * FREQUENCIES * d
+    return 12 * 2 * FREQUENCIES * d * terms
 
 
 def inflation(samples: int) -> float:

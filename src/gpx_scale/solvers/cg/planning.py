@@ -16,7 +16,12 @@ from ...linalg.pairs import PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
-from ..exact.solver import optimum_seconds, subset_search_seconds
+from ..exact.solver import (
+    WEIGHT_TERMS_FACTOR,
+    forming_seconds,
+    optimum_seconds,
+    subset_search_seconds,
+)
 from ..neighborhood import MAX_SHARED_ROWS
 from ..rates import Rates
 
@@ -52,6 +57,9 @@ PRODUCTS_PER_STEP = 60.0
 SOLVE_COLUMNS = 16.0
 # and building a preconditioner of rank r and its derivatives takes so many times n r^2 flops.
 BUILD_FLOPS_PER_ROW_OF_RANK_SQUARED = 8.0
+# Weights with priors of their own are searched again on all rows after terms are removed, which
+# makes the time of the steps on all rows so many times as long.
+WEIGHT_STEPS = 2.0
 
 
 @stored
@@ -118,6 +126,7 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
         4 * (problem.p + 2) + 3 * problem.d + 10
     )
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
+    iterating += problem.weight_bytes(n)
     return 8 * n * n * problem.gram + max(iterating, problem.exact_bytes(subset))
 
 
@@ -197,6 +206,8 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
         )
     else:
         reasons.append(f"The preconditioner has rank {wanted} at most: {why}.")
+    if problem.weight_terms:
+        reasons.append("Weights have priors of their own, so the search takes longer.")
     if problem.options.searched:
         rows = f"{subset} rows" if subset < n else "all rows"
         reasons.append(f"The search for hyperparameters starts with the exact solver on {rows}.")
@@ -229,7 +240,7 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     """Return the predicted time of a fit: a search on the subset, and steps on all rows."""
     settings, n = plan.settings_of(CGSettings), float(plan.n)
     entries, rank = 0.5 * n**2 * settings.pair_density, settings.rank
-    search = 0.0
+    search, kernels = 0.0, max(1, plan.weight_kernels)
     if plan.subset == plan.n:
         search = optimum_seconds(plan, plan.n, rates)
     elif plan.subset:
@@ -239,9 +250,13 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     else:
         product = entries / rates.products
     if settings.form == "recomputed":
-        product += entries * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries32
+        product += kernels * entries * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries32
     is_searched = 0 < plan.subset < plan.n
-    return search + iterated_seconds(plan, product, rank, rates, PRODUCTS_PER_STEP, is_searched)
+    steps = iterated_seconds(plan, product, rank, rates, PRODUCTS_PER_STEP, is_searched)
+    if not plan.weight_kernels:
+        return search + steps
+    forming = kernels * forming_seconds(plan, plan.subset, rates)
+    return WEIGHT_TERMS_FACTOR * (search + forming) + (WEIGHT_STEPS if is_searched else 1.0) * steps
 
 
 def iterated_seconds(

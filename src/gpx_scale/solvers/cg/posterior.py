@@ -13,15 +13,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import Preprocessor, TrainingRows
-from ...kernels.kernel import Kernel
+from ...data.inputs import Preprocessor, Queries, TrainingRows
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import Covariance, TiledCovariance
 from ...linalg.kernel_tiles import PRODUCT_COLUMNS
 from ...linalg.pairs import PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner
 from ...linalg.sparse_covariance import covariances
-from ...model.weight_prior import CrossCovariance
+from ...model.weight_prior import CrossCovariance, WeightPrior
 from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
@@ -69,12 +68,12 @@ class PathBank:
     def __deepcopy__(self, memo: dict[int, Any]) -> PathBank:
         return PathBank(self.paths, self.solved)
 
-    def must_fit(self, n: int, kernel: Kernel, preprocessor: Preprocessor) -> None:
+    def must_fit(self, n: int, prior: WeightPrior, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless these are paths of a model of n rows, with their solutions."""
         shape = n, len(self.paths)
         must_be_numbers(self.solved, shape, "the solutions of the posterior paths")
         for path in self.paths:
-            path.must_fit(kernel, preprocessor)
+            path.must_fit(prior, preprocessor)
 
 
 @stored
@@ -131,6 +130,7 @@ class CGPosterior(KernelPosterior):
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
             Capability.FLOAT32,
+            Capability.WEIGHT_TERMS,
         }
     )
     sampled_paths = SAMPLED_PATHS
@@ -171,7 +171,12 @@ class CGPosterior(KernelPosterior):
 
     @property
     def bytes_per_query(self) -> int:
-        return 8 * (4 * len(self) + 3 * self.local_variance.shared.size)
+        return 8 * ((3 + self._terms) * len(self) + 3 * self.local_variance.shared.size)
+
+    @property
+    def _terms(self) -> int:
+        """Return the number of terms of the prior."""
+        return len(self.hyperparameters.weight_prior.active)
 
     def solve_bytes(self, columns: int) -> int:
         """Return the memory of a solve for this many more right-hand sides.
@@ -199,6 +204,14 @@ class CGPosterior(KernelPosterior):
         B = cross.along(A).T
         X, CX = self._solve(B, JOINT_NOISE_SHARE * self.hyperparameters.noise_of_new(A), session)
         return symmetric_part(X.T @ (2.0 * B - CX))
+
+    def row_weights(
+        self, query: Queries, session: Session
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        session.require(self.solve_bytes(1), "the weights of the training rows")
+        nats = JOINT_NOISE_SHARE * self.hyperparameters.noise_of_new(query.Z)
+        B = self.cross(query.x, session).along(query.Z).T
+        return np.arange(len(self)), self._solve(B, nats, session)[0][:, 0], self.training_rows.y
 
     def _solve(
         self, B: np.ndarray, nats: np.ndarray, session: Session
@@ -248,7 +261,7 @@ class CGPosterior(KernelPosterior):
     def _around_their_means(
         self, x: Any, paths: Iterable[PriorPath], solved: np.ndarray, session: Session
     ) -> np.ndarray:
-        """Return g_s(x*) - k(x*, X) diag(C^-1 y_s) Z of paths with solutions (n, S);  (m, d, S)."""
+        """Return g_s(x*) - E[g(x*) | y_s] of paths with solutions (n, S);  (m, d, S)."""
         cross, vectors = self.cross(x, session), self.hyperparameters.kernel.vectors(x)
         drawn = np.empty((len(cross), self.d, solved.shape[1]))
         for s, path in enumerate(paths):
@@ -326,14 +339,15 @@ class CGPosterior(KernelPosterior):
         counted = self.pair_count >= 0 and 0 <= self.seed < SEEDS_END
         must(counted, "a count is out of range")
         must_be_indices(np.unique(self.checked.rows), n, "checked rows")
-        self.bank.must_fit(n, kernel, preprocessor)
+        self.bank.must_fit(n, self.hyperparameters.weight_prior, preprocessor)
 
     def draw_bytes(self, m: int, count: int) -> int:
         n, d = len(self), self.d
         more = count - len(self.bank.paths)
         solving = self.solve_bytes(more) if more > 0 else 0
         kept = 1 if self.support.Z.is_sparse else max(0, more)
-        return solving + 8 * (2 * m * n + 3 * m * d * count + n * count) + kept * path_bytes(d)
+        cross, paths = (1 + self._terms) * m * n, kept * path_bytes(d, self._terms)
+        return solving + 8 * (cross + 3 * m * d * count + n * count) + paths
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m + self.solve_bytes(m)

@@ -113,7 +113,8 @@ class _Evaluated:
 
     def at(self, data: TrainingRows, hyperparameters: Hyperparameters) -> _Evaluated | None:
         """Return this evaluation if it was of these rows at these hyperparameters, else None."""
-        same = np.array_equal(self.hyperparameters.theta, hyperparameters.theta)
+        mine, other = self.hyperparameters, hyperparameters
+        same = mine.names == other.names and np.array_equal(mine.theta, other.theta)
         return self if same and self.data is data else None
 
 
@@ -137,7 +138,7 @@ class CGSolver(Solver):
         self._pivots: np.ndarray | None = None
         self._draws: tuple[np.ndarray, np.ndarray] | None = None
         # The coefficient c of the control variate is kept, so that all gradients are those of one
-        # function.
+        # function. It is computed anew when terms of the weights were removed.
         self._control: np.ndarray | None = None
         # The last evaluation, from which the final solve starts.
         self._last: _Evaluated | None = None
@@ -240,7 +241,7 @@ class CGSolver(Solver):
         P = LowRankPreconditioner.of(C, self._pivots, bounds)
         if self._draws is None:
             draw = self._session.random.standard_normal if bounds else self._signs
-            self._draws = draw((P.rank, PROBES)), draw((len(y), PROBES))
+            self._draws = draw((self._pivots.size, PROBES)), draw((len(y), PROBES))
         return P
 
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
@@ -266,6 +267,15 @@ class CGSolver(Solver):
         one = product + n * r * PIVOT_ROW_NS
         total = iterations_for(C, precise, pivots, y) * one + building
         return pivots if total < without * product else none
+
+    def _probes(self, P: LowRankPreconditioner, count: int) -> np.ndarray:
+        """Return the first `count` probes;  (n, count).
+
+        P has fewer pivots than there are draws if the weights of some have lost their variances.
+        """
+        assert self._draws is not None
+        first, second = self._draws
+        return P.draw(first[: P.rank, :count], second[:, :count])
 
     def _signs(self, shape: tuple[int, int]) -> np.ndarray:
         """Return random signs, -1 or 1."""
@@ -315,8 +325,7 @@ class CGSolver(Solver):
         self._last = None
         C, precise = self._covariances(data, hyperparameters)
         P = self._precondition(C, precise, data.y)
-        assert self._draws is not None
-        probes = P.draw(*self._draws)
+        probes = self._probes(P, PROBES)
         halves = P.solve(probes)
         energy = np.einsum("ij,ij->j", probes, halves)
         found = solve(
@@ -338,7 +347,7 @@ class CGSolver(Solver):
             V = np.column_stack([alpha, halves])
             slope = 0.5 * C.contract(U, V)
             if P.bounds_from_below:
-                if self._control is None:
+                if self._control is None or self._control.size != slope.size:
                     self._control = _control_coefficient(C, P, found.X[:, 1], halves[:, 0])
                 slope += 0.5 * self._control * (P.contract(halves) / PROBES - P.trace_gradient())
         if information:
@@ -394,9 +403,7 @@ class CGSolver(Solver):
         if self._last is not None:
             known, alpha = self._last.at(data, hyperparameters), self._last.alpha
         P = self._precondition(C, precise, data.y) if known is None else known.preconditioner
-        assert self._draws is not None
-        draws = self._draws if known is None else [one[:, :0] for one in self._draws]
-        probes = P.draw(*draws)
+        probes = self._probes(P, PROBES if known is None else 0)
         seed = int(self._session.random.randint(2**31))
         paths: list[PriorPath] = []
         seen = np.empty((len(data), 0))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...data.features import Features
-from ...data.inputs import Preprocessor, TrainingRows
+from ...data.inputs import Preprocessor, Queries, TrainingRows
 from ...linalg.cholesky import JOINT_WEIGHTS_JITTER, factor_with_jitter
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
@@ -200,6 +200,12 @@ class ExactPosterior(KernelPosterior):
         if moving.any():
             found[moving] = factor.quadratic(B[moving], prior[moving])
         return found
+
+    def row_weights(
+        self, query: Queries, session: Session
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        b = self.cross(query.x, session).along(query.Z)
+        return np.arange(len(self)), self.solve_rows(b, session)[0], self.training_rows.y
 
     def upper_bound_variance(self, x: Any, session: Session) -> np.ndarray | None:
         # The bound projects one kernel, and exact variances are bounds, too.

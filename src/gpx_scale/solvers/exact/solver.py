@@ -97,10 +97,7 @@ class ExactSolver(Solver):
         if problem.weight_terms:
             reasons.append("Weights have priors of their own, so the search takes longer.")
         what = f"the exact solver ({dtype}, n = {n})"
-        instead = "solver='cg' (n^2 numbers are not kept)"
-        if problem.weight_terms:
-            instead = "solver='neighbors', or weights='shared' with solver='cg'"
-        problem.require(sizes[dtype], what, instead)
+        problem.require(sizes[dtype], what, "solver='cg' (n^2 numbers are not kept)")
         subset = min(n, SEARCH_ROWS) if problem.options.searched else 0
         kind = np.dtype(dtype).type
         return problem.planned(cls.name, kind, sizes[dtype], reasons, subset=subset)
@@ -115,10 +112,10 @@ class ExactSolver(Solver):
         if plan.weight_kernels:
             alone = cls.seconds(replace(plan, weight_kernels=0, search_rows=None), rates)
             whole = cls.seconds(replace(plan, weight_kernels=0), rates)
-            forming = plan.weight_kernels * _forming_seconds(plan, plan.n, rates)
+            forming = plan.weight_kernels * forming_seconds(plan, plan.n, rates)
             return alone + WEIGHT_TERMS_FACTOR * (whole - alone + forming)
         n, is_double = plan.n, plan.dtype == np.float64
-        forming, step = _forming_seconds(plan, n, rates), _step_seconds(plan, n, rates)
+        forming, step = forming_seconds(plan, n, rates), _step_seconds(plan, n, rates)
         posterior = n**3 / 3.0 / rates.flops64 + forming if is_double else step
         if plan.search_rows is None:
             return rates.startup + posterior
@@ -290,19 +287,19 @@ def subset_search_seconds(plan: Plan, middle: int, rates: Rates) -> float:
     return first + STEPS_ON_ALL_ROWS * _step_seconds(plan, middle, rates)
 
 
-def _forming_seconds(plan: Plan, n: int, rates: Rates) -> float:
+def forming_seconds(plan: Plan, n: int, rates: Rates) -> float:
     """Return the predicted time of forming C of n rows."""
     return 0.5 * n**2 * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries64
 
 
 def _step_seconds(plan: Plan, n: int, rates: Rates) -> float:
     """Return the predicted time of a step with an estimated gradient on n rows."""
-    return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * _forming_seconds(plan, n, rates)
+    return n**3 / 3.0 / rates.flops32 + FORMING_PER_STEP * forming_seconds(plan, n, rates)
 
 
 def _exact_step_seconds(plan: Plan, n: int, rates: Rates) -> float:
     """Return the predicted time of a step with an exact gradient on n rows."""
-    return n**3 / rates.flops64 + 4.0 * _forming_seconds(plan, n, rates)
+    return n**3 / rates.flops64 + 4.0 * forming_seconds(plan, n, rates)
 
 
 def optimum_seconds(plan: Plan, n: int, rates: Rates) -> float:
