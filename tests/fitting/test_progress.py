@@ -35,7 +35,13 @@ def bars(monkeypatch, capsys):
 
 def fitted(solver, **options):
     model = GPXRegressor(
-        "rbf", solver=solver, ard=False, fit_intercept=False, n_inducing=20, random_state=0
+        "rbf",
+        solver=solver,
+        ard=False,
+        fit_intercept=False,
+        n_inducing=20,
+        random_state=0,
+        weights="shared",
     )
     return model.set_params(**options).fit(DATA.X, DATA.y, DATA.Z)
 
@@ -59,7 +65,7 @@ def test_without_verbose_nothing_is_shown(capsys):
 
 
 def test_the_models_that_are_compared_are_counted(bars):
-    GPXRegressor(verbose=1, ard=False, fit_intercept=False, max_iter=1).fit(
+    GPXRegressor(verbose=1, ard=False, fit_intercept=False, weights="shared", max_iter=1).fit(
         DATA.X[:60], DATA.y[:60], DATA.Z[:60]
     )
     counts = [state for phase, state in bars() if phase == "choice of the model"]
@@ -118,5 +124,5 @@ def test_a_search_that_ended_or_was_stopped_warns_of_nothing():
     assert fitted("exact").fit_report_.converged
     assert not fitted("exact", callbacks=lambda state: True).fit_report_.converged
     fitted("exact", optimizer=None)
-    constant = GPXRegressor("rbf", ard=False, fit_intercept=False)
+    constant = GPXRegressor("rbf", ard=False, fit_intercept=False, weights="shared")
     constant.fit(DATA.X, np.ones(250), DATA.Z)
