@@ -278,10 +278,8 @@ def _variational(
         gain, before = bound - before, bound
         if abs(gain) < VARIANCE_TOLERANCE_NATS_PER_ROW * n or step == MAX_PASSES:
             break
-        if gain < 0.0:
-            length = max(0.5 * length, LEAST_LENGTH)
-        else:
-            length = min(1.5 * length, FIRST_LENGTH)
+        shorter, longer = max(0.5 * length, LEAST_LENGTH), min(1.5 * length, FIRST_LENGTH)
+        length = shorter if gain < 0.0 else longer
         most = np.full(n, np.inf)
         if target.likelihood.has_exponential_mean:
             most = np.maximum(LARGEST_GROWTH * v, FIRST_VARIANCE)
