@@ -60,6 +60,11 @@ CASES = {
         X2,
         None,
     ),
+    "cg, weights": (
+        GPXRegressor("rbf", weights="semi", solver="cg", prune=False, fit_intercept=False, **SMALL),
+        X2,
+        None,
+    ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
     "exact, Gram matrix": (
         GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),

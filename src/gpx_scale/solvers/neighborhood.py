@@ -36,6 +36,7 @@ from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
 from ..runtime.tile_loops import tile_threads
+from .constant_weights import ConstantWeights
 from .posterior import MomentRequest, Moments
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
@@ -427,13 +428,15 @@ class LocalVariance:
     """Variances from the rows that all queries share and from the rows nearby.
 
     `shared` has the indices of the shared rows (m,), and `nearby` is the number of rows that are
-    most correlated with a query.
+    most correlated with a query. The constant parts of weights are known from all rows; they are
+    `constants`, None without such parts.
     """
 
     rows: TrainingRows
     hyperparameters: Hyperparameters
     shared: np.ndarray
     nearby: int
+    constants: ConstantWeights | None = None
 
     @classmethod
     def of(
@@ -443,9 +446,10 @@ class LocalVariance:
         shared: np.ndarray,
         session: Session,
         nearby: int = NEARBY_ROWS,
+        constants: ConstantWeights | None = None,
     ) -> LocalVariance:
         """Return local variances with the shared rows factorised;  n m^2 flops."""
-        made = cls(rows, hyperparameters, shared, nearby)
+        made = cls(rows, hyperparameters, shared, nearby, constants)
         made.shared_rows(session)
         return made
 
@@ -457,7 +461,10 @@ class LocalVariance:
         """
         known: SharedRows | None = self.__dict__.get("_shared_rows")
         if known is None:
-            known = SharedRows.of(self.rows, self.hyperparameters, self.shared, session)
+            given = self.hyperparameters
+            if self.constants is not None:
+                given = replace(given, weight_prior=given.weight_prior.without_constants)
+            known = SharedRows.of(self.rows, given, self.shared, session)
             self.__dict__["_shared_rows"] = known
         return known
 
@@ -475,6 +482,10 @@ class LocalVariance:
         same = self.hyperparameters == hyperparameters and len(self.rows) == n
         must(same, "variances are of another model")
         self.rows.must_fit(hyperparameters.kernel, preprocessor, n)
+        prior = hyperparameters.weight_prior
+        if self.constants is not None:
+            must(prior.has_constants, "it has constant weights that its prior does not have")
+            self.constants.must_fit(n, prior.constant_scales())
         must_be_indices(self.shared, n, "shared rows")
         must(self.nearby >= 1, "a count is out of range")
 
@@ -485,6 +496,25 @@ class LocalVariance:
 
         b is diag(k*) z_l for weight l, and diag(k*) Z a along a vector a, or a sum of such terms.
         """
+        if self.constants is None:
+            return self._local_reduction(cross, request, session)
+        others = cross.varying_terms
+        local = None if others is None else self._local_reduction(others, request, session)
+        return self.constants.reduction(cross, local, request, session)
+
+    def variances_of(self, index: np.ndarray, session: Session) -> np.ndarray:
+        """Return C_jj of some rows;  (r,)."""
+        found: np.ndarray = self.shared_rows(session).diagonal[index]
+        if self.constants is None:
+            return found
+        B = self.rows.Z[index].right_multiply(self.constants.scales)
+        found = found + np.square(B).sum(axis=1)
+        return found
+
+    def _local_reduction(
+        self, cross: CrossCovariance, request: MomentRequest, session: Session
+    ) -> Moments:
+        """Return the reductions by the shared rows and those nearby alone."""
         known, along = self.shared_rows(session), [cross.along(A) for A in request.along]
         scores = self._interest(cross, along) ** 2 / known.diagonal
         b, n = scores.shape

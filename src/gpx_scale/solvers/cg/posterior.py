@@ -160,11 +160,12 @@ class CGPosterior(KernelPosterior):
             if self.support.Z.is_sparse
             else ""
         )
+        all_rows = "" if near.constants is None else "constant weights from all rows; others "
         excess = ", ".join(
             f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
         )
         return (
-            f"local: conditioned on {near.shared.size} rows for all queries and on the "
+            f"local: {all_rows}conditioned on {near.shared.size} rows for all queries and on the "
             f"{min(near.nearby, len(self))} rows most correlated with each query{of_weights}; "
             f"{NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by {excess}"
         )
