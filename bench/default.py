@@ -67,7 +67,11 @@ class Candidate:
         from gpx_scale import GPXRegressor
 
         return GPXRegressor(
-            kernel=self.kernel, ard=self.ard, fit_intercept=self.intercept, random_state=0
+            kernel=self.kernel,
+            ard=self.ard,
+            fit_intercept=self.intercept,
+            random_state=0,
+            weights="shared",
         )
 
 
@@ -235,8 +239,8 @@ def measured(name: str, number: int, method: str) -> dict[str, Any]:
     else:
         known = {str(one): one.model for one in (*candidates(False), *candidates(True))}
         known |= {
-            "default": lambda: GPXRegressor(random_state=0),
-            "rbf": lambda: GPXRegressor(kernel="rbf", ard=False, random_state=0),
+            "default": lambda: GPXRegressor(random_state=0, weights="shared"),
+            "rbf": lambda: GPXRegressor(kernel="rbf", ard=False, random_state=0, weights="shared"),
             "paper": lambda: GPXRegressor(**PAPER, random_state=0),
         }
         model = known[method]()
@@ -276,12 +280,14 @@ def weights_covered(correlation: float) -> dict[str, Any]:
     shares, intercepts, kernels, pinned = [], [], [], []
     for number in range(DRAWS):
         X, y, weights = drawn(number, correlation)
-        model = GPXRegressor(random_state=0).fit(X, y)
+        model = GPXRegressor(random_state=0, weights="shared").fit(X, y)
         found = chosen(model)
         shares.append(_share(model, X, weights))
         intercepts.append(bool(found["fit_intercept"]))
         kernels.append(found["kernel"] + ", ard" * bool(found["ard"]))
-        without = GPXRegressor(kernel="rbf", ard=False, fit_intercept=False, random_state=0)
+        without = GPXRegressor(
+            kernel="rbf", ard=False, fit_intercept=False, random_state=0, weights="shared"
+        )
         pinned.append(_share(without.fit(X, y), X, weights))
     counts = {kernel: kernels.count(kernel) for kernel in sorted(set(kernels))}
     return {
@@ -315,7 +321,9 @@ def ard_beside_isotropic() -> dict[str, Any]:
     split = Split(*(data.X[:ARD_ROWS], data.y[:ARD_ROWS]), *(data.X[ARD_ROWS:], data.y[ARD_ROWS:]))
     found = {}
     for ard in (False, True):
-        model = GPXRegressor(kernel="rbf", ard=ard, fit_intercept=True, random_state=0)
+        model = GPXRegressor(
+            kernel="rbf", ard=ard, fit_intercept=True, random_state=0, weights="shared"
+        )
         start = time.perf_counter()
         model.fit(split.X, split.y)
         seconds, report = time.perf_counter() - start, model.fit_report_
@@ -337,7 +345,12 @@ def thirty_parameters() -> dict[str, Any]:
 
     data = synth_ard(THIRTY_ROWS, THIRTY_COLUMNS)
     model = GPXRegressor(
-        kernel="rbf", ard=True, fit_intercept=True, search_rows="all", random_state=0
+        kernel="rbf",
+        ard=True,
+        fit_intercept=True,
+        search_rows="all",
+        random_state=0,
+        weights="shared",
     )
     report = model.fit(data.X, data.y).fit_report_
     return {
@@ -464,7 +477,9 @@ def compile_first(kernels: Iterable[tuple[str, bool]]) -> None:
     for kernel, ard in kernels:
         # Small problems take loops that are not parallel.
         for rows in (600, 2_100):
-            model = GPXRegressor(kernel, ard=ard, fit_intercept=False, max_iter=1, random_state=0)
+            model = GPXRegressor(
+                kernel, ard=ard, fit_intercept=False, max_iter=1, random_state=0, weights="shared"
+            )
             model.fit(data.X[:rows], data.y[:rows])
             model.predict(data.X[:5], return_std=True)
             model.explain(data.X[:5])

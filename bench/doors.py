@@ -75,7 +75,7 @@ def coverage(load):
 
     data = load()
     found = cross_validate(
-        GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False),
+        GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared"),
         pd.DataFrame(data.X),
         pd.Series(data.y),
         explain=True,
@@ -116,7 +116,9 @@ def expected():
         ("basis", 20_000, {}),
     ):
         data = synth2(n) if name == "basis" else synth10(n)
-        model = GPXRegressor(random_state=0, **given, kernel="rbf", fit_intercept=False)
+        model = GPXRegressor(
+            random_state=0, **given, kernel="rbf", fit_intercept=False, weights="shared"
+        )
         arrays = (data.X, data.y, data.Z) if name == "basis" else (data.X, data.y)
         few = [A[:1000] for A in arrays]
         # This fit compiles, so that the next does not.
@@ -125,6 +127,7 @@ def expected():
             n_inducing=50,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(*few)
         plan = model.plan(*arrays)
         start = time.perf_counter()

@@ -30,6 +30,7 @@ def _compile():
         n_jobs=THREADS,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y).predict(Xq, return_std=True)
 
 
@@ -39,7 +40,12 @@ def _fit(X, y, Xq, yq, **arguments):
     _compile()
     start = time.perf_counter()
     model = GPXRegressor(
-        random_state=0, n_jobs=THREADS, **arguments, kernel="rbf", fit_intercept=False
+        random_state=0,
+        n_jobs=THREADS,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     mean, std = model.predict(Xq, return_std=True)
     return {
@@ -121,7 +127,12 @@ def million():
         X, y = np.load(f"{folder}/X.npy", mmap_mode="r"), np.load(f"{folder}/y.npy", mmap_mode="r")
         start = time.perf_counter()
         model = GPXRegressor(
-            n_inducing=500, n_jobs=THREADS, random_state=0, kernel="rbf", fit_intercept=False
+            n_inducing=500,
+            n_jobs=THREADS,
+            random_state=0,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(X, y)
         took = time.perf_counter() - start
     mean, std = model.predict(Xq, return_std=True)
@@ -160,11 +171,13 @@ def dask_beside_threads():
         # The workers compile in this fit.
         DaskGPXRegressor(client, **{**arguments, "optimizer": None}).fit(*parts)
         start = time.perf_counter()
-        there = DaskGPXRegressor(client, **arguments, kernel="rbf", fit_intercept=False).fit(*parts)
+        there = DaskGPXRegressor(
+            client, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(*parts)
         middle = time.perf_counter()
-        here = GPXRegressor(solver="inducing", **arguments, kernel="rbf", fit_intercept=False).fit(
-            X, y
-        )
+        here = GPXRegressor(
+            solver="inducing", **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y)
         whole = (middle - start) / (time.perf_counter() - middle)
         theta = here.theta_
 
@@ -202,7 +215,12 @@ def deviations():
     for X, Z, y, m in problems:
         cut = 10 * len(y) // 11
         ours = GPXRegressor(
-            solver="inducing", n_inducing=m, random_state=0, kernel="rbf", fit_intercept=False
+            solver="inducing",
+            n_inducing=m,
+            random_state=0,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(X[:cut], y[:cut], Z[:cut])
         exact = GPXRegressor(solver="exact", optimizer=None, **ours.hyperparameters_).fit(
             X[:cut], y[:cut], Z[:cut]

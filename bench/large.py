@@ -66,9 +66,9 @@ def compiled():
     from gpx_scale import GPXRegressor
 
     X, y, Xq, _ = synth(1200, 50)
-    GPXRegressor(solver="cg", random_state=0, max_iter=2, kernel="rbf", fit_intercept=False).fit(
-        X, y
-    ).predict(Xq, return_std=True)
+    GPXRegressor(
+        solver="cg", random_state=0, max_iter=2, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y).predict(Xq, return_std=True)
 
 
 def ours(X, y, Xq, yq, Z=None, Zq=None, **arguments):
@@ -78,7 +78,12 @@ def ours(X, y, Xq, yq, Z=None, Zq=None, **arguments):
     compiled()
     start = time.perf_counter()
     model = GPXRegressor(
-        random_state=0, n_jobs=THREADS, **arguments, kernel="rbf", fit_intercept=False
+        random_state=0,
+        n_jobs=THREADS,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     fitted = time.perf_counter() - start
     mean, std = model.predict(Xq[:1000], None if Zq is None else Zq[:1000], return_std=True)

@@ -377,7 +377,7 @@ def fit_rough(kernel, X, y, Z, **arguments):
     from gpx_scale import GPXRegressor
 
     return GPXRegressor(
-        kernel, fit_intercept=False, random_state=0, n_jobs=THREADS, **arguments
+        kernel, fit_intercept=False, random_state=0, n_jobs=THREADS, **arguments, weights="shared"
     ).fit(X, y, Z)
 
 

@@ -75,7 +75,7 @@ def explained(neighbors, shared):
     random = np.random.RandomState(1)
     queries = random.standard_normal((QUERIES, COLUMNS))
     given = {"memory_limit": "4GiB", "n_jobs": THREADS, "random_state": 0}
-    given |= {"solver": "neighbors", "kernel": "rbf", "fit_intercept": False}
+    given |= {"solver": "neighbors", "kernel": "rbf", "fit_intercept": False, "weights": "shared"}
     with files() as (path, target), tempfile.TemporaryDirectory() as folder:
         # Loops are compiled before the clock runs.
         small = Path(folder, "small.npy")

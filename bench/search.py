@@ -148,7 +148,12 @@ def compile_all(X, y, Z, Xq, Zq, arguments):
     for way in (*ways, arguments):
         for rows in (600, 2100):
             model = GPXRegressor(
-                kernel="rbf", max_iter=1, random_state=0, **way, fit_intercept=False
+                kernel="rbf",
+                max_iter=1,
+                random_state=0,
+                **way,
+                fit_intercept=False,
+                weights="shared",
             )
             model.fit(X[:rows], y[:rows], some(Z, rows))
             model.predict(Xq[:5], some(Zq, 5), return_std=True)
@@ -163,7 +168,9 @@ def one(name, is_new):
     (X, y, Z), (Xq, yq, Zq) = case.load(case.n)
     compile_all(X, y, Z, Xq, Zq, case.arguments)
     arguments = case.arguments | (case.more if is_new else {})
-    model = GPXRegressor(kernel="rbf", random_state=0, **arguments, fit_intercept=False)
+    model = GPXRegressor(
+        kernel="rbf", random_state=0, **arguments, fit_intercept=False, weights="shared"
+    )
     fitted = seconds(lambda: model.fit(X, y, Z))
     answers = []
     predicted = seconds(lambda: answers.append(model.predict(Xq, Zq, return_std=True)))

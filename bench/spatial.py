@@ -54,9 +54,9 @@ def _fit(X, y, Z, **arguments):
     from gpx_scale import GPXRegressor
 
     return _timed(
-        lambda: GPXRegressor(random_state=0, **arguments, kernel="rbf", fit_intercept=False).fit(
-            X, y, Z
-        )
+        lambda: GPXRegressor(
+            random_state=0, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y, Z)
     )
 
 

@@ -121,7 +121,11 @@ def test_digits_fit_and_explain(benchmark):
     models = []
 
     def job():
-        models.append(GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X, y))
+        models.append(
+            GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+                X, y
+            )
+        )
         models[-1].explain(Xq)
 
     first, after = steady(job, rounds=3)

@@ -54,7 +54,12 @@ def compiled():
     Z = sp.csr_array((random.rand(300, 30) < 0.1).astype(float))
     for solver in ("exact", "cg"):
         GPXRegressor(
-            solver=solver, random_state=0, max_iter=2, kernel="rbf", fit_intercept=False
+            solver=solver,
+            random_state=0,
+            max_iter=2,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(random.randn(300, 3), random.randn(300), Z).explain(random.randn(300, 3), Z)
 
 
@@ -98,6 +103,7 @@ def explained(X, y, Z, Xq, yq, Zq, memory_limit):
             memory_limit=memory_limit,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(X, y, Z)
     )
     explanation, explaining = timed(lambda: model.explain(Xq, Zq))
@@ -135,6 +141,7 @@ def vader():
             memory_limit="4GB",
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(X, y, ones[0])
     )
     found["gpr"], found["gpr_seconds"] = (
@@ -190,13 +197,23 @@ def n4000():
     found = {"n": len(y), "d": Z.shape[1], "queries": len(yq)}
     sparse, found["fit"] = timed(
         lambda: GPXRegressor(
-            random_state=0, n_jobs=THREADS, standardize=False, kernel="rbf", fit_intercept=False
+            random_state=0,
+            n_jobs=THREADS,
+            standardize=False,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(X, y, Z)
     )
     a, found["explain"] = timed(lambda: sparse.explain(Xq, Zq))
     dense, found["dense_fit"] = timed(
         lambda: GPXRegressor(
-            random_state=0, n_jobs=THREADS, standardize=False, kernel="rbf", fit_intercept=False
+            random_state=0,
+            n_jobs=THREADS,
+            standardize=False,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(X, y, Z.toarray())
     )
     b, some = timed(lambda: dense.explain(Xq[:8], Zq[:8].toarray()))
@@ -211,9 +228,9 @@ def n4000_memory():
     from gpx_scale import GPXRegressor, datasets
 
     X, y, Z, Xq, _, Zq = few_texts(datasets.load_vader())
-    GPXRegressor(random_state=0, n_jobs=THREADS, kernel="rbf", fit_intercept=False).fit(
-        X, y, Z
-    ).explain(Xq, Zq)
+    GPXRegressor(
+        random_state=0, n_jobs=THREADS, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y, Z).explain(Xq, Zq)
     return {"theirs": 4.0 * Z.shape[1] * len(y) ** 2}
 
 

@@ -51,14 +51,19 @@ def ours(n, **arguments):
 
     small = data(1500)
     # This fit compiles, so that the next does not.
-    compiling = GPXRegressor(solver="basis", n_jobs=THREADS, kernel="rbf", fit_intercept=False).fit(
-        *small[0][:3]
-    )
+    compiling = GPXRegressor(
+        solver="basis", n_jobs=THREADS, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(*small[0][:3])
     compiling.explain(small[1].X, small[1].Z)
     rows, query, true = data(n)
     start = time.perf_counter()
     model = GPXRegressor(
-        random_state=0, n_jobs=THREADS, **arguments, kernel="rbf", fit_intercept=False
+        random_state=0,
+        n_jobs=THREADS,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(rows.X, rows.y, rows.Z)
     found = model.explain(query.X, query.Z)
     took = time.perf_counter() - start

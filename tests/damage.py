@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from gpx_scale import GPXRegressor, datasets, kernels
 
 DATA = datasets.synth10(48)
-SMALL = {"max_iter": 1, "random_state": 0, "n_jobs": 1}
+SMALL = {"max_iter": 1, "random_state": 0, "n_jobs": 1, "weights": "shared"}
 WORDS = sp.random(48, 9, 0.3, format="csr", random_state=0)
 X1, X2 = DATA.X[:, :1].copy(), DATA.X[:, :2].copy()
 SUM = kernels.RBF() + kernels.Matern32()
@@ -46,11 +46,10 @@ CASES = {
     "exact, weights": (
         GPXRegressor(
             "rbf",
-            weights="additive",
             groups={"both": [0, 1]},
             prune=False,
             warm_start=True,
-            **SMALL,
+            **SMALL | {"weights": "additive"},
         ),
         X2,
         None,

@@ -63,6 +63,7 @@ FIXED = {
     "random_state": 0,
     "kernel": "rbf",
     "fit_intercept": False,
+    "weights": "shared",
 }
 HELD = {"optimizer": None, "theta1": 1.3, "theta2": 2.5, "sigma_w": 0.2, "sigma_y": 0.3}
 

@@ -134,8 +134,14 @@ def weights_of_terms(terms, X, y, Z, x, sigma_w, sigma_y, own=None, part=None):
     `own` is the number of the training row. `part` lists the terms whose sum is asked for, without
     the noise; None stands for the weights themselves.
     """
-    n, d = Z.shape
     C = covariance_of_terms(terms, X, Z, sigma_w, sigma_y)
+    B, prior = prior_of_terms(terms, X, Z, x, sigma_w, own, part)
+    return B.T @ np.linalg.solve(C, y), prior - B.T @ np.linalg.solve(C, B)
+
+
+def prior_of_terms(terms, X, Z, x, sigma_w, own=None, part=None):
+    """Return Cov[y, w] (n, d) and Cov[w] (d, d) before y is seen, as in `weights_of_terms`."""
+    n, d = Z.shape
     B, prior = np.zeros((n, d)), np.zeros((d, d))
     for l in range(d):
         for t, (k, variances) in enumerate(terms):
@@ -146,7 +152,7 @@ def weights_of_terms(terms, X, y, Z, x, sigma_w, sigma_y, own=None, part=None):
             prior[l, l] += sigma_w**2
             if own is not None:
                 B[own, l] += sigma_w**2 * Z[own, l]
-    return B.T @ np.linalg.solve(C, y), prior - B.T @ np.linalg.solve(C, B)
+    return B, prior
 
 
 def predict_of_terms(terms, X, y, Z, Xq, Zq, sigma_w, sigma_y):

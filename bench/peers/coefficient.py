@@ -39,7 +39,12 @@ class Ours:
         from gpx_scale import GPXRegressor
 
         self.model = GPXRegressor(
-            solver="basis", random_state=0, n_jobs=THREADS, kernel="rbf", fit_intercept=False
+            solver="basis",
+            random_state=0,
+            n_jobs=THREADS,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(rows.X, rows.y, rows.Z)
 
     def answer(self, rows: RowSource) -> np.ndarray:

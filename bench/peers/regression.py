@@ -39,6 +39,7 @@ class Ours:
             n_jobs=THREADS,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         self.model = model.fit(rows.X, rows.y, np.ones((len(rows.X), 1)))
 
@@ -162,6 +163,7 @@ class OursWeights:
             n_jobs=THREADS,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         self.model = model.fit(rows.X, rows.y)
 

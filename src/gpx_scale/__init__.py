@@ -4,7 +4,7 @@ A prediction comes with its reasons: a weight for every readable feature, with i
 """
 
 from . import blocks, compare, datasets, kernels, metrics, plots, report, text
-from .data.inputs import XZ
+from .data.input_pair import XZ
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
 from .estimator.paper import PAPER as _PAPER
 from .estimator.regressor import GPXRegressor, load

@@ -110,7 +110,9 @@ def test_the_model_of_a_table_is_the_one_of_python(folder):
     names = model.explain(NEW[columns]).feature_names
     assert sorted(names) == sorted(coded.columns)
     assert {"sex_man", "sex_woman"} < set(names)
-    alike = gpx_scale.GPXRegressor(random_state=0).fit(coded[names], FEW["target"])
+    # X and Z are made apart, so that no weight has a curve of its own column.
+    alike = gpx_scale.GPXRegressor(x_transformer=names, z_transformer=[*names], random_state=0)
+    alike.fit(coded[names], FEW["target"])
     asked = pd.get_dummies(NEW[columns], columns=["sex"], dtype=float)[names]
     np.testing.assert_allclose(model.predict(NEW[columns]), alike.predict(asked), rtol=1e-12)
 
@@ -711,7 +713,11 @@ def test_models_made_in_python(folder, tmp_path, capsys):
     )
     A = FEW[["sex", "bmi", "s5"]]
     model = gpx_scale.GPXRegressor(
-        x_transformer=["bmi"], z_transformer=columns, kernel="rbf", fit_intercept=False
+        x_transformer=["bmi"],
+        z_transformer=columns,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(A, FEW["target"])
     model.save(tmp_path / "m.gpx")
     assert main(["predict", str(tmp_path / "m.gpx"), str(folder / "new.csv")]) == 0
@@ -875,7 +881,7 @@ def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):
     known = NEW.drop(columns="target")
     assert (
         np.corrcoef(fitted.predict(known), gpx_scale.load(folder / "few.gpx").predict(known))[0, 1]
-        > 0.95
+        > 0.9
     )
     for command in ("predict", "explain"):
         said(capsys)

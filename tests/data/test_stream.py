@@ -42,8 +42,10 @@ def test_a_stream_gives_what_its_rows_in_memory_give(size):
 
 def test_so_does_the_search():
     memory, stream = (
-        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(X, y),
-        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(chunks_of(X, y)),
+        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(X, y),
+        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
+            chunks_of(X, y)
+        ),
     )
     assert_array_equal(stream.theta_, memory.theta_)
     assert_array_equal(stream.explain(X[:9]).weights_std, memory.explain(X[:9]).weights_std)
@@ -55,13 +57,13 @@ def test_so_does_the_search():
 def test_a_z_of_its_own_may_be_sparse():
     problem = make_problem(n=300, share=0.4)
     Z = sp.csr_array(problem.Z)
-    memory = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+    memory = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
         problem.X, problem.y, Z
     )
-    stream = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+    stream = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
         chunks_of(problem.X, problem.y, Z, size=70)
     )
-    paired = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+    paired = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
         lambda: ((XZ(problem.X[r], Z[r]), problem.y[r]) for r in slices(300, 50))
     )
     for model in (stream, paired):
@@ -72,6 +74,7 @@ def test_combined_kernels_and_columns_by_name():
     kernel = kernels.RBF(0.5, 10.0) + kernels.Matern32(0.5, 5.0)
     frame = pd.DataFrame(X, columns=NAMES)
     columns = {"x_transformer": NAMES[:4], "z_transformer": NAMES[2:7], "fit_intercept": True}
+    columns["weights"] = "shared"
     memory = GPXRegressor(kernel, **ARGUMENTS, **columns).fit(frame, y)
     stream = GPXRegressor(kernel, **ARGUMENTS, **columns).fit(chunks_of(frame, pd.Series(y)))
     assert_array_equal(stream.predict(frame), memory.predict(frame))
@@ -88,13 +91,18 @@ def test_text_through_transformers_that_are_fitted():
     words = HashingVectorizer(n_features=64, alternate_sign=False)
     lsa = TruncatedSVD(2, random_state=0)
     with pytest.raises(InputError, match="x_transformer is not fitted"):
-        GPXRegressor(**ARGUMENTS, x_transformer=lsa, kernel="rbf", fit_intercept=False).fit(
-            lambda: [(texts, marks)]
-        )
+        GPXRegressor(
+            **ARGUMENTS, x_transformer=lsa, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(lambda: [(texts, marks)])
     lsa.fit(words.transform(texts))
     to_x = lambda docs: lsa.transform(words.transform(docs))  # noqa: E731
     model = GPXRegressor(
-        **ARGUMENTS, x_transformer=to_x, z_transformer=words, kernel="rbf", fit_intercept=False
+        **ARGUMENTS,
+        x_transformer=to_x,
+        z_transformer=words,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     model.fit(lambda: ((texts[r], marks[r]) for r in slices(120, 50)))
     assert model.score(texts, marks) > 0.8
@@ -122,13 +130,17 @@ def test_a_folder_of_files(tmp_path):
         )
         assert one.fit_report_.n_samples == 300
     with pytest.raises(InputError, match="name of the target"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "csv")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(tmp_path / "csv")
     with pytest.raises(InputError, match="no column 'price', only x0"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "parquet", "price")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "parquet", "price"
+        )
     with pytest.raises(InputError, match="no such folder"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "nothing", "y")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "nothing", "y"
+        )
     with pytest.raises(InputError, match=r"holds no .npz"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path, "y")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(tmp_path, "y")
     (tmp_path / "csv" / ".part0.csv").write_text("not,data")
     (tmp_path / "csv" / "folder.csv").mkdir()
     assert (
@@ -139,21 +151,33 @@ def test_a_folder_of_files(tmp_path):
     )
     (tmp_path / "csv" / "part9.csv").write_text("")
     with pytest.raises(InputError, match=r"part9.csv cannot be read"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "csv", "target")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "csv", "target"
+        )
     (tmp_path / "broken.npz").write_bytes(b"zip?")
     with pytest.raises(InputError, match=r"broken.npz cannot be read"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "broken.npz")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "broken.npz"
+        )
     np.savez(tmp_path / "uneven.npz", X=X[:-3], y=y)
     with pytest.raises(InputError, match="697, 700 rows"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "uneven.npz")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "uneven.npz"
+        )
     with pytest.raises(InputError, match="bring their own y"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "uneven.npz", y)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "uneven.npz", y
+        )
     np.savez(tmp_path / "wrong.npz", A=X)
     with pytest.raises(InputError, match=r"wrong.npz has no X and no y, only A"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "wrong.npz")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "wrong.npz"
+        )
     np.savez(tmp_path / "scalar.npz", X=3.0, y=y)
     with pytest.raises(InputError, match="table with rows is needed"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(tmp_path / "scalar.npz")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            tmp_path / "scalar.npz"
+        )
 
 
 FRAME = pd.DataFrame(X, columns=NAMES).assign(target=y)
@@ -291,8 +315,10 @@ def test_files_that_are_skipped_are_named(tmp_path):
 def test_a_memory_map(tmp_path, dtype):
     mapped = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype=dtype, shape=X.shape)
     mapped[:] = X
-    memory = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(np.array(mapped), y)
-    stream = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+    memory = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        np.array(mapped), y
+    )
+    stream = GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
         np.load(tmp_path / "X.npy", mmap_mode="r"), y
     )
     assert stream.fit_report_.reasons[1].startswith("The rows come in chunks")
@@ -308,7 +334,7 @@ def test_a_memory_map(tmp_path, dtype):
         GPXRegressor(**ARGUMENTS, optimizer=None).fit(np.array(mapped), y, Z).predict(X, Z),
     )
     with pytest.raises(InputError, match="700 rows needs y"):
-        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
+        GPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared").fit(
             np.load(tmp_path / "X.npy", mmap_mode="r"), y[:-1]
         )
 
@@ -426,12 +452,12 @@ def test_a_generator_is_not_a_stream():
 )
 def test_what_a_stream_brings_is_not_given_again(arguments, words):
     with pytest.raises(InputError, match=words):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(*arguments)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(*arguments)
 
 
 def test_kernels_that_need_all_rows_say_so():
     with pytest.raises(InputError, match="A stream needs vectors"):
-        GPXRegressor("precomputed", fit_intercept=False).fit(chunks_of(X, y))
+        GPXRegressor("precomputed", fit_intercept=False, weights="shared").fit(chunks_of(X, y))
 
 
 def test_ctrl_c_in_a_stream_leaves_the_model_as_it_was():

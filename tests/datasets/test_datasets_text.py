@@ -168,6 +168,7 @@ def test_texts_go_through_a_model():
         z_transformer=datasets.bag_of_words(2),
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     texts = [f"{text} {k % 3}" for k, text in enumerate(TEXTS * 5)]
     model.fit(texts, np.array([text.count("warm") for text in texts], float))

@@ -45,7 +45,9 @@ def client():
 
 @pytest.fixture(scope="module")
 def local():
-    return GPXRegressor(solver="inducing", **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(X, y)
+    return GPXRegressor(
+        solver="inducing", **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y)
 
 
 def arrays(rows=300):
@@ -53,7 +55,9 @@ def arrays(rows=300):
 
 
 def test_two_workers_find_what_threads_find(client, local):
-    model = DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays())
+    model = DaskGPXRegressor(
+        client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(*arrays())
     assert_allclose(model.theta_, local.theta_, atol=1e-10)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
     assert_allclose(
@@ -66,11 +70,13 @@ def test_two_workers_find_what_threads_find(client, local):
 def test_a_basis_is_added_up_where_the_partitions_are(client):
     data = synth2(1500)
     arguments = {"solver": "basis", "random_state": 0, "max_iter": 10}
-    local = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+    local = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X, data.y, data.Z[:, :2]
     )
     parts = [da.from_array(A, chunks=(400, *A.shape[1:])) for A in (data.X, data.y, data.Z[:, :2])]
-    model = DaskGPXRegressor(client, **arguments, kernel="rbf", fit_intercept=False).fit(*parts)
+    model = DaskGPXRegressor(
+        client, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(*parts)
     assert model.solver_ == "basis"
     assert_allclose(model.theta_, local.theta_, atol=1e-6)
     assert_allclose(
@@ -82,7 +88,9 @@ def test_a_basis_is_added_up_where_the_partitions_are(client):
 
 def test_to_local_is_an_ordinary_model(client, local):
     model = (
-        DaskGPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays()).to_local()
+        DaskGPXRegressor(**ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared")
+        .fit(*arrays())
+        .to_local()
     )  # client=None: the one in use
     assert type(model) is GPXRegressor
     assert_allclose(model.explain(X[:5]).weights_std, local.explain(X[:5]).weights_std, atol=1e-10)
@@ -97,18 +105,20 @@ def test_frames_names_and_futures(client, local):
     frame = pd.DataFrame(X, columns=NAMES).assign(target=y)
     parts = dd.from_pandas(frame, npartitions=5)
     for model in (
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            parts, "target"
-        ),
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            parts[NAMES], parts["target"]
-        ),
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(parts, "target"),
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(parts[NAMES], parts["target"]),
     ):
         assert list(model.feature_names_in_) == NAMES
         assert_allclose(model.predict(frame[NAMES]), local.predict(X), atol=1e-10)
         assert_allclose(model.predict(parts[NAMES]).compute(), local.predict(X), atol=1e-10)
     futures = client.scatter([(X[:700], y[:700]), (X[700:700], y[700:700]), (X[700:], y[700:])])
-    model = DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(futures)
+    model = DaskGPXRegressor(
+        client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(futures)
     assert_allclose(model.predict(X), local.predict(X), atol=1e-10)
 
 
@@ -197,7 +207,7 @@ def test_a_worker_that_is_killed_is_survived(client, local):
             os.kill(killed[0], signal.SIGKILL)
 
     model = DaskGPXRegressor(
-        client, **ARGUMENTS, callbacks=[kill], kernel="rbf", fit_intercept=False
+        client, **ARGUMENTS, callbacks=[kill], kernel="rbf", fit_intercept=False, weights="shared"
     ).fit(*arrays())
     assert killed
     assert_allclose(model.theta_, local.theta_, atol=1e-10)
@@ -208,29 +218,31 @@ def test_bad_partitions_are_named(client):
     bad = X.copy()
     bad[950, 2] = np.nan
     with pytest.raises(InputError, match=r"partition 4, its row 51 \(row 951 of all\)"):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            da.from_array(bad, chunks=(300, -1)), arrays()[1]
-        )
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(da.from_array(bad, chunks=(300, -1)), arrays()[1])
     frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
     for target, words in ((None, "y is missing"), ("price", "no column 'price' .* It has x0")):
         with pytest.raises(InputError, match=words):
-            DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-                frame, target
-            )
+            DaskGPXRegressor(
+                client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+            ).fit(frame, target)
     with pytest.raises(InputError, match="partition 2: X has 4 columns here"):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            client.scatter([(X, y), (X[:, :4], y)])
-        )
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(client.scatter([(X, y), (X[:, :4], y)]))
     with pytest.raises(InputError, match="y is not a Dask collection"):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(arrays()[0], y)
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(arrays()[0], y)
     with pytest.raises(InputError, match="y has 1199 rows, and X has 1200"):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            arrays()[0], da.from_array(y[:-1])
-        )
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(arrays()[0], da.from_array(y[:-1]))
     with pytest.raises(InputError, match="futures has whole partitions"):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(
-            client.scatter([(X, y)]), y
-        )
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(client.scatter([(X, y)]), y)
 
 
 def test_the_model_is_chosen_on_the_sample_that_the_scheduler_keeps(client):
@@ -247,10 +259,15 @@ def test_the_model_is_chosen_on_the_sample_that_the_scheduler_keeps(client):
 
 
 def test_it_is_an_estimator(client):
-    model = DaskGPXRegressor(n_inducing=7, sigma_w=0.2, kernel="rbf", fit_intercept=False)
+    model = DaskGPXRegressor(
+        n_inducing=7, sigma_w=0.2, kernel="rbf", fit_intercept=False, weights="shared"
+    )
     assert model.get_params()["n_inducing"] == 7
     assert clone(model.set_params(sigma_w=0.3)).sigma_w == 0.3
-    assert clone(DaskGPXRegressor(client, kernel="rbf", fit_intercept=False)).client is client
+    assert (
+        clone(DaskGPXRegressor(client, kernel="rbf", fit_intercept=False, weights="shared")).client
+        is client
+    )
     assert (
         DaskGPXRegressor(n_inducing=7, optimizer=None).fit(X[:100], y[:100]).solver_ == "inducing"
     )  # arrays too
@@ -288,7 +305,9 @@ def test_a_cluster_without_workers_is_an_error_after_a_short_wait(monkeypatch):
         distributed.Client(cluster, set_as_default=False) as client,
         pytest.raises(GPXError, match="no workers"),
     ):
-        DaskGPXRegressor(client, **ARGUMENTS, kernel="rbf", fit_intercept=False).fit(*arrays())
+        DaskGPXRegressor(
+            client, **ARGUMENTS, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(*arrays())
 
 
 def test_a_copy_of_the_scheduler_that_lists_no_workers_is_not_asked(client, monkeypatch):

@@ -34,10 +34,14 @@ def changed(value, at=(3, 1)):
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ((changed(np.nan), y), ValueError, "Input X contains NaN"),
+        ((changed(np.nan), y), ValueError, r"^X contains NaN: 1 value, the first of which is X\["),
         ((changed(np.inf), y), ValueError, "infinity"),
-        ((X, np.where(np.arange(20) == 3, np.nan, y)), ValueError, "Input y contains NaN"),
-        ((X, y, changed(np.nan)), ValueError, "Input Z contains NaN"),
+        (
+            (X, np.where(np.arange(20) == 3, np.nan, y)),
+            ValueError,
+            r"^y contains NaN: 1 value, the first of which is y\[3\]\. Fill in",
+        ),
+        ((X, y, changed(np.nan)), ValueError, r"^Z contains NaN: 1 value"),
         ((X, y[:5]), ValueError, "inconsistent numbers of samples"),
         ((X, y, X[:5]), ValueError, "inconsistent numbers of samples"),
         ((X[:, 0], y), ValueError, "Expected 2D array"),
@@ -54,7 +58,7 @@ def changed(value, at=(3, 1)):
 )
 def test_broken_data_is_named(given, error, words):
     with pytest.raises(error, match=words):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(*given)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(*given)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +106,12 @@ def test_too_little_memory_is_said_before_it_is_taken():
             dtype="float64",
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(np.zeros((15_000, 1)), np.zeros(15_000))
     with pytest.raises(MemoryLimitError, match=r"strip of tiles.*fewer rows"):
-        GPXRegressor(solver="cg", memory_limit="1MiB", kernel="rbf", fit_intercept=False).fit(
-            np.zeros((3_000, 1)), np.zeros(3_000)
-        )
+        GPXRegressor(
+            solver="cg", memory_limit="1MiB", kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(np.zeros((3_000, 1)), np.zeros(3_000))
     with pytest.raises(MemoryLimitError, match="smaller preconditioner_rank"):
         make_plan(50_000, 4, 3, rank=20_000, memory_limit="4GiB")
 
@@ -137,7 +142,7 @@ def test_plans_take_what_fits_and_say_why():
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_hardly_any_rows(n):
-    model = GPXRegressor(kernel="rbf", fit_intercept=False).fit(X[:n], y[:n])
+    model = GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X[:n], y[:n])
     explanation = model.explain(X)
     assert np.isfinite(explanation.prediction).all()
     assert (explanation.prediction_std > 0).all()
@@ -156,7 +161,9 @@ def test_constant_columns_and_constant_y():
     moved = wide.copy()
     moved[:, 3] = 6.0
     assert np.abs(model.explain(moved).contributions[:, 3]).max() > 0
-    flat = GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, np.full(20, 3.25))
+    flat = GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X, np.full(20, 3.25)
+    )
     assert_allclose(flat.predict(X), 3.25, rtol=1e-12)
 
 
@@ -171,9 +178,9 @@ def test_duplicate_rows_get_jitter_and_one_warning():
     # With noise that explains them, duplicates are ordinary rows.
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        noisy = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
-            doubled, values + 0.1 * np.random.RandomState(0).randn(40)
-        )
+        noisy = GPXRegressor(
+            random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(doubled, values + 0.1 * np.random.RandomState(0).randn(40))
     assert noisy.fit_report_.jitter == 0
 
 
@@ -232,7 +239,7 @@ def test_any_scale_of_the_data(scale):
 
 
 def test_unscaled_data_of_any_size():
-    tiny = GPXRegressor(standardize=False, kernel="rbf", fit_intercept=False).fit(
+    tiny = GPXRegressor(standardize=False, kernel="rbf", fit_intercept=False, weights="shared").fit(
         1e-12 * X, 1e-12 * y
     )
     assert np.isfinite(tiny.predict(1e-12 * X)).all()
@@ -244,7 +251,9 @@ def test_unscaled_data_of_any_size():
         rtol=1e-6,
     )
     with pytest.raises(InputError, match="standardize=True"):
-        GPXRegressor(standardize=False, kernel="rbf", fit_intercept=False).fit(1e200 * X, y)
+        GPXRegressor(standardize=False, kernel="rbf", fit_intercept=False, weights="shared").fit(
+            1e200 * X, y
+        )
 
 
 def test_dtypes_orders_and_read_only_arrays():
@@ -283,7 +292,12 @@ def test_an_interrupted_search_keeps_the_best_parameters_found():
     for solver in ("exact", "cg"):
         seen.clear()
         model = GPXRegressor(
-            random_state=0, solver=solver, callbacks=[interrupt], kernel="rbf", fit_intercept=False
+            random_state=0,
+            solver=solver,
+            callbacks=[interrupt],
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         )
         with pytest.raises(KeyboardInterrupt):
             model.fit(X, y)
@@ -294,7 +308,9 @@ def test_an_interrupted_search_keeps_the_best_parameters_found():
 
 
 def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X, y)
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X, y
+    )
     before, report = model.predict(X), model.fit_report_
 
     def fail(state):
@@ -312,7 +328,7 @@ def test_a_fit_that_ends_with_nothing_leaves_the_model_as_it_was(monkeypatch):
         assert_allclose(model.predict(X), before)
         assert model.fit_report_ is report
         assert model.n_features_in_ == 3
-    fresh = GPXRegressor(kernel="rbf", fit_intercept=False)
+    fresh = GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared")
     with pytest.raises(KeyboardInterrupt):
         fresh.fit(X, y)
     assert not [name for name in vars(fresh) if name.endswith("_")]
@@ -366,7 +382,9 @@ def test_clusters_far_apart_keep_their_digits(kernel):
     outlier = near.copy()
     outlier[0] = 1e9
     assert np.isfinite(
-        GPXRegressor(kernel, fit_intercept=False).fit(outlier, target, one).predict(outlier, one)
+        GPXRegressor(kernel, fit_intercept=False, weights="shared")
+        .fit(outlier, target, one)
+        .predict(outlier, one)
     ).all()
 
 
@@ -402,10 +420,14 @@ def shared_items(a, b):
 
 def test_objects_of_any_kind_and_frames_of_them():
     ragged = [[1, 2], [3], [1, 2, 3], [2], [4, 5]]
-    model = GPXRegressor(shared_items, fit_intercept=False).fit(ragged, y[:5], X[:5])
+    model = GPXRegressor(shared_items, fit_intercept=False, weights="shared").fit(
+        ragged, y[:5], X[:5]
+    )
     assert np.isfinite(model.predict([[1]], X[:1])).all()
     frame = pd.DataFrame({"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5, 6]})
-    from_frame = GPXRegressor(shared_items, fit_intercept=False).fit(frame, y[:5], X[:5])
+    from_frame = GPXRegressor(shared_items, fit_intercept=False, weights="shared").fit(
+        frame, y[:5], X[:5]
+    )
     assert from_frame.n_features_in_ == 2
     assert np.isfinite(from_frame.predict(frame, X[:5])).all()
     assert not hasattr(from_frame.fit(ragged, y[:5], X[:5]), "n_features_in_")
@@ -420,18 +442,18 @@ def test_names_where_transformers_have_few():
         CountVectorizer(token_pattern="."),
         FunctionTransformer(sp.csr_array.toarray, accept_sparse=True),
     )
-    model = GPXRegressor(shared_items, z_transformer=nameless, fit_intercept=False).fit(
-        texts, y[:4]
-    )
+    model = GPXRegressor(
+        shared_items, z_transformer=nameless, fit_intercept=False, weights="shared"
+    ).fit(texts, y[:4])
     assert model.explain(texts).feature_names[0] == "x0"
 
 
 def test_more_broken_input_is_named():
     masked = np.ma.masked_array(y, mask=np.arange(20) == 3)
     with pytest.raises(InputError, match="masked"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, masked)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, masked)
     with pytest.raises(InputError, match="kernel="):
-        GPXRegressor(kernels.RBF, fit_intercept=False).fit(X, y)
+        GPXRegressor(kernels.RBF, fit_intercept=False, weights="shared").fit(X, y)
     model = GPXRegressor(optimizer=None).fit(X, y, X)
     with pytest.raises(InputError, match="overflows"):
         model.predict(X, np.full((20, 3), 1e200))
@@ -444,6 +466,7 @@ def test_more_broken_input_is_named():
         callbacks=lambda state: called.append(state) or np.bool_(len(called) == 2),
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert len(called) == 2
     given = X.copy()
@@ -457,9 +480,9 @@ def test_a_frame_with_texts_names_the_column():
     with pytest.raises(
         InputError, match=r"Column 'city' of X holds text \('Nara'\).*OneHotEncoder"
     ):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(frame, [1.0, 2.0, 3.0])
+        GPXRegressor(encode=None, optimizer=None).fit(frame, [1.0, 2.0, 3.0])
     with pytest.raises(InputError, match="Column 'city' of Z holds text"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(frame[["size"]], [1.0, 2.0, 3.0], frame)
+        GPXRegressor(encode=None, optimizer=None).fit(frame[["size"]], [1.0, 2.0, 3.0], frame)
 
 
 def test_transformers_that_drop_rows_are_refused():
@@ -483,11 +506,12 @@ def test_transformers_that_drop_rows_are_refused():
             z_transformer=drop_outliers,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(np.vstack([queries, X[:10]]), y)
     with pytest.raises(InputError, match="z_transformer made 9 rows of 10"):
-        GPXRegressor(z_transformer=drop_outliers, kernel="rbf", fit_intercept=False).fit(
-            queries, y[:10]
-        )
+        GPXRegressor(
+            z_transformer=drop_outliers, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(queries, y[:10])
 
 
 def drop_outliers(table):
@@ -545,11 +569,11 @@ def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkey
     frame = pd.DataFrame({"a": X[:, 0], "when": column})
     words = rf"^Column 'when' of X holds {what}\. Make numbers of them"
     with pytest.raises(InputError, match=words) as error:
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(frame, y)
+        GPXRegressor(encode=None, optimizer=None).fit(frame, y)
     with pytest.raises(InputError, match=words):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(frame[["when"]], y)
+        GPXRegressor(encode=None, optimizer=None).fit(frame[["when"]], y)
     with pytest.raises(InputError, match="^y holds " + what):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(frame[["a"]], column)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(frame[["a"]], column)
     numbers = eval(
         str(error.value).split(": ", 1)[1],
         {"frame": frame[frame["when"].map(type).map(lambda kind: kind is not int)], "pandas": pd},
@@ -562,9 +586,10 @@ def test_a_frame_with_dates_names_the_column_and_the_remedy(what, column, monkey
 def test_dates_are_named_wherever_they_come_in():
     numbers = pd.DataFrame({"a": X[:, 0], "when": X[:, 1]})
     dates = numbers.assign(when=DAYS)
-    model = GPXRegressor(optimizer=None).fit(numbers, y)
-    paired = GPXRegressor(optimizer=None).fit(numbers, y, numbers)
-    few = GPXRegressor(optimizer=None, solver="inducing", n_inducing=5).fit(numbers, y)
+    model = GPXRegressor(optimizer=None, encode=None).fit(numbers, y)
+    paired = GPXRegressor(optimizer=None, encode=None).fit(numbers, y, numbers)
+    few = GPXRegressor(optimizer=None, solver="inducing", n_inducing=5, encode=None)
+    few.fit(numbers, y)
     for call, words in (
         (lambda: model.predict(dates), "^Column 'when' of X holds dates"),
         (lambda: model.explain(dates), "^Column 'when' of X holds dates"),
@@ -603,7 +628,7 @@ def test_arrays_of_dates_are_no_numbers(unit):
             ((XZ(X, A), y), "Z"),
         ):
             with pytest.raises(InputError, match=rf"^{name} holds {what}\. ") as error:
-                GPXRegressor(kernel="rbf", fit_intercept=False).fit(*arguments)
+                GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(*arguments)
             numbers = eval(str(error.value).split(": ", 1)[1], {name: A, "numpy": np})
             assert np.ptp(numbers) == 19.0
     with pytest.raises(InputError, match=r"^X holds dates"):
@@ -621,11 +646,11 @@ def test_columns_of_x_that_cannot_be_compared_are_refused(solver, streamed):
     X, y = random.randn(300, 2) * [1e-80, 1e80], random.randn(300)
     given = (lambda: iter([(X[:150], y[:150]), (X[150:], y[150:])]),) if streamed else (X, y)
     with pytest.raises(InputError, match=r"differ by a factor of 1e160 in scale.*standardize=True"):
-        GPXRegressor(solver=solver, standardize=False, kernel="rbf", fit_intercept=False).fit(
-            *given
-        )
+        GPXRegressor(
+            solver=solver, standardize=False, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(*given)
     assert np.isfinite(
-        GPXRegressor(solver=solver, max_iter=3, kernel="rbf", fit_intercept=False)
+        GPXRegressor(solver=solver, max_iter=3, kernel="rbf", fit_intercept=False, weights="shared")
         .fit(*given)
         .predict(X[:5])
     ).all()

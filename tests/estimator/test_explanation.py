@@ -22,7 +22,9 @@ from problems import make_problem
 @pytest.fixture(scope="module")
 def diabetes():
     X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X[:150], y[:150])
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X[:150], y[:150]
+    )
     return model, X[150:170], y[150:170]
 
 

@@ -69,12 +69,14 @@ def test_variances_that_leave_float64_are_refused(large, solver, optimizer):
 
 def test_numbers_at_the_end_of_float64_are_refused():
     with pytest.raises(InputError, match=r"y holds 1\.8e\+308"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit([[3.0]], [np.finfo(float).max])
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(
+            [[3.0]], [np.finfo(float).max]
+        )
     for dtype in (np.float16, np.float32):  # A sum of these may be inf - inf.
         both = np.array([[np.inf], [-np.inf]], dtype)
         for table, target in ((both, [1.0, 2.0]), ([[1.0], [2.0]], both[:, 0])):
             with pytest.raises(ValueError, match="infinity"):
-                GPXRegressor(kernel="rbf", fit_intercept=False).fit(table, target)
+                GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(table, target)
 
 
 def test_a_target_of_denormals_asks_conjugate_gradients_for_nothing():
@@ -94,6 +96,7 @@ def test_rows_without_z_and_much_noise():
 
 def test_a_search_that_has_nowhere_to_go_ends():
     extreme = {"sigma_w": 1e6, "sigma_y": 1e-8, "theta1": 1e-8, "theta2": 1e8, "kernel": "rbf"}
+    extreme["weights"] = "shared"
     model = GPXRegressor(solver="inducing", max_iter=2, n_inducing=5, **extreme).fit(
         sp.csr_array([[1.0]]), [-0.05612039]
     )

@@ -37,7 +37,9 @@ def test_float32_fit_of_5000_rows_agrees_with_float64():
     data = datasets.synth10(5500)
     X, y, Xq = data.X[:5000], data.y[:5000], data.X[5000:]
     double, single = (
-        GPXRegressor(dtype=dtype, random_state=0, kernel="rbf", fit_intercept=False).fit(X, y)
+        GPXRegressor(
+            dtype=dtype, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y)
         for dtype in ("float64", "float32")
     )
     exact = double.log_marginal_likelihood(single.theta_)
@@ -92,12 +94,17 @@ def test_iterative_hyperparameters_at_8000_rows_are_the_optimum_within_a_nat():
 def test_a_search_that_stops_in_time_at_8000_rows_loses_little():
     data = datasets.synth10(8000)
     whole = GPXRegressor(
-        solver="exact", search_rows="all", random_state=0, kernel="rbf", fit_intercept=False
+        solver="exact",
+        search_rows="all",
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(data.X, data.y)
     for solver in ("exact", "cg"):
-        model = GPXRegressor(solver=solver, random_state=0, kernel="rbf", fit_intercept=False).fit(
-            data.X, data.y
-        )
+        model = GPXRegressor(
+            solver=solver, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X, data.y)
         lost = whole.log_marginal_likelihood() - whole.log_marginal_likelihood(model.theta_)
         assert lost < 0.002 * 8000 + 2.0
         assert model.fit_report_.evaluations["all rows"] <= 3

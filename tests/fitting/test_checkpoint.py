@@ -23,15 +23,17 @@ def common(a, b):
 def left(tmp_path):
     """Return the path and arrays of a small checkpoint, and a function that replaces them."""
     path = tmp_path / "state.npz"
-    GPXRegressor(checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False).fit(data.X, data.y)
+    GPXRegressor(
+        checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     with np.load(path) as file:
         return path, {name: file[name] for name in file.files}
 
 
 def refit(path):
-    return GPXRegressor(checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    return GPXRegressor(
+        checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
 
 
 def swapped(name, change):
@@ -107,16 +109,16 @@ def test_a_checkpoint_of_sparse_rows_has_no_dense_points(tmp_path, left):
 
     _, arrays = left
     path, Z = tmp_path / "sparse.npz", sp.csr_array(data.X)
-    GPXRegressor(checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y, Z
-    )
+    GPXRegressor(
+        checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y, Z)
     with np.load(path) as file:
         own = {name: file[name] for name in file.files}
     np.savez(path, **(own | {name: arrays[name] for name in ("x", "z")}))
     with pytest.raises(InputError, match="cannot be read"):
-        GPXRegressor(checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False).fit(
-            data.X, data.y, Z
-        )
+        GPXRegressor(
+            checkpoint=path, **INDUCING, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X, data.y, Z)
 
 
 def member(name, content, how=zipfile.ZIP_STORED):
@@ -169,7 +171,11 @@ def test_what_is_no_path_is_refused_before_anything_is_done(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="checkpoint="):
         GPXRegressor(
-            checkpoint=checkpoint, optimizer=optimizer, kernel="rbf", fit_intercept=False
+            checkpoint=checkpoint,
+            optimizer=optimizer,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(data.X[:20], data.y[:20])
 
 
@@ -177,9 +183,9 @@ def test_what_is_no_path_is_refused_before_anything_is_done(
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not an ordinary file"):
-        GPXRegressor(checkpoint=tmp_path / "pipe", kernel="rbf", fit_intercept=False).fit(
-            data.X[:20], data.y[:20]
-        )
+        GPXRegressor(
+            checkpoint=tmp_path / "pipe", kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X[:20], data.y[:20])
 
 
 @pytest.mark.parametrize(
@@ -190,9 +196,15 @@ def test_a_checkpoint_of_other_objects_is_refused(kernel, tmp_path):
     random = np.random.RandomState(0)
     words = ["".join(random.choice(list(letters), 4)) for _ in range(90)]
     y, Z = random.standard_normal(90), random.standard_normal((90, 2))
-    GPXRegressor(kernel, checkpoint=path, **INDUCING, fit_intercept=False).fit(words, y, Z)
+    GPXRegressor(kernel, checkpoint=path, **INDUCING, fit_intercept=False, weights="shared").fit(
+        words, y, Z
+    )
     # A copy of the data is recognised.
-    GPXRegressor(kernel, checkpoint=path, **INDUCING, fit_intercept=False).fit(list(words), y, Z)
+    GPXRegressor(kernel, checkpoint=path, **INDUCING, fit_intercept=False, weights="shared").fit(
+        list(words), y, Z
+    )
     others = [*words[:-1], "zzzz"]
     with pytest.raises(InputError, match="other data"):
-        GPXRegressor(kernel, checkpoint=path, **INDUCING, fit_intercept=False).fit(others, y, Z)
+        GPXRegressor(
+            kernel, checkpoint=path, **INDUCING, fit_intercept=False, weights="shared"
+        ).fit(others, y, Z)

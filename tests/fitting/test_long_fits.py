@@ -27,9 +27,9 @@ def small_subset(monkeypatch):
 
 def test_silent_by_default_and_logged(small_subset, capsys, caplog):
     with caplog.at_level(logging.DEBUG, logger="gpx_scale"):
-        GPXRegressor(solver="cg", random_state=0, kernel="rbf", fit_intercept=False).fit(
-            data.X, data.y
-        )
+        GPXRegressor(
+            solver="cg", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X, data.y)
     assert capsys.readouterr() == ("", "")
     messages = [record.message for record in caplog.records]
     assert any("solver 'cg'" in m for m in messages)
@@ -82,9 +82,9 @@ def test_long_explanations_have_a_bar_that_is_cleared(monkeypatch):
 
 
 def test_elsewhere_lines_and_few_of_them(small_subset, capsys):
-    GPXRegressor(solver="cg", random_state=0, verbose=1, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    GPXRegressor(
+        solver="cg", random_state=0, verbose=1, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     lines = capsys.readouterr().err.splitlines()
     assert not any("\r" in line or "\x1b" in line for line in lines)
     assert any("posterior" in line for line in lines)
@@ -101,20 +101,22 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoint(solver, small_subset, tm
 
     arguments = {"solver": solver, "random_state": 0, "checkpoint": path}
     with pytest.raises(KeyboardInterrupt):
-        GPXRegressor(callbacks=interrupt, **arguments, kernel="rbf", fit_intercept=False).fit(
-            data.X, data.y
-        )
+        GPXRegressor(
+            callbacks=interrupt, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X, data.y)
     assert path.exists()
-    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(data.X, data.y)
-    assert set(resumed.fit_report_.evaluations) == {"all rows"}  # The subset is not searched again.
-    whole = GPXRegressor(solver=solver, random_state=0, kernel="rbf", fit_intercept=False).fit(
+    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X, data.y
     )
+    assert set(resumed.fit_report_.evaluations) == {"all rows"}  # The subset is not searched again.
+    whole = GPXRegressor(
+        solver=solver, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     exact = GPXRegressor(solver="exact", optimizer=None).fit(data.X, data.y)
     assert exact.log_marginal_likelihood(resumed.theta_) == pytest.approx(
         exact.log_marginal_likelihood(whole.theta_), abs=1.0
     )
-    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X, data.y
     )  # There is nothing left to search.
     assert not again.fit_report_.evaluations
@@ -133,22 +135,26 @@ def test_a_search_on_some_rows_goes_on_from_its_checkpoint(solver, small_subset,
 
     arguments = {"solver": solver, "random_state": 0, "checkpoint": path, "search_rows": 300}
     with pytest.raises(KeyboardInterrupt):
-        GPXRegressor(callbacks=interrupt, **arguments, kernel="rbf", fit_intercept=False).fit(
-            data.X, data.y
-        )
+        GPXRegressor(
+            callbacks=interrupt, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(data.X, data.y)
     assert path.exists()
-    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(data.X, data.y)
+    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        data.X, data.y
+    )
     assert set(resumed.fit_report_.evaluations) == {"300 rows"}
     assert resumed.fit_report_.search_rows_used == 300
-    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(data.X, data.y)
+    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        data.X, data.y
+    )
     assert not again.fit_report_.evaluations
 
 
 def test_a_warm_start_on_many_rows_needs_no_subset(monkeypatch):
     monkeypatch.setattr("gpx_scale.optimize.search.EXACT_GRADIENT_ROWS", 300)
-    model = GPXRegressor(random_state=0, warm_start=True, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    model = GPXRegressor(
+        random_state=0, warm_start=True, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     assert len(model.fit_report_.evaluations) == 3
     model.fit(data.X, data.y)
     assert set(model.fit_report_.evaluations) == {"all rows"}
@@ -162,6 +168,7 @@ def test_a_callback_stops_a_search_with_estimated_gradients(monkeypatch):
         callbacks=lambda state: state["phase"] == "all rows",
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     model.fit(data.X, data.y)
     assert model.fit_report_.message == "stopped by a callback"
@@ -171,9 +178,9 @@ def test_a_callback_stops_a_search_with_estimated_gradients(monkeypatch):
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     path = tmp_path / "state.npz"
-    GPXRegressor(checkpoint=path, max_iter=2, kernel="rbf", fit_intercept=False).fit(
-        data.X[:60], data.y[:60]
-    )
+    GPXRegressor(
+        checkpoint=path, max_iter=2, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X[:60], data.y[:60])
     for X, y, arguments in (
         (data.X[:61], data.y[:61], {}),
         (data.X[:60], data.y[60:120], {}),
@@ -182,23 +189,32 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
     ):
         with pytest.raises(InputError, match="other data"):
             GPXRegressor(
-                checkpoint=path, **{"kernel": "rbf", "fit_intercept": False, **arguments}
+                checkpoint=path,
+                **{"kernel": "rbf", "fit_intercept": False, "weights": "shared", **arguments},
             ).fit(X, y)
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="cannot be read"):
-        GPXRegressor(checkpoint=path, kernel="rbf", fit_intercept=False).fit(
+        GPXRegressor(checkpoint=path, kernel="rbf", fit_intercept=False, weights="shared").fit(
             data.X[:60], data.y[:60]
         )
     with pytest.raises(InputError, match="no folder"):
         GPXRegressor(
-            checkpoint=tmp_path / "nowhere" / "state.npz", kernel="rbf", fit_intercept=False
+            checkpoint=tmp_path / "nowhere" / "state.npz",
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(data.X[:60], data.y[:60])
 
 
 @pytest.mark.parametrize("solver", ["exact", "cg"])
 def test_a_warm_start_needs_no_subset(solver, small_subset):
     model = GPXRegressor(
-        solver=solver, random_state=0, warm_start=True, kernel="rbf", fit_intercept=False
+        solver=solver,
+        random_state=0,
+        warm_start=True,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(data.X, data.y)
     first = model.fit_report_.evaluations
     model.fit(data.X, data.y)
@@ -214,6 +230,7 @@ def test_a_callback_stops_the_search_in_any_phase(small_subset):
             callbacks=lambda state, stop=stop: state["phase"] == stop,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         model.fit(data.X, data.y)
         assert model.fit_report_.message == "stopped by a callback"
@@ -223,12 +240,17 @@ def test_a_callback_stops_the_search_in_any_phase(small_subset):
 def test_a_search_cut_by_max_iter_is_not_finished(tmp_path):
     path = tmp_path / "state.npz"
     short = GPXRegressor(
-        checkpoint=path, max_iter=1, random_state=0, kernel="rbf", fit_intercept=False
+        checkpoint=path,
+        max_iter=1,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(data.X[:200], data.y[:200])
     assert not short.fit_report_.converged
-    longer = GPXRegressor(checkpoint=path, random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X[:200], data.y[:200]
-    )
+    longer = GPXRegressor(
+        checkpoint=path, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X[:200], data.y[:200])
     assert longer.fit_report_.evaluations
     assert longer.log_marginal_likelihood() > short.log_marginal_likelihood()
 
@@ -236,14 +258,20 @@ def test_a_search_cut_by_max_iter_is_not_finished(tmp_path):
 def test_a_checkpoint_knows_combined_kernels_and_their_x(tmp_path):
     path, X, y = tmp_path / "state.npz", data.X[:60], data.y[:60]
     GPXRegressor(
-        kernels.RBF() + kernels.Matern32(), checkpoint=path, max_iter=2, fit_intercept=False
+        kernels.RBF() + kernels.Matern32(),
+        checkpoint=path,
+        max_iter=2,
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     for kernel, x in (
         (kernels.Matern52() + kernels.RBF(), X),
         (kernels.RBF() + kernels.Matern32(), data.X[60:120]),
     ):
         with pytest.raises(InputError, match="other data"):
-            GPXRegressor(kernel, checkpoint=path, fit_intercept=False).fit(x, y, X)
+            GPXRegressor(kernel, checkpoint=path, fit_intercept=False, weights="shared").fit(
+                x, y, X
+            )
 
 
 def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeypatch):
@@ -253,7 +281,11 @@ def test_a_checkpoint_that_cannot_be_written_is_only_warned_of(tmp_path, monkeyp
     monkeypatch.setattr(np, "savez", full)
     with pytest.warns(GPXWarning, match="no space left"):
         model = GPXRegressor(
-            checkpoint=tmp_path / "state.npz", max_iter=3, kernel="rbf", fit_intercept=False
+            checkpoint=tmp_path / "state.npz",
+            max_iter=3,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(data.X[:60], data.y[:60])
     assert model.predict(data.X[:2]).shape == (2,)
     assert not list(tmp_path.iterdir())
@@ -277,7 +309,12 @@ def test_a_search_for_length_scales_that_is_stopped_is_the_last_one(solver, how,
         return len(told) == 3
 
     model = GPXRegressor(
-        solver=asked, callbacks=third, random_state=0, kernel="rbf", fit_intercept=False
+        solver=asked,
+        callbacks=third,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     if how == "Ctrl-C":
         with pytest.raises(KeyboardInterrupt, match="best hyperparameters"):
@@ -297,6 +334,7 @@ def test_a_fit_that_was_stopped_on_a_subset_reports_no_error_of_that_subset(smal
         callbacks=lambda state: state["phase"] == "200 rows",
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     model.fit(data.X, data.y)
     assert np.isnan(model.fit_report_.leave_one_out_rmse)
@@ -305,7 +343,12 @@ def test_a_fit_that_was_stopped_on_a_subset_reports_no_error_of_that_subset(smal
 
 def test_the_report_after_more_rows_is_of_the_model_as_it_is_then(small_subset):
     model = GPXRegressor(
-        solver="cg", random_state=0, n_inducing=50, kernel="rbf", fit_intercept=False
+        solver="cg",
+        random_state=0,
+        n_inducing=50,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(data.X[:500], data.y[:500])
     before = model.fit_report_
     assert before.evidence_deviation > 0

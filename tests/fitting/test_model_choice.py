@@ -36,7 +36,7 @@ from gpx_scale.solvers.exact.solver import ExactSolver
 from problems import session_of
 
 COMPARED = "choice of the model"
-QUICK = {"candidates": ["rbf", "matern32"], "random_state": 0}
+QUICK = {"candidates": ["rbf", "matern32"], "random_state": 0, "weights": "shared"}
 
 
 def table(seed=0, n=60, p=4, noise=0.1):
@@ -151,7 +151,7 @@ def model_draw(seed, n=150, d=4):
 
 def test_data_of_the_model_get_an_intercept_where_z_is_centred():
     X, y, _ = model_draw(0)
-    named = {"kernel": "rbf", "random_state": 0}
+    named = {"kernel": "rbf", "random_state": 0, "weights": "shared"}
     auto = GPXRegressor(**named).fit(X, y)
     without = GPXRegressor(**named, fit_intercept=False).fit(X, y)
     given = GPXRegressor(**named, fit_intercept=True).fit(X, y)
@@ -167,7 +167,7 @@ def test_intervals_of_weights_cover_the_weights_of_the_model():
     covered = []
     for seed in range(20):
         X, y, weights = model_draw(seed, n=200)
-        model = GPXRegressor(random_state=seed).fit(X, y)
+        model = GPXRegressor(random_state=seed, weights="shared").fit(X, y)
         explanation = model.explain(X)
         apart = np.abs(explanation.weights - weights)
         covered.append(np.mean(apart <= 1.96 * explanation.weights_std))
@@ -177,7 +177,7 @@ def test_intervals_of_weights_cover_the_weights_of_the_model():
 def test_a_constant_column_and_a_sparse_z_get_no_intercept():
     X, y = table()
     for Z in (np.ones((60, 1)), np.column_stack([X, np.full(60, 3.0)]), sp.csr_array(X > 0)):
-        model = GPXRegressor("rbf", random_state=0).fit(X, y, Z)
+        model = GPXRegressor("rbf", random_state=0, weights="shared").fit(X, y, Z)
         assert not model.fit_report_.kernel_table
         assert any("intercept" in note for note in model.fit_report_.notes)
         assert not model._preprocessor.scaling.intercept
@@ -192,7 +192,7 @@ def test_a_column_that_is_constant_on_the_compared_rows_alone_is_no_intercept(
     numbers = np.arange(60.0)[:, None]
     compared = MemoryRows(TrainingRows(numbers, DenseFeatures(numbers), y)).subset(50).x
     rare = np.where(np.isin(numbers, compared), 1.0, 2.0)
-    model = GPXRegressor("rbf", standardize=standardize, max_iter=3)
+    model = GPXRegressor("rbf", standardize=standardize, max_iter=3, weights="shared")
     model.fit(X, y, np.column_stack([X[:, :2], rare]))
     assert {one.fit_intercept for one in model.fit_report_.kernel_table} == {False, True}
 
@@ -225,7 +225,7 @@ def test_duplicate_rows_and_a_constant_y_are_fitted():
     X, y = table(n=15)
     model = GPXRegressor(**QUICK).fit(np.repeat(X, 4, axis=0), np.repeat(y, 4))
     assert np.isfinite(model.predict(X)).all()
-    flat = GPXRegressor(random_state=0).fit(X, np.full(15, 2.0))
+    flat = GPXRegressor(random_state=0, weights="shared").fit(X, np.full(15, 2.0))
     assert "y is constant" in str(flat.fit_report_)
     assert_allclose(flat.predict(X), 2.0)
 
@@ -233,7 +233,7 @@ def test_duplicate_rows_and_a_constant_y_are_fitted():
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_a_few_rows_are_fitted(n):
     X, y = table(n=n)
-    model = GPXRegressor().fit(X, y)
+    model = GPXRegressor(weights="shared").fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
@@ -258,7 +258,7 @@ def test_a_gram_matrix_a_function_and_an_object_are_taken_as_given():
     def alike(some, others):
         return np.exp(-np.square(np.subtract.outer(some, others)))
 
-    shared = {"ard": "auto", "max_iter": 3}
+    shared = {"ard": "auto", "max_iter": 3, "weights": "shared"}
     gram = GPXRegressor("precomputed", **shared).fit(alike(X[:, 0], X[:, 0]), y, X)
     function = GPXRegressor(alike, **shared).fit(list(X[:, 0]), y, X)
     given = GPXRegressor(kernels.Matern12(2.0, 3.0), **shared).fit(X, y)
@@ -266,13 +266,15 @@ def test_a_gram_matrix_a_function_and_an_object_are_taken_as_given():
         found = {(one.kernel, one.ard) for one in model.fit_report_.kernel_table}
         assert found == {(kind, False)}
     with pytest.raises(InputError, match='kernel="auto"'):
-        GPXRegressor(kernels.RBF(), candidates=["rbf"]).fit(X, y)
+        GPXRegressor(kernels.RBF(), candidates=["rbf"], weights="shared").fit(X, y)
 
 
 def test_a_constant_column_leaves_the_kernel(tmp_path):
     X, y = table(n=70)
     X = np.insert(X, 2, 5.0, axis=1)
-    model = GPXRegressor(random_state=0, candidates=["rbf"], fit_intercept=False).fit(X, y)
+    model = GPXRegressor(
+        random_state=0, candidates=["rbf"], fit_intercept=False, weights="shared"
+    ).fit(X, y)
     theta2 = model.hyperparameters_["theta2"]
     assert_array_equal(np.flatnonzero(np.isinf(theta2)), [2])
     assert model.theta_.size == theta2.size - 1 + 3
@@ -300,6 +302,7 @@ def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():
     X, y = table()
     X = np.insert(X, 2, 5.0, axis=1)
     arguments = {"candidates": ["rbf"], "ard": True, "random_state": 0, "n_inducing": 20}
+    arguments["weights"] = "shared"
     for solver in ("exact", "inducing"):
         model = GPXRegressor(**arguments, solver=solver, max_iter=5).fit(X, y, X[:, :2])
         assert np.isinf(model.hyperparameters_["theta2"][2])
@@ -366,18 +369,18 @@ class Broken(kernels.RBF):
 
 def test_a_kernel_that_fails_is_left_out_and_all_errors_are_named():
     X, y = table()
-    model = GPXRegressor(candidates=["rbf", Broken()], random_state=0).fit(X, y)
+    model = GPXRegressor(candidates=["rbf", Broken()], random_state=0, weights="shared").fit(X, y)
     assert {one.note for one in model.fit_report_.kernel_table if one.kernel == "Broken"} == {
         "ValueError: it is broken"
     }
-    failing = GPXRegressor(candidates=[Broken(), Broken(2.0)])
+    failing = GPXRegressor(candidates=[Broken(), Broken(2.0)], weights="shared")
     with pytest.raises(NotPositiveDefinite, match=r"Broken: ValueError: it is broken; .*name a"):
         failing.fit(X, y)
 
 
 def test_kernels_that_the_solver_does_not_take_are_not_compared():
     X, y = table(p=2)
-    arguments = {"solver": "basis", "fit_intercept": False, "max_iter": 3}
+    arguments = {"solver": "basis", "fit_intercept": False, "max_iter": 3, "weights": "shared"}
     model = GPXRegressor(candidates=["rq", "rbf"], **arguments).fit(X, y)
     assert {one.kernel for one in model.fit_report_.kernel_table} == {"rbf"}
     with pytest.raises(SolverUnavailable, match="spectral density"):
@@ -546,7 +549,10 @@ def test_rows_of_a_stream_get_the_intercept_that_was_chosen():
     X, y = table(n=90)
     shifted = y + 3.0 * (X[:, 0] > 0)
     arguments = {"solver": "inducing", "n_inducing": 15, "max_iter": 3, "random_state": 0}
-    models = [GPXRegressor("rbf", **arguments, fit_intercept=one) for one in ("auto", True)]
+    models = [
+        GPXRegressor("rbf", **arguments, fit_intercept=one, weights="shared")
+        for one in ("auto", True)
+    ]
     for model in models:
         model.fit(lambda: [(X, shifted)]).partial_fit(X[:5], shifted[:5])
     auto, given = models

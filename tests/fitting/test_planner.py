@@ -77,7 +77,9 @@ def test_predicted_stages_of_a_search_are_those_that_run(solver, n, stages, monk
     monkeypatch.setattr(exact, "_step_seconds", counted)
     monkeypatch.setattr(exact.ExactSolver, "evaluate", noted)
     data = datasets.synth10(n)
-    model = GPXRegressor(solver=solver, random_state=0, kernel="rbf", fit_intercept=False)
+    model = GPXRegressor(
+        solver=solver, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    )
     model.fit(data.X, data.y)
     assert run == stages
     assert predicted - {0} == stages
@@ -132,7 +134,9 @@ def test_predicted_flops_of_a_basis_are_those_of_its_fit(monkeypatch):
     monkeypatch.setattr(basis.BasisSolver, "_add_up", passed)
     data = datasets.synth2(3000)
     assert data.Z.shape[1] == 5
-    model = GPXRegressor(solver="basis", random_state=0, kernel="rbf", fit_intercept=False)
+    model = GPXRegressor(
+        solver="basis", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    )
     plan = model.fit(data.X, data.y, data.Z)._plan
     assert len(counted) == 1 + 4 + 1
     assert plan.settings.flops == pytest.approx(sum(counted), rel=0.3)
@@ -166,7 +170,7 @@ def test_where_no_solver_is_fast_enough_the_fastest_is_taken_with_a_warning(monk
     assert plan.seconds == min(times)
     problem = make_problem(n=30)
     with pytest.warns(SlowFitWarning, match="predicted to take"):
-        GPXRegressor(max_iter=2, kernel="rbf", fit_intercept=False).fit(
+        GPXRegressor(max_iter=2, kernel="rbf", fit_intercept=False, weights="shared").fit(
             problem.X, problem.y, problem.Z
         )
 

@@ -65,7 +65,7 @@ def test_weights_that_share_their_prior_are_recognised():
     assert {one.weights for one in model.fit_report_.prior_table} == {"shared", "relevance", "semi"}
     assert not model.fit_report_.kernel_table
     assert not hasattr(model, "weight_table_")
-    named = GPXRegressor("rbf", random_state=0, fit_intercept=False).fit(X, y, Z)
+    named = GPXRegressor("rbf", random_state=0, fit_intercept=False, weights="shared").fit(X, y, Z)
     gap = model.log_marginal_likelihood_value_ - named.log_marginal_likelihood_value_
     assert gap == pytest.approx(0.0, abs=1e-3)
 
@@ -109,6 +109,18 @@ def test_columns_that_leave_the_kernel_have_curves_of_their_own():
     assert "does not read" in str(model.fit_report_)
     assert not any("Error" in one.note for one in model.fit_report_.prior_table)
     assert np.isfinite(model.predict(X)).all()
+
+
+def test_weights_are_shared_where_no_feature_earns_one():
+    """The model without any weight has the largest evidence, and is not taken."""
+    random = np.random.RandomState(0)
+    model = GPXRegressor(**NO_INTERCEPT).fit(
+        random.standard_normal((60, 3)), random.standard_normal(60)
+    )
+    best = max(model.fit_report_.prior_table, key=lambda one: one.integrated)
+    assert best.weights != "shared"
+    assert chosen(model) == "shared"
+    assert "no feature earns its weight" in str(model.fit_report_)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

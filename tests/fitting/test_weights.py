@@ -53,7 +53,7 @@ def test_zero_constant_and_varying_weights_are_recognised():
 
 def test_weights_are_nearer_to_the_truth_than_those_that_share_a_prior():
     X, y, Z, truth = rows()
-    shared = GPXRegressor(**FAST).fit(X, y, Z)
+    shared = GPXRegressor(weights="shared", **FAST).fit(X, y, Z)
     errors = [
         np.sqrt(np.mean((model.explain(X, Z, std=False).weights - truth) ** 2))
         for model in (semi(), shared)
@@ -86,7 +86,7 @@ def test_one_variance_for_each_weight_is_no_less_than_one_for_all():
     X, y, Z, _ = rows(150, seed=1)
     relevance = GPXRegressor(weights="relevance", **FAST).fit(X, y, Z)
     assert decisions(relevance) == ["varying"] * 3 + ["zero"] * 3
-    shared = GPXRegressor(**FAST).fit(X, y, Z)
+    shared = GPXRegressor(weights="shared", **FAST).fit(X, y, Z)
     gain = relevance.log_marginal_likelihood_value_ - shared.log_marginal_likelihood_value_
     assert gain > 10.0
 
@@ -191,7 +191,7 @@ def test_arguments_that_do_not_go_together_are_refused():
     X, y, Z, _ = rows(60)
     for arguments, message in (
         ({"weights": "all"}, "weights='all' is not valid"),
-        ({"groups": {"one": [0]}}, "weights='shared' has none"),
+        ({"weights": "shared", "groups": {"one": [0]}}, "weights='shared' has none"),
         ({"weights": "semi", "prune": "no"}, "prune"),
     ):
         with pytest.raises(InputError, match=message):

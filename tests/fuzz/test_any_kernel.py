@@ -102,6 +102,7 @@ def test_any_gram_matrix_is_used_or_refused(case, form, asked, seed):
         max_iter=2,
         standardize=False,
         fit_intercept=False,
+        weights="shared",
     )
     given = FORMS[form](K[:n, :n], random)
     if not outcome(model.fit, given, y, Z[:n]):

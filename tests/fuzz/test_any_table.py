@@ -40,6 +40,7 @@ def models(draw, columns):
         ),  # "auto" may take 5,000 functions, which are half a minute
         random_state=draw(st.sampled_from((None, 0))),
         n_jobs=draw(st.sampled_from((1, 1, 2))),
+        weights="shared",
     )
 
 

@@ -76,7 +76,12 @@ def answers(model, X, Z):
 
 def fitted(n_jobs, problem, **arguments):
     return GPXRegressor(
-        n_jobs=n_jobs, random_state=0, **arguments, kernel="rbf", fit_intercept=False
+        n_jobs=n_jobs,
+        random_state=0,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(problem.X, problem.y, problem.Z)
 
 
@@ -88,7 +93,12 @@ def dense(n_jobs, n, p=3, **arguments):
 def sparse(n_jobs, n, **arguments):
     problem = make_problem(n=n, d=40, m=50, share=0.1, seed=n)
     model = GPXRegressor(
-        n_jobs=n_jobs, random_state=0, **arguments, kernel="rbf", fit_intercept=False
+        n_jobs=n_jobs,
+        random_state=0,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     model.fit(problem.X, problem.y, sp.csr_array(problem.Z))
     return answers(model, problem.X_query, sp.csr_array(problem.Z_query))
@@ -98,7 +108,13 @@ def grown(n_jobs, p, **arguments):
     """Return the answers of a model that three calls of partial_fit made."""
     problem = make_problem(n=600, p=p, m=50)
     model = GPXRegressor(
-        max_iter=2, n_jobs=n_jobs, random_state=0, **arguments, kernel="rbf", fit_intercept=False
+        max_iter=2,
+        n_jobs=n_jobs,
+        random_state=0,
+        **arguments,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     for rows in np.array_split(np.arange(600), 3):
         model.partial_fit(problem.X[rows], problem.y[rows], problem.Z[rows])
@@ -126,7 +142,9 @@ LOKY = threading.Lock()
 
 def folds(n_jobs, backend):
     problem = make_problem(n=200, p=3)
-    model = GPXRegressor(max_iter=3, random_state=0, kernel="rbf", fit_intercept=False)
+    model = GPXRegressor(
+        max_iter=3, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    )
     with LOKY if backend == "loky" else nullcontext(), joblib.parallel_config(backend=backend):
         return cross_val_predict(model, XZ(problem.X, problem.Z), problem.y, cv=3, n_jobs=n_jobs)
 

@@ -26,7 +26,9 @@ def rows():
 @pytest.fixture
 def fitted(rows):
     y = np.sin(rows[:, 0]) * rows[:, 1] + rows[:, 2]
-    return GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(rows, y, rows), rows
+    return GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        rows, y, rows
+    ), rows
 
 
 def test_faithfulness_by_hand():

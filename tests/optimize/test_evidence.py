@@ -45,7 +45,7 @@ def test_updates_stay_positive_definite(seed, size):
 def test_search_with_a_parameter_at_its_bound_converges():
     """On these rows sigma_w runs to its lower bound and back."""
     data = datasets.load_digits()
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X[:1437], data.y[:1437]
     )
     assert model.fit_report_.converged

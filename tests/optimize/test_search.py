@@ -165,9 +165,9 @@ def test_when_a_stage_ends():
 
 
 def phases(**arguments):
-    model = GPXRegressor(random_state=0, **arguments, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    model = GPXRegressor(
+        random_state=0, **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     return model, list(model.fit_report_.evaluations)
 
 
@@ -263,7 +263,12 @@ def test_a_number_of_rows_is_kept_in_few_dimensions(solver):
     x = np.linspace(0.0, 6.0, 600)[:, None]
     y = np.sin(x[:, 0]) + 0.1 * np.random.RandomState(0).randn(600)
     model = GPXRegressor(
-        solver=solver, search_rows=100, random_state=0, kernel="rbf", fit_intercept=False
+        solver=solver,
+        search_rows=100,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     model.fit(x, y, np.ones((600, 1)))
     assert model.fit_report_.search_rows_used == 100
@@ -281,15 +286,15 @@ def test_more_rows_than_there_are_means_all():
 @pytest.mark.parametrize("asked", [9, 0, -1, 2.5, "most", None, True, float("nan"), [100]])
 def test_other_numbers_of_rows_are_refused(asked):
     with pytest.raises(InputError, match="search_rows"):
-        GPXRegressor(search_rows=asked, kernel="rbf", fit_intercept=False).fit(
+        GPXRegressor(search_rows=asked, kernel="rbf", fit_intercept=False, weights="shared").fit(
             data.X[:50], data.y[:50]
         )
 
 
 def test_ten_rows_are_enough_to_search():
-    model = GPXRegressor(search_rows=10, random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    model = GPXRegressor(
+        search_rows=10, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     assert model.fit_report_.search_rows_used == 10
     assert np.isfinite(model.predict(data.X[:3])).all()
 
@@ -307,7 +312,12 @@ def test_a_subset_with_a_constant_y_is_left_out(solver, monkeypatch):
     order = np.random.RandomState(0).permutation(700)
     y = rare_target(700, order[-3:])
     model = GPXRegressor(
-        solver=solver, max_iter=2, random_state=0, kernel="rbf", fit_intercept=False
+        solver=solver,
+        max_iter=2,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     # Steps on so rare a target are long; two of them show which rows the search has seen.
     model.fit(data.X, y)
@@ -320,7 +330,12 @@ def test_a_constant_y_on_all_rows_of_a_search_keeps_the_start(solver):
     at = MemoryRows(TrainingRows(data.X, DenseFeatures(data.X), np.arange(700.0))).subset(20).y
     others = np.setdiff1d(np.arange(700), at.astype(int))
     model = GPXRegressor(
-        solver=solver, n_inducing=30, search_rows=20, kernel="rbf", fit_intercept=False
+        solver=solver,
+        n_inducing=30,
+        search_rows=20,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     with warnings.catch_warnings():
         # Thirty points are too few, which is not what is tested here.
@@ -368,7 +383,7 @@ def test_an_interrupt_in_the_last_stage_keeps_the_optimum_of_the_subset(monkeypa
         return original(self, rows, hyperparameters, **more)
 
     monkeypatch.setattr(ExactSolver, "evaluate", evaluate)
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False)
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared")
     with pytest.raises(KeyboardInterrupt, match="best hyperparameters"):
         model.fit(data.X, data.y)
     assert model.fit_report_.message == "interrupted"
@@ -377,7 +392,7 @@ def test_an_interrupt_in_the_last_stage_keeps_the_optimum_of_the_subset(monkeypa
 
 
 def test_what_the_report_says_of_a_search():
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X[:80], data.y[:80]
     )
     report = model.fit_report_
@@ -389,7 +404,7 @@ def test_what_the_report_says_of_a_search():
     assert np.isnan([unsearched.promised_gain, unsearched.promised_gain_per_row]).all()
     assert "further step" not in str(unsearched)
     lbfgs = (
-        GPXRegressor(optimizer="lbfgs", kernel="rbf", fit_intercept=False)
+        GPXRegressor(optimizer="lbfgs", kernel="rbf", fit_intercept=False, weights="shared")
         .fit(data.X[:80], data.y[:80])
         .fit_report_
     )
@@ -401,6 +416,6 @@ def test_the_model_of_the_paper_searches_all_rows():
     assert PAPER["search_rows"] == "all"
     assert GPXRegressor(**PAPER).search_rows == "all"
     assert (
-        GPXRegressor(kernel="rbf", fit_intercept=False).search_rows,
-        GPXRegressor(kernel="rbf", fit_intercept=False).optimizer,
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").search_rows,
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").optimizer,
     ) == ("auto", "auto")

@@ -45,42 +45,84 @@ CITIES = ColumnTransformer(
 )
 
 CASES = {
-    "exact": (GPXRegressor(solver="exact", kernel="rbf", fit_intercept=False), X, Y, None),
-    "single": (
-        GPXRegressor(solver="exact", dtype=np.float32, kernel="rbf", fit_intercept=False),
+    "exact": (
+        GPXRegressor(solver="exact", kernel="rbf", fit_intercept=False, weights="shared"),
         X,
         Y,
         None,
     ),
-    "cg": (GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False), X, Y, None),
+    "single": (
+        GPXRegressor(
+            solver="exact", dtype=np.float32, kernel="rbf", fit_intercept=False, weights="shared"
+        ),
+        X,
+        Y,
+        None,
+    ),
+    "cg": (
+        GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False, weights="shared"),
+        X,
+        Y,
+        None,
+    ),
     "inducing": (
-        GPXRegressor(solver="inducing", n_inducing=30, kernel="rbf", fit_intercept=False),
+        GPXRegressor(
+            solver="inducing", n_inducing=30, kernel="rbf", fit_intercept=False, weights="shared"
+        ),
         X,
         Y,
         None,
     ),
     "places": (
         GPXRegressor(
-            solver="inducing", inducing_points=X[:20].copy(), kernel="rbf", fit_intercept=False
+            solver="inducing",
+            inducing_points=X[:20].copy(),
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ),
         X,
         Y,
         None,
     ),
-    "basis": (GPXRegressor(solver="basis", kernel="rbf", fit_intercept=False), X, Y, None),
-    "grid": (GPXRegressor(solver="grid", kernel="rbf", fit_intercept=False), X, Y, None),
-    "words": (GPXRegressor(solver="exact", kernel="rbf", fit_intercept=False), X, Y, WORDS),
-    "words by cg": (GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False), X, Y, WORDS),
-    "words by points": (
-        GPXRegressor(solver="inducing", n_inducing=30, fit_intercept=True, kernel="rbf"),
+    "basis": (
+        GPXRegressor(solver="basis", kernel="rbf", fit_intercept=False, weights="shared"),
+        X,
+        Y,
+        None,
+    ),
+    "grid": (
+        GPXRegressor(solver="grid", kernel="rbf", fit_intercept=False, weights="shared"),
+        X,
+        Y,
+        None,
+    ),
+    "words": (
+        GPXRegressor(solver="exact", kernel="rbf", fit_intercept=False, weights="shared"),
         X,
         Y,
         WORDS,
     ),
-    "sparse x": (GPXRegressor(kernel="rbf", fit_intercept=False), WORDS, Y, None),
+    "words by cg": (
+        GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False, weights="shared"),
+        X,
+        Y,
+        WORDS,
+    ),
+    "words by points": (
+        GPXRegressor(
+            solver="inducing", n_inducing=30, fit_intercept=True, kernel="rbf", weights="shared"
+        ),
+        X,
+        Y,
+        WORDS,
+    ),
+    "sparse x": (GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared"), WORDS, Y, None),
     "kernels": (
         GPXRegressor(
-            kernels.RBF() + kernels.Matern12() * kernels.RationalQuadratic(), fit_intercept=False
+            kernels.RBF() + kernels.Matern12() * kernels.RationalQuadratic(),
+            fit_intercept=False,
+            weights="shared",
         ),
         X,
         Y,
@@ -88,7 +130,11 @@ CASES = {
     ),
     "ard": (
         GPXRegressor(
-            "matern52", ard=True, random_state=np.random.RandomState(3), fit_intercept=False
+            "matern52",
+            ard=True,
+            random_state=np.random.RandomState(3),
+            fit_intercept=False,
+            weights="shared",
         ),
         X,
         Y,
@@ -96,7 +142,11 @@ CASES = {
     ),
     "columns": (
         GPXRegressor(
-            x_transformer=["size"], z_transformer=CITIES, kernel="rbf", fit_intercept=False
+            x_transformer=["size"],
+            z_transformer=CITIES,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ),
         FRAME,
         pd.Series(Y, name="price"),
@@ -104,7 +154,11 @@ CASES = {
     ),
     "scaled": (
         GPXRegressor(
-            x_transformer=StandardScaler(), standardize=False, kernel="rbf", fit_intercept=False
+            x_transformer=StandardScaler(),
+            standardize=False,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ),
         X,
         Y,
@@ -116,6 +170,7 @@ CASES = {
             z_transformer=CountVectorizer(binary=True, stop_words="english"),
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ),
         TEXTS,
         Y,
@@ -199,7 +254,7 @@ def test_a_loaded_model_goes_on(name, tmp_path):
 
 def test_a_precomputed_kernel_is_kept(tmp_path):
     G = X @ X.T
-    model = GPXRegressor("precomputed", fit_intercept=False).fit(G, Y, X)
+    model = GPXRegressor("precomputed", fit_intercept=False, weights="shared").fit(G, Y, X)
     model.save(tmp_path / "model.gpx")
     np.testing.assert_array_equal(
         gpx_scale.load(tmp_path / "model.gpx").predict(G, X), model.predict(G, X)
@@ -239,7 +294,7 @@ def test_a_model_of_points_is_as_small_as_they_are(tmp_path):
 
 def test_what_a_file_cannot_hold_is_named_when_saved(tmp_path):
     by_function = GPXRegressor(
-        x_transformer=lambda table: table, kernel="rbf", fit_intercept=False
+        x_transformer=lambda table: table, kernel="rbf", fit_intercept=False, weights="shared"
     ).fit(X, Y)
     with pytest.raises(InputError, match=r"x_transformer is '<lambda>'.*no code.*joblib"):
         by_function.save(tmp_path / "model.gpx")
@@ -273,7 +328,9 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
     with pytest.raises(InputError, match="is a folder"):
         model.save(tmp_path)
     with pytest.raises(Exception, match="not fitted"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).save(tmp_path / "model.gpx")
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").save(
+            tmp_path / "model.gpx"
+        )
     with pytest.raises(FileNotFoundError):
         gpx_scale.load(tmp_path / "none.gpx")
     assert not list(tmp_path.iterdir())
@@ -329,7 +386,7 @@ def test_other_files_are_refused(whole, tmp_path):
         b"",
         b"PK",
         b"hello",
-        pickle.dumps(GPXRegressor(kernel="rbf", fit_intercept=False)),
+        pickle.dumps(GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared")),
         whole[0][: len(whole[0]) // 2],
         whole[0][:-1],
     ):
@@ -403,6 +460,7 @@ def test_folders_that_are_read_from_and_written_to_stay_behind(tmp_path):
         callbacks=[print_nothing],
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, Y)
     model.save(tmp_path / "model.gpx")
     loaded = gpx_scale.load(tmp_path / "model.gpx")
@@ -425,11 +483,11 @@ def print_nothing(_):
 
 def test_a_dask_model_is_loaded_as_a_local_one(tmp_path):
     distributed = pytest.importorskip("gpx_scale.distributed.regressor")
-    local = GPXRegressor(solver="inducing", n_inducing=20, kernel="rbf", fit_intercept=False).fit(
-        X, Y
-    )
+    local = GPXRegressor(
+        solver="inducing", n_inducing=20, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, Y)
     model = distributed.DaskGPXRegressor(
-        solver="inducing", n_inducing=20, kernel="rbf", fit_intercept=False
+        solver="inducing", n_inducing=20, kernel="rbf", fit_intercept=False, weights="shared"
     )
     model.__dict__.update({name: value for name, value in vars(local).items() if name != "_rows"})
     model.save(tmp_path / "model.gpx")

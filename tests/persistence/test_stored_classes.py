@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import gpx_scale
+from frames import mixed_frame
 from gpx_scale import XZ, GPXRegressor, InputError, datasets, kernels
 from gpx_scale.data.row_columns import RowColumns
 from gpx_scale.kernels.precomputed import Scaled
@@ -41,9 +42,11 @@ X1, X2 = X[:, :1].copy(), X[:, :2].copy()
 WORDS = sp.random(N, 9, 0.3, format="csr", random_state=0)
 TEXTS = [f"{'good' if y > 0 else 'bad'} film number {k % 7}" for k, y in enumerate(Y)]
 SMALL = {"max_iter": 1, "random_state": 0, "n_jobs": 1, "memory_limit": "1GiB"}
+SMALL |= {"weights": "shared"}
 ROUGH = kernels.Matern12() * kernels.Matern32() + kernels.RationalQuadratic()
 
 # A model of every solver, such that every class that is stored is in one of them.
+
 CASES = {
     "exact": (
         GPXRegressor(solver="exact", warm_start=True, **SMALL, kernel="rbf", fit_intercept=False),
@@ -56,7 +59,7 @@ CASES = {
         None,
     ),
     "exact, weights": (
-        GPXRegressor("rbf", weights="semi", prune=False, fit_intercept=False, **SMALL),
+        GPXRegressor("rbf", prune=False, fit_intercept=False, **SMALL | {"weights": "semi"}),
         X2,
         None,
     ),
@@ -66,6 +69,11 @@ CASES = {
         None,
     ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
+    "exact, frame": (
+        GPXRegressor("rbf", fit_intercept=False, **SMALL),
+        mixed_frame(N),
+        None,
+    ),
     "exact, Gram matrix": (
         GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),
         X @ X.T,

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def explanation():
     X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
     return (
-        GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False)
+        GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared")
         .fit(X[:150], pd.Series(y[:150], name="progression"))
         .explain(X[150:190])
     )

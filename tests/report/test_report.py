@@ -67,7 +67,7 @@ def made(m=7, d=4, *, std=True, sparse=False, density=0.3, names=None, seed=0, o
 @pytest.fixture(scope="module")
 def diabetes():
     data = datasets.load_diabetes()
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X[:150], data.y[:150]
     )
     explanation = model.explain(data.X[150:250], feature_names=data.feature_names)
@@ -290,7 +290,9 @@ def test_the_model_and_its_errors_are_said(tmp_path, diabetes):
 
 def test_the_models_that_were_compared_are_said(tmp_path):
     data = datasets.load_diabetes()
-    model = GPXRegressor(ard=False, fit_intercept=False).fit(data.X[:60, :3], data.y[:60])
+    model = GPXRegressor(ard=False, fit_intercept=False, weights="shared").fit(
+        data.X[:60, :3], data.y[:60]
+    )
     text = Elements(written(tmp_path, Section("Diabetes", model.explain(data.X[:9, :3])))).text
     assert model.fit_report_.notes[0] in text
     table = text[text.index("models that were compared, in nats") :]

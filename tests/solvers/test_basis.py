@@ -278,7 +278,13 @@ def test_a_sum_of_kernels_answers_as_the_exact_solver_does():
 def test_functions_beyond_the_spectrum_do_no_harm():
     X, y, Z = varying(60, 1)
     model = GPXRegressor(
-        solver="basis", n_basis=300, random_state=0, max_iter=5, kernel="rbf", fit_intercept=False
+        solver="basis",
+        n_basis=300,
+        random_state=0,
+        max_iter=5,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     assert np.isfinite(model.log_marginal_likelihood(eval_gradient=True)[1]).all()
 
@@ -315,7 +321,12 @@ def test_too_few_functions_do_not_make_a_search_worse():
     X, y, Z, *_ = synth2(300)
     Z = Z[:, :2]
     model = GPXRegressor(
-        solver="basis", n_basis=4, random_state=0, kernel="rbf", fit_intercept=False
+        solver="basis",
+        n_basis=4,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     start = GPXRegressor(solver="basis", n_basis=4, random_state=0, optimizer=None).fit(X, y, Z)
     assert model.log_marginal_likelihood_value_ > start.log_marginal_likelihood_value_
@@ -474,10 +485,22 @@ def test_the_search_ends_where_the_exact_one_does(ard):
     X, y, Z, *_ = synth2(700)
     Z = Z[:, :3]
     exact = GPXRegressor(
-        solver="exact", ard=ard, tol=1e-8, random_state=0, kernel="rbf", fit_intercept=False
+        solver="exact",
+        ard=ard,
+        tol=1e-8,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     basis = GPXRegressor(
-        solver="basis", ard=ard, tol=1e-8, random_state=0, kernel="rbf", fit_intercept=False
+        solver="basis",
+        ard=ard,
+        tol=1e-8,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     assert basis.fit_report_.converged
     assert abs(basis.log_marginal_likelihood_value_ - exact.log_marginal_likelihood_value_) < 0.02
@@ -495,7 +518,12 @@ def test_a_box_is_built_again_when_the_optimum_leaves_it(factor):
     X, y, Z, *_ = synth2(1000)
     Z = Z[:, :2]
     model = GPXRegressor(
-        solver="basis", warm_start=True, random_state=0, kernel="rbf", fit_intercept=False
+        solver="basis",
+        warm_start=True,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     found = model.theta_.copy()
     start = model.posterior_.hyperparameters.theta.copy()
@@ -521,7 +549,7 @@ def test_noise_that_leaves_its_nodes_is_evaluated_with_more_of_them():
 
 def test_coefficients_are_found_with_honest_deviations():
     data, query = synth2(6_000), synth2(500, random_state=1)
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
         data.X, data.y, data.Z
     )
     assert model.solver_ == "basis"
@@ -545,12 +573,12 @@ def test_threads_and_streams_give_the_same_model(tmp_path):
     data = synth2(5_000)
     data = data._replace(Z=data.Z[:, :2])
     arguments = {"solver": "basis", "random_state": 0, "max_iter": 20}
-    two = GPXRegressor(**arguments, n_jobs=2, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y, data.Z
-    )
-    one = GPXRegressor(**arguments, n_jobs=1, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y, data.Z
-    )
+    two = GPXRegressor(
+        **arguments, n_jobs=2, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y, data.Z)
+    one = GPXRegressor(
+        **arguments, n_jobs=1, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y, data.Z)
     assert_allclose(one.theta_, two.theta_, atol=1e-6)
 
     def chunks():
@@ -559,7 +587,11 @@ def test_threads_and_streams_give_the_same_model(tmp_path):
 
     for solver in ("basis", "auto"):
         stream = GPXRegressor(
-            **{**arguments, "solver": solver}, n_jobs=2, kernel="rbf", fit_intercept=False
+            **{**arguments, "solver": solver},
+            n_jobs=2,
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(chunks)
         assert stream.solver_ == "basis"
         assert_allclose(stream.theta_, two.theta_, atol=1e-6)  # Threads change rounding.
@@ -570,9 +602,9 @@ def test_threads_and_streams_give_the_same_model(tmp_path):
         )
     mapped = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=data.X.shape)
     mapped[:] = data.X
-    model = GPXRegressor(**arguments, n_jobs=2, kernel="rbf", fit_intercept=False).fit(
-        mapped, data.y, data.Z
-    )
+    model = GPXRegressor(
+        **arguments, n_jobs=2, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(mapped, data.y, data.Z)
     assert isinstance(model._rows, StreamRows)
     assert_allclose(model.theta_, two.theta_, atol=1e-6)
 
@@ -603,10 +635,20 @@ def test_a_checkpoint_is_taken_up_again(tmp_path):
     X, y, Z, *_ = synth2(800)
     path = tmp_path / "fit.npz"
     first = GPXRegressor(
-        solver="basis", random_state=0, checkpoint=path, kernel="rbf", fit_intercept=False
+        solver="basis",
+        random_state=0,
+        checkpoint=path,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     again = GPXRegressor(
-        solver="basis", random_state=0, checkpoint=path, kernel="rbf", fit_intercept=False
+        solver="basis",
+        random_state=0,
+        checkpoint=path,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y, Z)
     # The checkpoint has logarithms, and the logarithm of an exponential may be off by a rounding.
     assert_allclose(again.theta_, first.theta_, rtol=4 * np.finfo(float).eps)
@@ -651,17 +693,27 @@ def test_a_constant_column_of_x_changes_nothing(solver):
     X, y, Z, *_ = synth2(400)
     one = np.column_stack([X[:, 0], np.full(400, 7.0)])
     model = GPXRegressor(
-        solver=solver, random_state=0, max_iter=15, kernel="rbf", fit_intercept=False
+        solver=solver,
+        random_state=0,
+        max_iter=15,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(one, y, Z)
     explanation = model.explain(one[:20], Z[:20])
     assert np.isfinite(explanation.weights_std).all()
     assert (explanation.weights_std > 0).all()
-    exact = GPXRegressor(solver="exact", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        one, y, Z
-    )
+    exact = GPXRegressor(
+        solver="exact", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(one, y, Z)
     assert_allclose(model.predict(one, Z), exact.predict(one, Z), atol=0.05)
     all_equal = GPXRegressor(
-        solver=solver, random_state=0, max_iter=5, kernel="rbf", fit_intercept=False
+        solver=solver,
+        random_state=0,
+        max_iter=5,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(np.full((50, 2), 3.0), y[:50], Z[:50])
     assert np.isfinite(all_equal.predict(np.full((2, 2), 3.0), Z[:2])).all()
 
@@ -683,11 +735,13 @@ def test_metres_and_degrees_are_the_same_to_a_model(solver):
     data = synth2(400)
     data = data._replace(Z=data.Z[:, :2])
     arguments = {"solver": solver, "random_state": 0, "max_iter": 10}
-    plain = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(data.X, data.y, data.Z)
-    metres = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+    plain = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        data.X, data.y, data.Z
+    )
+    metres = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         4e6 + 1e5 * data.X, data.y, data.Z
     )
-    degrees = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+    degrees = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         52.0 + 1e-3 * data.X, data.y, data.Z
     )
     expected = plain.predict(data.X, data.Z)
@@ -722,21 +776,26 @@ def test_what_few_columns_are_for_is_said(solver):
     with pytest.raises(
         InputError, match=r"1 to 3 columns, and this one has 4\. Use solver='exact'"
     ):
-        GPXRegressor(solver=solver, kernel="rbf", fit_intercept=False).fit(X, y, Z)
-    with pytest.raises(InputError, match="n_basis"):
-        GPXRegressor(solver=solver, n_basis=1, kernel="rbf", fit_intercept=False).fit(
-            X[:, :2], y, Z
+        GPXRegressor(solver=solver, kernel="rbf", fit_intercept=False, weights="shared").fit(
+            X, y, Z
         )
+    with pytest.raises(InputError, match="n_basis"):
+        GPXRegressor(
+            solver=solver, n_basis=1, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X[:, :2], y, Z)
 
 
 def test_a_kernel_without_density_is_for_a_grid():
     X, y, Z = varying(100, 1)
     with pytest.raises(SolverUnavailable, match="solver='grid'"):
-        GPXRegressor("rq", solver="basis", fit_intercept=False).fit(X, y, Z)
+        GPXRegressor("rq", solver="basis", fit_intercept=False, weights="shared").fit(X, y, Z)
     with pytest.raises(SolverUnavailable, match="solver='grid'"):
-        GPXRegressor(kernels.RBF() * kernels.Matern32(), solver="basis", fit_intercept=False).fit(
-            X, y, Z
-        )
+        GPXRegressor(
+            kernels.RBF() * kernels.Matern32(),
+            solver="basis",
+            fit_intercept=False,
+            weights="shared",
+        ).fit(X, y, Z)
 
 
 def test_too_large_a_basis_is_said_before_it_is_built():
@@ -750,7 +809,9 @@ def test_too_large_a_basis_is_said_before_it_is_built():
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_hardly_any_rows(n):
     X, y, Z = varying(n, 2)
-    model = GPXRegressor(solver="basis", max_iter=5, kernel="rbf", fit_intercept=False).fit(X, y, Z)
+    model = GPXRegressor(
+        solver="basis", max_iter=5, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y, Z)
     assert np.isfinite(model.explain(X, Z).weights_std).all()
 
 

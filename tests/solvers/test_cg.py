@@ -268,12 +268,12 @@ def test_hyperparameters_are_the_exact_optimum_within_a_nat(monkeypatch):
     # From so few rows, the search on all rows has something left to do.
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 500)
     data = datasets.synth10(1500)
-    exact = GPXRegressor(solver="exact", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
-    iterative = GPXRegressor(solver="cg", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    exact = GPXRegressor(
+        solver="exact", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
+    iterative = GPXRegressor(
+        solver="cg", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     assert iterative.fit_report_.evaluations["all rows"] >= 1
     assert iterative.fit_report_.evaluations["500 rows"] >= 1
     assert iterative.fit_report_.converged
@@ -316,7 +316,9 @@ def test_many_rows_have_a_larger_subset(monkeypatch):
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.MANY_ROWS", 900)
     data = datasets.synth10(1000)
     report = (
-        GPXRegressor(solver="cg", random_state=0, kernel="rbf", fit_intercept=False)
+        GPXRegressor(
+            solver="cg", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        )
         .fit(data.X, data.y)
         .fit_report_
     )
@@ -334,6 +336,7 @@ def test_ard_and_other_kernels_are_searched_too(monkeypatch):
         {"kernel": kernels.RBF() + kernels.Matern32()},
     ):
         named = {"random_state": 0, "kernel": "rbf", "fit_intercept": False, **arguments}
+        named["weights"] = "shared"
         exact = GPXRegressor(solver="exact", **named).fit(data.X[:, :4], data.y)
         iterative = GPXRegressor(solver="cg", **named).fit(data.X[:, :4], data.y)
         lost = exact.log_marginal_likelihood() - exact.log_marginal_likelihood(iterative.theta_)
@@ -550,11 +553,13 @@ def test_functions_of_objects_are_asked_once():
     x, Z = list(random.randn(60)), random.randn(60, 2)
     y = np.sin(x) * Z[:, 0] + 0.1 * random.randn(60)
     a, b = (
-        GPXRegressor(k, solver=name, random_state=0, fit_intercept=False).fit(x, y, Z)
+        GPXRegressor(k, solver=name, random_state=0, fit_intercept=False, weights="shared").fit(
+            x, y, Z
+        )
         for name in ("exact", "cg")
     )
     calls.clear()
-    GPXRegressor(k, solver="cg", random_state=0, fit_intercept=False).fit(x, y, Z)
+    GPXRegressor(k, solver="cg", random_state=0, fit_intercept=False, weights="shared").fit(x, y, Z)
     assert sum(calls) <= 60 * 60
     _, sd = b.predict(x[:5], Z[:5], return_std=True)
     assert (sd > 0).all()
@@ -612,11 +617,16 @@ def test_what_is_asked_for_is_checked(pair):
 
 def test_ctrl_c_in_the_last_phase_leaves_parameters_for_a_warm_start(monkeypatch):
     data = datasets.synth10(300)
-    whole = GPXRegressor(solver="cg", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    whole = GPXRegressor(
+        solver="cg", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     model = GPXRegressor(
-        solver="cg", random_state=0, warm_start=True, kernel="rbf", fit_intercept=False
+        solver="cg",
+        random_state=0,
+        warm_start=True,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     )
     with monkeypatch.context() as broken:
         broken.setattr(CGSolver, "condition", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))

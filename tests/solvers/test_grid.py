@@ -187,7 +187,7 @@ def test_auto_finds_short_length_scales(monkeypatch):
     monkeypatch.setattr(planner, "AUTO_PATIENCE_SECONDS", 5.0)
     data, query = rough(12_000), rough(300, seed=1)
     model = GPXRegressor(
-        random_state=0, memory_limit="8GiB", kernel="rbf", fit_intercept=False
+        random_state=0, memory_limit="8GiB", kernel="rbf", fit_intercept=False, weights="shared"
     ).fit(data.X, data.y, data.Z)
     assert model.solver_ == "grid"
     explanation = model.explain(query.X, query.Z)
@@ -222,13 +222,13 @@ def test_other_length_scales_get_a_grid_of_their_own():
 
 def test_constant_y_and_one_row_are_fitted():
     X, y, Z = varying(60, 2)
-    flat = GPXRegressor(solver="grid", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        X, np.full(60, 3.0), Z
-    )
+    flat = GPXRegressor(
+        solver="grid", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, np.full(60, 3.0), Z)
     assert_allclose(flat.predict(X, Z), 3.0)
-    one = GPXRegressor(solver="grid", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        X[:1], y[:1], Z[:1]
-    )
+    one = GPXRegressor(
+        solver="grid", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X[:1], y[:1], Z[:1])
     assert np.isfinite(one.predict(X, Z)).all()
 
 
@@ -282,7 +282,7 @@ def test_a_kernel_too_rough_for_a_grid_is_refused():
         kernels.RBF() * kernels.Matern12(),
     ):
         with pytest.raises(SolverUnavailable, match=r"too rough.*'cg' or 'neighbors'"):
-            GPXRegressor(kernel, solver="grid", fit_intercept=False).fit(x, y)
+            GPXRegressor(kernel, solver="grid", fit_intercept=False, weights="shared").fit(x, y)
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.1, 0.03])

@@ -235,12 +235,20 @@ def test_points_that_move_raise_the_bound_but_not_above_the_evidence():
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     moved = GPXRegressor(
-        solver="inducing", n_inducing=60, random_state=0, kernel="rbf", fit_intercept=False
+        solver="inducing",
+        n_inducing=60,
+        random_state=0,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert moved.log_marginal_likelihood_value_ > fixed.log_marginal_likelihood_value_ + 20
-    exact = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X, y)
+    exact = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X, y
+    )
     assert moved.log_marginal_likelihood_value_ < exact.log_marginal_likelihood_value_
 
 
@@ -256,6 +264,7 @@ def test_ways_to_choose_points(way, sparse):
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(problem.X, problem.y, Z)
     assert 1 <= len(model.posterior_) <= 20
     assert model.score(problem.X, problem.y, Z) > 0.5
@@ -282,14 +291,14 @@ def test_more_points_than_rows_and_points_that_are_there_twice():
 
 def test_data_that_say_nothing():
     X, y = np.ones((30, 2)), np.zeros(30)
-    model = GPXRegressor(solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False).fit(
-        X, y
-    )  # There is one distinct row.
+    model = GPXRegressor(
+        solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y)  # There is one distinct row.
     assert_allclose(model.predict(X[:2]), 0.0, atol=1e-9)
     Z = sp.csr_array((30, 4))
-    empty = GPXRegressor(solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False).fit(
-        np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z
-    )
+    empty = GPXRegressor(
+        solver="inducing", n_inducing=5, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(np.random.RandomState(0).randn(30, 2), np.arange(30.0), Z)
     assert np.isfinite(empty.predict(X[:2], Z[:2], return_std=True)).all()
 
 
@@ -308,7 +317,9 @@ def test_data_that_say_nothing():
 def test_broken_arguments_are_named(arguments, words):
     X, y, _ = synth10(50)
     with pytest.raises(InputError, match=words):
-        GPXRegressor(solver="inducing", **arguments, kernel="rbf", fit_intercept=False).fit(X, y)
+        GPXRegressor(
+            solver="inducing", **arguments, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y)
 
 
 def test_given_points_are_planned_for_and_know_their_columns():
@@ -322,6 +333,7 @@ def test_given_points_are_planned_for_and_know_their_columns():
             inducing_points=frame[:9][names[::-1]],
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(frame, y)
     model = GPXRegressor(
         solver="inducing", inducing_points=frame[:9], n_inducing=5, optimizer=None
@@ -334,6 +346,7 @@ def test_given_points_are_planned_for_and_know_their_columns():
             optimize_inducing=True,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         ).fit(X, y, sp.csr_array(X))
 
 
@@ -378,6 +391,7 @@ def test_what_other_threads_ask_of_blas_does_not_change_a_search():
             random_state=0,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         return model.fit(problem.X, problem.y, problem.Z).theta_
 
@@ -396,6 +410,7 @@ def test_the_search_ends_where_the_bound_is_flat():
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert model.fit_report_.converged
     for step in 0.1 * np.eye(model.theta_.size):
@@ -415,15 +430,22 @@ def test_many_length_scales_and_a_y_of_any_size():
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert "curvature on a sample" not in ard.fit_report_.seconds  # There are 19 parameters.
     assert ard.score(X, y) > 0.8
     plain = {"solver": "inducing", "n_inducing": 30, "random_state": 0, "standardize": False}
     X = X[:, :2]
     tiny = GPXRegressor(
-        **plain, theta1=1e-12, sigma_w=1e-7, sigma_y=1e-7, kernel="rbf", fit_intercept=False
+        **plain,
+        theta1=1e-12,
+        sigma_w=1e-7,
+        sigma_y=1e-7,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(X, 1e-6 * y)
-    usual = GPXRegressor(**plain, kernel="rbf", fit_intercept=False).fit(X, y)
+    usual = GPXRegressor(**plain, kernel="rbf", fit_intercept=False, weights="shared").fit(X, y)
     assert_allclose(tiny.predict(X) * 1e6, usual.predict(X), atol=0.05)
 
 
@@ -436,15 +458,20 @@ def test_a_callback_stops_it_and_a_checkpoint_starts_it_again(tmp_path):
         callbacks=[lambda state: state["phase"] == "all rows"],
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert stopped.fit_report_.converged is False
     assert path.exists()
-    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(X, y)
+    resumed = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X, y
+    )
     assert resumed.log_marginal_likelihood_value_ >= stopped.log_marginal_likelihood_value_ - 1e-6
     assert list(resumed.fit_report_.evaluations) == ["all rows"]
     with pytest.raises(InputError, match="other data"):
-        GPXRegressor(**{**arguments, "n_inducing": 31}, kernel="rbf", fit_intercept=False).fit(X, y)
-    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(
+        GPXRegressor(
+            **{**arguments, "n_inducing": 31}, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y)
+    again = GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(
         X, y
     )  # The search is not repeated if it has finished.
     assert again.log_marginal_likelihood_value_ == resumed.log_marginal_likelihood_value_
@@ -459,7 +486,8 @@ def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
         "max_iter": 3,
     }
     first, second = (
-        GPXRegressor(**arguments, kernel="rbf", fit_intercept=False).fit(X, y) for _ in range(2)
+        GPXRegressor(**arguments, kernel="rbf", fit_intercept=False, weights="shared").fit(X, y)
+        for _ in range(2)
     )
     assert first.log_marginal_likelihood_value_ <= second.log_marginal_likelihood_value_ + 1e-6
 
@@ -467,11 +495,17 @@ def test_a_checkpoint_is_found_again_without_a_random_state(tmp_path):
 def test_a_checkpoint_of_other_given_points_is_refused(tmp_path):
     X, y, _ = synth10(200)
     arguments = {"solver": "inducing", "checkpoint": tmp_path / "state", "random_state": 0}
-    GPXRegressor(**arguments, inducing_points=X[:20], kernel="rbf", fit_intercept=False).fit(X, y)
+    GPXRegressor(
+        **arguments, inducing_points=X[:20], kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(X, y)
     with pytest.raises(InputError, match="other data"):
-        GPXRegressor(**arguments, inducing_points=X[20:40], kernel="rbf", fit_intercept=False).fit(
-            X, y
-        )
+        GPXRegressor(
+            **arguments,
+            inducing_points=X[20:40],
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
+        ).fit(X, y)
 
 
 def test_max_iter_holds_for_every_search():
@@ -484,6 +518,7 @@ def test_max_iter_holds_for_every_search():
             random_state=0,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         .fit(X, y)
         .fit_report_.evaluations
@@ -502,6 +537,7 @@ def test_restarts_are_of_the_subset():
             random_state=0,
             kernel="rbf",
             fit_intercept=False,
+            weights="shared",
         )
         .fit(X, y)
         .fit_report_.evaluations
@@ -521,6 +557,7 @@ def test_a_warm_start_keeps_the_points_and_does_not_lose():
         warm_start=True,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     found = [model.fit(X, y).log_marginal_likelihood_value_ for _ in range(3)]
     assert found[1] >= found[0] - 1e-6
@@ -546,6 +583,7 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
         callbacks=[stop],
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y)
     assert seen.count(phase) == 1
     assert not model.fit_report_.converged
@@ -561,6 +599,7 @@ def test_callbacks_stop_every_phase_and_ctrl_c_keeps_what_was_found(phase):
         callbacks=[interrupt],
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     with pytest.raises(KeyboardInterrupt, match="fitted at the best"):
         model.fit(X, y)
@@ -593,7 +632,7 @@ def test_rows_added_are_rows_fitted(cuts, sparse):
 def test_the_first_call_freezes_scaling_points_and_hyperparameters():
     X, y, _ = synth10(900)
     model = GPXRegressor(
-        n_inducing=40, random_state=0, kernel="rbf", fit_intercept=False
+        n_inducing=40, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
     ).partial_fit(X[:600], 5.0 + 3.0 * y[:600])
     assert model.solver_ == "inducing"
     theta, scaling, before = (
@@ -611,13 +650,18 @@ def test_the_first_call_freezes_scaling_points_and_hyperparameters():
 
 def test_rows_are_added_to_what_auto_fitted_exactly_too():
     X, y, _ = synth10(400)
-    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False).fit(X[:300], y[:300])
+    model = GPXRegressor(random_state=0, kernel="rbf", fit_intercept=False, weights="shared").fit(
+        X[:300], y[:300]
+    )
     assert model.solver_ == "exact"
     exact = GPXRegressor(optimizer=None, **model.hyperparameters_).fit(X[:300], y[:300]).predict(X)
     model.partial_fit(X[:1], y[:1])  # All rows that the model had become points.
     assert model.solver_ == model.fit_report_.solver == "inducing"
     assert np.mean((model.predict(X) - exact) ** 2) < 1e-3
-    assert not hasattr(GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False), "partial_fit")
+    assert not hasattr(
+        GPXRegressor(solver="cg", kernel="rbf", fit_intercept=False, weights="shared"),
+        "partial_fit",
+    )
 
 
 @pytest.mark.parametrize(

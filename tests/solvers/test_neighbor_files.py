@@ -238,7 +238,10 @@ def test_a_part_of_a_memory_map_is_found_again(tmp_path, cut):
 def test_a_function_of_chunks_is_refused_with_a_remedy():
     with pytest.raises(InputError, match=r"read only in their order.*solver='inducing'"):
         model_of().fit(lambda: [PROBLEM.data])
-    assert GPXRegressor().fit(lambda: [(np.zeros((9, 4)), np.arange(9.0))]).solver_ == "inducing"
+    assert (
+        GPXRegressor(weights="shared").fit(lambda: [(np.zeros((9, 4)), np.arange(9.0))]).solver_
+        == "inducing"
+    )
 
 
 def test_solvers_that_need_memory_name_those_that_read_files_and_streams(tmp_path):

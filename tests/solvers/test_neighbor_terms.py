@@ -1,5 +1,9 @@
 """Weights with priors of their own in the neighbours solver, beside the oracle's sums of terms."""
 
+import copy
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -17,7 +21,7 @@ from gpx_scale.solvers.neighbors.posterior import NeighborsPosterior
 from gpx_scale.solvers.neighbors.vecchia import OrderedRows
 from gpx_scale.solvers.posterior import MomentRequest
 from problems import make_problem, session_of
-from term_cases import CASES
+from term_cases import CASES, CONSTANT
 
 PROBLEM = make_problem(n=45)
 NOISE = PROBLEM.noise
@@ -188,12 +192,14 @@ def test_a_fit_finds_what_the_weights_are(semi):
 
 def test_rows_are_added_to_a_model_with_terms(semi):
     model, X, y, Z = semi
-    before = model.posterior_.hyperparameters.theta
-    more = GPXRegressor(**model.get_params())
-    more.__dict__.update(model.__dict__)
-    more.partial_fit(X[:5] + 0.01, y[:5], Z[:5])
+    more = copy.deepcopy(model).partial_fit(X[:5] + 0.01, y[:5], Z[:5])
     assert more.posterior_.n_rows == 305
-    assert (more.posterior_.hyperparameters.theta == before).all()
+    assert more.posterior_.summed.size == 260
+    assert (more.theta_ == model.theta_).all()
+    found, anew = (one.explain(X[:9], Z[:9]) for one in (more, pickle.loads(pickle.dumps(more))))
+    assert np.abs(found.weights - model.explain(X[:9], Z[:9]).weights).max() > 1e-4
+    assert_allclose(found.weights, anew.weights, rtol=0, atol=1e-10)
+    assert_allclose(found.weights_std, anew.weights_std, rtol=1e-9)
 
 
 @pytest.mark.parametrize("cut", [100, 300])
@@ -225,3 +231,88 @@ def test_a_constant_column_of_rows_in_files_is_noted(tmp_path):
     given = {"kernel": "rbf", "fit_intercept": False, "random_state": 0}
     model = GPXRegressor(solver="neighbors", weights="semi", **given).fit(str(tmp_path))
     assert any("'x0' is constant" in note for note in model.fit_report_.notes)
+
+
+# weighted sums of y, from which constant weights are known
+
+FEW = {"neighbors": 6, "shared": 5}
+SUMMED = np.setdiff1d(np.arange(45), np.arange(0, 15, 3))
+
+
+def with_sums(case):
+    """Return a posterior of few rows and of sums over all that are not shared."""
+    return replace(posterior_of(case, **FEW), summed=SUMMED)
+
+
+@pytest.fixture(params=["semi", "constant", "two kernels", "own curves", "a sum of kernels"])
+def constant_case(request):
+    return CASES[request.param]
+
+
+def observed(posterior, session, near, without=None):
+    """Return the matrix whose products with y are what one query is conditioned on."""
+    known = posterior.shared_rows(session)
+    sums = np.zeros((45, known.sums.count))
+    sums[known.sums.rows] = known.sums.coefficients
+    A = np.hstack([np.eye(45)[:, posterior.shared], sums, np.eye(45)[:, near]])
+    if without is not None:
+        A[without] = 0.0
+    return A
+
+
+def test_sums_are_conditioned_on_exactly(constant_case):
+    """The oracle conditions on products with y, whose covariances are written out."""
+    case, session, queries = constant_case, session_of(2), queries_of()
+    posterior = with_sums(case)
+    request = MomentRequest(variance=True, covariance=True, along=[queries.Z])
+    found = posterior.moments(queries, request, session)
+    near = posterior.query_rows(queries, session).near
+    C = oracle.covariance_of_terms(case.of_oracle, PROBLEM.X, PROBLEM.Z, *NOISE)
+    for i, x in enumerate(PROBLEM.X_query):
+        A = observed(posterior, session, near.rows[i])
+        B, prior = oracle.prior_of_terms(case.of_oracle, PROBLEM.X, PROBLEM.Z, x, NOISE[0])
+        gain = np.linalg.solve(A.T @ C @ A, A.T @ B)
+        cov = prior - B.T @ A @ gain
+        assert_allclose(found.mean[i], gain.T @ A.T @ PROBLEM.y, rtol=0, atol=1e-8)
+        assert_allclose(found.covariance[i], cov, rtol=0, atol=1e-8)
+        assert_allclose(found.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+        z = PROBLEM.Z_query[i]
+        assert_allclose(found.along[0][i], z @ cov @ z, rtol=0, atol=1e-8)
+
+
+def test_training_rows_are_in_sums_themselves(constant_case):
+    case, session, rows = constant_case, session_of(2), PROBLEM.inputs
+    posterior, some = with_sums(case), np.arange(45)
+    found = posterior.moments(
+        Queries(rows.x, rows.Z, PROBLEM.Z, own=True), MomentRequest(variance=True), session
+    )
+    query = posterior.query_rows(rows, session, some)
+    C = oracle.covariance_of_terms(case.of_oracle, PROBLEM.X, PROBLEM.Z, *NOISE)
+    residuals, deviations = posterior.leave_one_out(session)
+    for i in (0, 3, 13, 44):
+        near = query.near.rows[i, : query.near.counts[i]]
+        A = observed(posterior, session, near)
+        given = PROBLEM.X, PROBLEM.Z, PROBLEM.X[i], NOISE[0]
+        B, prior = oracle.prior_of_terms(case.of_oracle, *given, own=i)
+        gain = np.linalg.solve(A.T @ C @ A, A.T @ B)
+        assert_allclose(found.mean[i], gain.T @ A.T @ PROBLEM.y, rtol=0, atol=1e-8)
+        variance = (prior - B.T @ A @ gain).diagonal()
+        assert_allclose(found.variance[i], variance, rtol=0, atol=1e-8)
+        # A row that is left out is in no sum.
+        A = observed(posterior, session, near, without=i)
+        A = A[:, A.any(axis=0)]
+        h = np.linalg.solve(A.T @ C @ A, A.T @ C[:, i])
+        assert_allclose(residuals[i], PROBLEM.y[i] - h @ A.T @ PROBLEM.y, rtol=0, atol=1e-8)
+        assert_allclose(deviations[i] ** 2, C[i, i] - h @ A.T @ C[:, i], rtol=0, atol=1e-8)
+
+
+def test_constant_weights_are_nearly_as_certain_as_with_all_rows(constant_case):
+    case, session, queries = constant_case, session_of(2), queries_of()
+    request = MomentRequest(True, surface=True, part="constant")
+    few, all_rows = posterior_of(case, **FEW), posterior_of(case, 45, 0)
+    wanted = all_rows.moments(queries, request, session).variance[:, CONSTANT > 0]
+    without = few.moments(queries, request, session).variance[:, CONSTANT > 0]
+    found = with_sums(case).moments(queries, request, session).variance[:, CONSTANT > 0]
+    assert (found >= wanted * (1.0 - 1e-9)).all()
+    lost = (found - wanted).sum() / (without - wanted).sum()
+    assert lost < 0.5

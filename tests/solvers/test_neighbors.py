@@ -316,14 +316,19 @@ def test_the_search_goes_on_from_the_optimum_of_a_subset(monkeypatch):
     """
     data = datasets.synth10(1500)
     monkeypatch.setattr("gpx_scale.solvers.neighbors.planning.SUBSET_ROWS", 400)
-    near = GPXRegressor(solver="neighbors", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
-    exact = GPXRegressor(solver="exact", random_state=0, kernel="rbf", fit_intercept=False).fit(
-        data.X, data.y
-    )
+    near = GPXRegressor(
+        solver="neighbors", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
+    exact = GPXRegressor(
+        solver="exact", random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+    ).fit(data.X, data.y)
     subset = GPXRegressor(
-        solver="exact", random_state=0, search_rows=400, kernel="rbf", fit_intercept=False
+        solver="exact",
+        random_state=0,
+        search_rows=400,
+        kernel="rbf",
+        fit_intercept=False,
+        weights="shared",
     ).fit(data.X, data.y)
     best = exact.log_marginal_likelihood_value_
     lost, before = (best - exact.log_marginal_likelihood(one.theta_) for one in (near, subset))
@@ -515,6 +520,7 @@ def test_rows_at_equal_distances(X):
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     )
     mean, std = model.fit(X, y, Z).predict(X[:5], Z[:5], return_std=True)
     assert np.isfinite(mean).all()

@@ -107,9 +107,9 @@ def test_sparse_and_dense_agree_on_drawn_problems(problem):
 def test_a_fit_finds_the_same_hyperparameters():
     X, y, Z, Xq, Zq = text_problem(n=150)
     models = [
-        GPXRegressor(standardize=False, random_state=0, kernel="rbf", fit_intercept=False).fit(
-            X, y, A
-        )
+        GPXRegressor(
+            standardize=False, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y, A)
         for A in (Z, CSR(Z))
     ]
     assert_allclose(models[1].theta_, models[0].theta_, rtol=1e-6, atol=1e-6)
@@ -227,7 +227,7 @@ def test_a_prediction_does_not_pay_for_weights(monkeypatch):
 def test_ard_needs_a_dense_x():
     _, y, Z, _, _ = text_problem(n=30)
     with pytest.raises(InputError, match="dense X"):
-        GPXRegressor(ard=True, kernel="rbf", fit_intercept=False).fit(CSR(Z), y)
+        GPXRegressor(ard=True, kernel="rbf", fit_intercept=False, weights="shared").fit(CSR(Z), y)
     dense, sparse = (
         GPXRegressor(ard=True, **GIVEN).fit(np.eye(30)[:, :3], y, A) for A in (Z, CSR(Z))
     )
@@ -409,7 +409,9 @@ def test_a_fit_on_pairs_finds_the_optimum_of_the_exact_one(monkeypatch):
     monkeypatch.setattr("gpx_scale.solvers.cg.planning.PAIRS_SUBSET_ROWS", 600)
     X, y, Z, _, _ = text_problem(n=1200)
     exact, iterative = (
-        GPXRegressor(solver=s, random_state=0, kernel="rbf", fit_intercept=False).fit(X, y, CSR(Z))
+        GPXRegressor(
+            solver=s, random_state=0, kernel="rbf", fit_intercept=False, weights="shared"
+        ).fit(X, y, CSR(Z))
         for s in ("exact", "cg")
     )
     assert iterative._plan.subset < 1200  # The search on pairs was run.
@@ -561,17 +563,17 @@ def test_bad_sparse_input_is_named():
     broken = CSR(Z)
     broken.data[3] = np.nan
     with pytest.raises(ValueError, match="Z contains NaN"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, broken)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, broken)
     broken.data[3] = np.inf
     with pytest.raises(ValueError, match="infinity"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, broken)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, broken)
     broken.data[3] = 1e200
     with pytest.raises(InputError, match="Z reaches"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, broken)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, broken)
     with pytest.raises(ValueError, match="no columns"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, CSR((40, 0)))
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, CSR((40, 0)))
     with pytest.raises(ValueError, match="inconsistent"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, CSR(Z[:20]))
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, CSR(Z[:20]))
     model = GPXRegressor(**GIVEN).fit(X, y, CSR(Z))
     with pytest.raises(InputError, match="columns here and had 120 at fit"):
         model.predict(Xq, sp.hstack([CSR(Zq), CSR(np.ones((3, 1)))]).tocsr())
@@ -592,7 +594,7 @@ def test_bad_sparse_input_is_named():
 @pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize("solver", ["exact", "cg"])
 def test_one_and_two_rows(solver, n):
-    model = GPXRegressor(solver=solver, kernel="rbf", fit_intercept=False).fit(
+    model = GPXRegressor(solver=solver, kernel="rbf", fit_intercept=False, weights="shared").fit(
         np.arange(n)[:, None], np.arange(n), CSR(np.ones((n, 2)))
     )
     assert np.isfinite(model.predict([[0.5]], CSR(np.ones((1, 2))), return_std=True)).all()
@@ -644,6 +646,7 @@ def test_pickles_and_checkpoints(tmp_path):
         checkpoint=tmp_path / "fit.npz",
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y, CSR(Z))
     again = pickle.loads(pickle.dumps(model))
     assert_allclose(
@@ -657,12 +660,17 @@ def test_pickles_and_checkpoints(tmp_path):
         checkpoint=tmp_path / "fit.npz",
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit(X, y, CSR(Z))
     assert "checkpoint" in resumed.fit_report_.message
     Z[0, 0] += 1.0
     with pytest.raises(InputError, match="other data"):
         GPXRegressor(
-            solver="cg", checkpoint=tmp_path / "fit.npz", kernel="rbf", fit_intercept=False
+            solver="cg",
+            checkpoint=tmp_path / "fit.npz",
+            kernel="rbf",
+            fit_intercept=False,
+            weights="shared",
         ).fit(X, y, CSR(Z))
 
 
@@ -734,7 +742,7 @@ def test_indices_outside_the_matrix_are_refused(wrong):
     broken = CSR(Z)
     broken.indices[5] = wrong
     with pytest.raises(InputError, match="point outside"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(X, y, broken)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(X, y, broken)
 
 
 def test_all_pivots_where_jacobi_fails():

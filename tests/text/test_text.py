@@ -35,7 +35,7 @@ def text_model(components=3, **more):
         x_transformer=make_pipeline(TfidfVectorizer(), TruncatedSVD(components, random_state=0)),
         z_transformer=CountVectorizer(binary=True, min_df=2, stop_words="english"),
         random_state=0,
-        **{"kernel": "rbf", "fit_intercept": False, **more},
+        **{"kernel": "rbf", "fit_intercept": False, "weights": "shared", **more},
     )
 
 
@@ -76,7 +76,7 @@ def test_cross_validation_fits_the_vocabulary_with_the_model():
 def test_text_without_transformers_and_empty_vocabularies_are_named():
     documents, ratings = reviews(30)
     with pytest.raises(InputError, match="z_transformer"):
-        GPXRegressor(kernel="rbf", fit_intercept=False).fit(documents, ratings)
+        GPXRegressor(kernel="rbf", fit_intercept=False, weights="shared").fit(documents, ratings)
     with pytest.raises(ValueError, match=r"min_df|vocabulary"):
         text_model().set_params(z_transformer=CountVectorizer(min_df=31)).fit(documents, ratings)
     with pytest.raises(ValueError, match="empty vocabulary"):
@@ -151,6 +151,7 @@ def test_vader_snippets_fit_in_four_gigabytes(shared_data):
         random_state=0,
         kernel="rbf",
         fit_intercept=False,
+        weights="shared",
     ).fit([data.texts[i] for i in train], data.y[train])
     assert model._plan.settings.form == "pairs"
     assert model.fit_report_.converged

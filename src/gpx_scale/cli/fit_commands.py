@@ -56,7 +56,7 @@ def fit(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
-    weights: Weights = "shared",
+    weights: Weights = "auto",
     n_inducing: Points = 1000,
     search_rows: SearchRows = "auto",
     checkpoint: Annotated[
@@ -115,7 +115,7 @@ def evaluate(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
-    weights: Weights = "shared",
+    weights: Weights = "auto",
     n_inducing: Points = 1000,
     search_rows: SearchRows = "auto",
     report: Annotated[
@@ -214,7 +214,7 @@ def plan(
     ard: Ard = None,
     solver: Solver = "auto",
     intercept: Intercept = None,
-    weights: Weights = "shared",
+    weights: Weights = "auto",
     n_inducing: Points = 1000,
     memory_limit: Memory = None,
     n_jobs: Jobs = None,

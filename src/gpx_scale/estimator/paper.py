@@ -3,7 +3,7 @@
 >>> from gpx_scale import PAPER, GPXRegressor
 >>> GPXRegressor(**PAPER, random_state=0)
 GPXRegressor(ard=False, fit_intercept=False, kernel='rbf', random_state=0,
-             search_rows='all')
+             search_rows='all', weights='shared')
 """
 
 from __future__ import annotations

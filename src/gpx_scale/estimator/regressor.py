@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.chunks import is_indexed, source_of, transforms_for
+from ..data.frame_columns import index_of_rows
+from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
@@ -142,12 +145,29 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
-        takes it as it is.
+        takes all columns, encoded if it is a data frame.
+    encode : "auto" or None, default="auto"
+        Whether pandas data frames are encoded as numbers, if the transformer is None or a list of
+        columns. Arrays and streams are not.
+
+        - Numbers and booleans stay as they are.
+        - Texts and categories have a column of 0 and 1 for each level. A level that is new in
+          `predict` is 0 everywhere.
+        - Dates, also texts such as 2024-05-31, become days since the first one, and a sine and a
+          cosine of each cycle (year, week, day) that they go through. Durations become seconds,
+          and times of day hours.
+        - The geometry of a GeoDataFrame becomes the coordinates of its centre.
+        - Constant columns are left out, and `fit_report_` names them. In a separate Z, a constant
+          number stays: it is an intercept.
+    missing : {"indicator", "error"}, default="indicator"
+        What becomes of missing values in encoded data frames. "indicator" takes the median of the
+        column (no level of a category) and adds a column, with a weight of its own, that says where
+        values are missing, if some were in `fit`. "error" refuses them, and names row and column.
     fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
-    weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="shared"
+    weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="auto"
         The priors of the weights.
 
         - "shared": all weights have the same prior, as in the paper.
@@ -164,8 +184,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but the first need the solver "exact" or "neighbors", and a dense Z. `weight_table_` has
-        the decision about each weight.
+        All but "shared" need the solver "exact", "cg" or "neighbors", and a dense Z.
+        `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -259,6 +279,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         decision (zero, constant, own curve or varying), earned nats, share of the variance, length
         scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
         without.
+    z_groups_ : dict of str to list of str
+        The features that come from one column of a data frame, such as the levels of a category, by
+        the name of that column.
     parameter_names_ : list of str
         A name for each entry of `theta_`, with the names of features.
     baseline_ : ndarray of shape (d,)
@@ -322,8 +345,10 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
+        encode: str | None = "auto",
+        missing: str = "indicator",
         fit_intercept: bool | str = "auto",
-        weights: str = "shared",
+        weights: str = "auto",
         groups: Any = None,
         prune: bool = True,
         standardize: bool = True,
@@ -358,6 +383,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.n_restarts = n_restarts
         self.x_transformer = x_transformer
         self.z_transformer = z_transformer
+        self.encode = encode
+        self.missing = missing
         self.fit_intercept = fit_intercept
         self.weights = weights
         self.groups = groups
@@ -380,6 +407,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.verbose = verbose
 
     _rows: RowSource | None = None
+    _index: np.ndarray | None = None
     _known: KnownOptimum | None = None
 
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
@@ -498,7 +526,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         >>> from sklearn.datasets import load_diabetes
         >>> from gpx_scale import GPXRegressor
         >>> X, y = load_diabetes(return_X_y=True)
-        >>> model = GPXRegressor(candidates=["rbf", "matern32"]).fit(X[:100, :2], y[:100])
+        >>> model = GPXRegressor(candidates=["rbf", "matern32"], weights="shared")
+        >>> model = model.fit(X[:100, :2], y[:100])
         >>> list(model.kernel_table_.columns)[:4]
         ['kernel', 'ard', 'fit_intercept', 'log_evidence']
         """
@@ -589,6 +618,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         check_is_fitted(self, "posterior_")
         return list(self.fit_report_.parameter_names) or self.posterior_.hyperparameters.names
 
+    @property
+    def z_groups_(self) -> dict[str, list[str]]:
+        """The features that come from one column of a data frame, by the name of that column.
+
+        These are the levels of a category, the parts of a date, and the indicator of missing
+        values. A column that makes one feature is not among them.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from gpx_scale import GPXRegressor
+        >>> frame = pd.DataFrame({"size": [50, 60, 70], "city": ["Rome", "Oslo", "Rome"]})
+        >>> model = GPXRegressor(optimizer=None).fit(frame, [1.0, 2.0, 3.0])
+        >>> model.z_groups_
+        {'city': ['city_Oslo', 'city_Rome']}
+        """
+        check_is_fitted(self, "posterior_")
+        names = self._preprocessor.z_names
+        groups = self._preprocessor.z_groups
+        return {name: [names[column] for column in groups[name]] for name in groups}
+
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
         """Add rows to a fitted model of neighbours, inducing points or basis functions.
@@ -647,7 +697,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             posterior = posterior.with_statistics(more, session)
             model = replace(model, plan=replace(plan, n=posterior.n_rows), posterior=posterior)
             report = self.fit_report_.after_more_rows(model.plan, model.log_evidence, posterior)
-            self._rows = None
+            self._rows = self._index = None
             self._remember(replace(model, report=report))
         return self
 
@@ -698,6 +748,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 preprocessor, rows, options, setup, known, self._remember_optimum
             )
             self._rows = None if model.posterior.row_source is not None else rows
+            self._index = index_of_rows(unpack(X, Z)[0])
             self.n_iter_ = sum(model.report.evaluations.values())
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:

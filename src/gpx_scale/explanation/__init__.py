@@ -1,12 +1,14 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
 from .comparisons import SupportingRow, WhatIf, comparison
+from .effects import Effect
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
 from .intervals import Interval, between, dense
 
 __all__ = [
+    "Effect",
     "Explanation",
     "Groups",
     "Importance",

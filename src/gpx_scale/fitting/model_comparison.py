@@ -145,6 +145,14 @@ class Contender:
         return SHARED if self.priors is None else self.priors.options.kind
 
     @property
+    def has_weights(self) -> bool:
+        """Return whether a weight is left after those that earn too little are removed."""
+        if self.priors is None or self.point is None:
+            return True
+        terms = self.point.hyperparameters.weight_prior.terms
+        return any(term.is_active for term in terms)
+
+    @property
     def name(self) -> str:
         """Return the model in words."""
         return self.record(1.0, chosen=False).name

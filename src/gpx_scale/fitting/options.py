@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..data.frame_encoder import ERROR, INDICATOR
 from ..data.inputs import InputOptions
 from ..errors import InputError
 from ..kernels.kernel import Kernel
@@ -89,6 +90,8 @@ class FitOptions:
             estimator.z_transformer,
             bool(estimator.standardize),
             usual.fit_intercept,
+            encode=one_of(estimator.encode, ("auto", None), "encode") is not None,
+            missing=one_of(estimator.missing, (INDICATOR, ERROR), "missing"),
         )
         solvers = solver_options(estimator, solver)
         return cls(usual.kernel, inputs, solvers, search, open_model, weights)

@@ -110,7 +110,7 @@ def fit_model(
         posterior = solver.condition(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
     information = information_of(optimum, decision, plan.n)
-    report.notes = notes_on(optimum.hyperparameters, start.given, information)
+    report.notes = preprocessor.notes + notes_on(optimum.hyperparameters, start.given, information)
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
         report.prior_table = choice.prior_table

@@ -32,6 +32,12 @@ MAX_FEATURES = 100
 # has to earn (`pruning`). It is also the error of Laplace's approximation.
 LEAST_AHEAD_NATS = LEAST_EARNED_NATS
 
+# A model without any weight has no reasons for its predictions, so it is not taken unasked.
+NO_WEIGHT_IS_LEFT = (
+    "With priors of their own, no feature earns its weight, and the evidence is larger. Such a "
+    "model would predict the mean of y everywhere."
+)
+
 # A function that returns why priors of some kind cannot be fitted to all rows, None if they can.
 ReasonAgainst = Callable[[str], str | None]
 
@@ -67,13 +73,16 @@ def with_weights(
             *(comparison.some, comparison.first, options.search.max_iter, session),
             known=(shared,),
         )
-    best = simplest_of_the_best(ranked)
+    useful = [model for model in ranked if model.has_weights]
+    if not ranked[0].has_weights:
+        reasons = [*reasons, NO_WEIGHT_IS_LEFT]
+    best = simplest_of_the_best(useful)
     y_scale = preprocessor.scaling.y_scale
     choice = replace(
         decision.choice,
         weights=best.weights,
         prior_table=tuple(model.record(y_scale, model is best) for model in ranked),
-        reasons=(*decision.choice.reasons, *reasons_for(best, ranked), *reasons),
+        reasons=(*decision.choice.reasons, *reasons_for(best, useful), *reasons),
     )
     if best.priors is None or best.point is None or best.point.evidence is None:
         return replace(decision, choice=choice)

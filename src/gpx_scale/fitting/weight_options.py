@@ -216,8 +216,8 @@ class WeightNames:
 def may_be_additive(preprocessor: Preprocessor) -> bool:
     """Return whether each column of Z is a column of X, of which a kernel is known."""
     transforms = preprocessor.transforms
-    changed = transforms.x_transformer is not None or transforms.z_transformer is not None
-    return not (preprocessor.separate or changed or transforms.input_kind != "vectors")
+    differ = transforms.x_transformer is not transforms.z_transformer
+    return not (preprocessor.separate or differ or transforms.input_kind != "vectors")
 
 
 def _additive_terms(varying: Term, features: WeightNames) -> list[Term]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from ..data.frame_encoder import FrameEncoder
 from ..data.inputs import Preprocessor
 from ..data.scaling import Scaling
 from ..fitting.starting_point import KnownOptimum
@@ -146,6 +147,12 @@ def _check_preprocessor(preprocessor: Preprocessor) -> None:
         len(preprocessor.z_names) == preprocessor.n_z,
         "the names of the features are not as many as the columns of Z",
     )
+    for transformer, count in (
+        (transforms.x_transformer, preprocessor.n_x),
+        (transforms.z_transformer, preprocessor.n_z),
+    ):
+        if isinstance(transformer, FrameEncoder):
+            transformer.must_make(count)
     must(
         transforms.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size),
         "X has a scaling, and its kernel is not one of vectors",

@@ -37,7 +37,8 @@ from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
 from ..runtime.tile_loops import tile_threads
 from .constant_weights import ConstantWeights
-from .posterior import MomentRequest, Moments
+from .posterior import MomentRequest, Moments, symmetric_part
+from .weighted_sums import WeightedSums, constant_columns
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
@@ -51,6 +52,10 @@ FLOAT32_LEAST_NOISE_SHARE = 5e-4
 # variance by at most FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. S_NN stays in
 # float64, as its errors in float32 would be larger.
 FLOAT32_ROUNDING_SHARE = 1e-5
+# Given weighted sums over many rows, at least this share of the noise of a row is left.
+LEAST_NOISE_SHARE = 0.5
+# The shared rows determine a column of Z if no more than this is left of it, relative to noise.
+NO_FEATURE = 1e-7
 # The matrices S_NN that are formed at once take at most this many bytes.
 BLOCK_BYTES = 2**26
 
@@ -105,6 +110,9 @@ class SharedRows:
         The Cholesky factor of C_UU, and L^-1 y_U.
     F : ndarray of shape (n, m), or None
         F_j of all rows, in float64 or float32. None if F_N is computed where it is used.
+    sums : WeightedSums or None
+        Weighted sums of y that are conditioned on like further shared rows: L, a and F have c more
+        rows or columns for them.
     """
 
     search: NeighborSearch
@@ -115,6 +123,7 @@ class SharedRows:
     L: np.ndarray
     a: np.ndarray
     F: np.ndarray | None
+    sums: WeightedSums | None = None
 
     @classmethod
     def of(
@@ -126,10 +135,12 @@ class SharedRows:
         *,
         keep: bool = True,
         single: bool | None = None,
+        summed: np.ndarray | None = None,
     ) -> SharedRows:
         """Return the shared rows, factorised;  m^3/3 flops, and n m^2 if F of all rows is kept.
 
-        F is in float32 if it is `single`, and by default where that is accurate enough.
+        F is in float32 if it is `single`, and by default where that is accurate enough. With rows
+        that are `summed`, (s,), ascending and not shared, there are sums for constant weights.
         """
         search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows)
         diagonal = search.variances
@@ -138,14 +149,62 @@ class SharedRows:
         L = factor_of_few_rows(C, noise[shared])
         a = right_solve(L, rows.y[None, shared], session)[0]
         made = cls(search, rows.y, shared, diagonal, noise, L, a, None)
-        if not keep:
-            return made
-        if single is None:
-            single = bool((noise / diagonal).min() > FLOAT32_LEAST_NOISE_SHARE)
-        F = np.empty((len(rows), shared.size), np.float32 if single else np.float64)
-        for some in slices(len(rows), max(1, BLOCK_BYTES // (8 * max(1, shared.size)))):
-            F[some] = made.factors_of(np.arange(some.start, some.stop), session)
-        return replace(made, F=F)
+        columns = constant_columns(hyperparameters.weight_prior)
+        has_sums = columns.size > 0 and summed is not None and summed.size > 0
+        if keep:
+            if single is None:
+                single = bool((noise / diagonal).min() > FLOAT32_LEAST_NOISE_SHARE)
+            shape = len(rows), shared.size + columns.size * has_sums
+            F = np.empty(shape, np.float32 if single else np.float64)
+            for some in _row_slices(len(rows), shared.size):
+                F[some, : shared.size] = made.factors_of(np.arange(some.start, some.stop), session)
+            made = replace(made, F=F)
+        if has_sums:
+            assert summed is not None
+            return made._with_sums(summed, columns, session)
+        return made
+
+    def _with_sums(self, summed: np.ndarray, columns: np.ndarray, session: Session) -> SharedRows:
+        """Return these rows with sums over others in addition;  n s kernel values per term.
+
+        Columns of F for the sums are there already, and are written.
+        """
+        m, c = self.shared.size, columns.size
+        G = self._coefficients(summed, columns, session)
+        is_used = G.any(axis=0)
+        sums = WeightedSums.over(self.search, summed, G, session)
+        W = right_solve(self.L, sums.covariances[self.shared].T.copy(), session)
+        C = symmetric_part(G.T @ sums.covariances[summed] - W @ W.T)
+        # A column of Z that the shared rows determine tells nothing more. Its sum is 0.
+        L_sums = factor_of_few_rows(C, np.where(is_used, 0.0, 1.0))
+        L = np.zeros((m + c, m + c))
+        L[:m, :m], L[m:, :m], L[m:, m:] = self.L, W, L_sums
+        more = (G.T @ self.y[summed] - W @ self.a)[None]
+        a = np.concatenate([self.a, right_solve(L_sums, more, session)[0]])
+        if self.F is not None:
+            for some in _row_slices(len(self), m):
+                rest = sums.covariances[some] - self.F[some, :m] @ W.T
+                self.F[some, m:] = right_solve(L_sums, rest, session)
+        return replace(self, L=L, a=a, sums=sums)
+
+    def _coefficients(
+        self, summed: np.ndarray, columns: np.ndarray, session: Session
+    ) -> np.ndarray:
+        """Return the coefficients of sums for some columns of Z, scaled alike;  (s, c)."""
+        m, Z = self.shared.size, self.search.rows.Z
+        z = Z[summed].to_dense()[:, columns]
+        half = right_solve(self.L, Z[self.shared].to_dense()[:, columns].T.copy(), session)
+        G = np.empty_like(z)
+        for some in _row_slices(summed.size, m):
+            index = summed[some]
+            F = self.factors_of(index, session) if self.F is None else self.F[index, :m]
+            left = self.diagonal[index] - np.einsum("ij,ij->i", F, F)
+            G[some] = z[some] - F @ half.T
+            z[some] = G[some]
+            G[some] /= np.maximum(left, self.noise[index])[:, None]
+        size = np.sqrt((z * G).sum(axis=0))
+        scaled: np.ndarray = np.divide(G, size, out=np.zeros_like(G), where=size > NO_FEATURE)
+        return scaled
 
     def __len__(self) -> int:
         return len(self.y)
@@ -158,7 +217,9 @@ class SharedRows:
         hyperparameters = self.search.hyperparameters
         search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows)
         diagonal = search.variances
+        sums = None if self.sums is None else self.sums.with_rows(search, session)
         made = replace(self, search=search, y=rows.y, diagonal=diagonal, noise=noise, F=None)
+        made = replace(made, sums=sums)
         if self.F is None:
             return made
         new = made.factors_of(np.arange(len(self), len(rows)), session)
@@ -166,6 +227,7 @@ class SharedRows:
 
     def first(self, count: int) -> SharedRows:
         """Return the first `count` of these rows, whose factors are parts of those of all."""
+        assert self.sums is None
         return replace(
             self,
             shared=self.shared[:count],
@@ -180,9 +242,20 @@ class SharedRows:
         is_single = self.F is not None and self.F.dtype == np.float32
         return FLOAT32_ROUNDING_SHARE if is_single else 0.0
 
+    @property
+    def _least(self) -> np.ndarray:
+        """Return the least variance of y_j given the shared rows, whatever the rounding;  (n,).
+
+        It is D_j. Sums have a small share of the noise of each row in them.
+        """
+        return self.noise if self.sums is None else LEAST_NOISE_SHARE * self.noise
+
     def factors_of(self, index: np.ndarray, session: Session) -> np.ndarray:
         """Return F_j^T of some rows in float64;  (r,) -> (r, m);  r m^2 flops."""
-        return right_solve(self.L, _covariances(self.search, index, self.shared, session), session)
+        S = _covariances(self.search, index, self.shared, session)
+        if self.sums is not None:
+            S = np.hstack([S, self.sums.covariances[index]])
+        return right_solve(self.L, S, session)
 
     def kernels_of_shared(self, x: Any, session: Session) -> list[np.ndarray]:
         """Return k_t(x*, x_j) of all shared rows, for each term;  (b, m) each."""
@@ -247,7 +320,7 @@ class SharedRows:
         k^3/3 + k^2 (m + c) + (k + m) m c flops per query, and k m^2 more if F is not kept.
         """
         b, k = near.rows.shape
-        m, c = self.shared.size, sides.near.shape[2]
+        m, c = len(self.L), sides.near.shape[2]
         half_shared = right_solve(self.L, sides.shared.reshape(b * c, m), session)
         half_shared = half_shared.reshape(b, c, m)
         half_near = np.ascontiguousarray(sides.near)
@@ -259,7 +332,7 @@ class SharedRows:
             for q in slices(b, max(1, BLOCK_BYTES // (8 * max(1, k * k)))):
                 some = near[q]
                 F, at = self._factors(some, session)
-                noise, raised = self.noise[some.rows], self.rounding * self.diagonal[some.rows]
+                noise, raised = self._least[some.rows], self.rounding * self.diagonal[some.rows]
                 targets = self.a, self.y[some.rows], mean
                 T = self._blocks(some, session)
                 given = some.counts, T, F, at, noise, raised, jitters, *targets
@@ -284,7 +357,7 @@ class SharedRows:
         """Return S between the rows near each query, with its exact diagonal;  (b, k, k)."""
         b, k = near.rows.shape
         search, T = self.search, np.empty((b, k, k))
-        own = self.diagonal - self.noise
+        own = self.diagonal - self._least
         prior = search.hyperparameters.weight_prior
         if prior.is_shared and (profile := search.profile) is not None:
             with tile_threads(session.executor.n_jobs) as threads:
@@ -360,6 +433,15 @@ class RightHandSides:
             first.shared[...] += other.shared
         return first
 
+    def with_sums(self, summed: np.ndarray | None) -> RightHandSides:
+        """Return these with the covariances with weighted sums of y, after shared rows;  (b, c, .).
+
+        None stands for no sums.
+        """
+        if summed is None:
+            return self
+        return replace(self, shared=np.concatenate([self.shared, summed], axis=2))
+
     def scaled(self, by: np.ndarray | None) -> RightHandSides:
         """Return these times a number for each quantity, None if all are 1;  (c,)."""
         return self if by is None else RightHandSides(self.near * by, self.shared * by[:, None])
@@ -377,6 +459,11 @@ class RightHandSides:
             np.concatenate([np.empty((b, k, 0)), *(part.near for part in parts)], axis=2),
             np.concatenate([np.empty((b, 0, m)), *(part.shared for part in parts)], axis=1),
         )
+
+
+def _row_slices(count: int, m: int) -> list[slice]:
+    """Return slices of rows whose covariances with m others are in memory together."""
+    return slices(count, max(1, BLOCK_BYTES // (8 * max(1, m))))
 
 
 def _kernel(profile: Profile) -> tuple[Any, ...]:

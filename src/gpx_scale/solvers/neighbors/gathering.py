@@ -37,22 +37,24 @@ def around(
 ) -> tuple[NeighborsPosterior, np.ndarray]:
     """Return a posterior in memory that gives the same answers to these queries.
 
-    Its rows are the shared ones, those near the queries, and the `own` rows (b,) of queries that
-    are training rows. With it come their numbers among all rows, ascending, so that rows that are
-    equally near stay in their order. One pass over all rows.
+    Its rows are the shared ones, those of weighted sums, those near the queries, and the `own` rows
+    (b,) of queries that are training rows. With it come their numbers among all rows, ascending, so
+    that rows that are equally near stay in their order. One pass over all rows.
     """
     shared = posterior.shared
     among = Eligible.without(len(posterior), shared, len(queries), own)
     search = search_among(posterior.rows, posterior.hyperparameters)
     near = search.nearest(queries, posterior.nearby, among, session)
     mine = [] if own is None else [own]
-    index = np.unique(np.concatenate([shared, near.rows[near.in_use], *mine]))
-    places, gathered = np.searchsorted(index, shared), posterior.rows[index]
+    index = np.unique(np.concatenate([shared, posterior.summed, near.rows[near.in_use], *mine]))
+    places, summed = np.searchsorted(index, shared), np.searchsorted(index, posterior.summed)
+    gathered = posterior.rows[index]
     assert isinstance(gathered, TrainingRows)
     # Held-out rows are predicted several times, and new queries once.
     share = FACTOR_MEMORY_SHARE * session.memory_limit
     keeps = own is not None and 8.0 * index.size * shared.size <= share
-    return replace(posterior, rows=gathered, shared=places, keeps_factor=keeps), index
+    local = replace(posterior, rows=gathered, shared=places, summed=summed, keeps_factor=keeps)
+    return local, index
 
 
 def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list[slice]:
@@ -62,7 +64,7 @@ def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list
     row_bytes = posterior.rows.bytes_per_row * len(posterior.hyperparameters.weight_prior.active)
     # If all rows are shared, a query has no further ones.
     each = max(1, gathered_bytes(posterior.nearby, row_bytes))
-    shared = gathered_bytes(posterior.shared.size, row_bytes)
+    shared = gathered_bytes(posterior.shared.size + posterior.summed.size, row_bytes)
     session.require(each + shared, "one query with its neighbours", "a smaller n_shared")
     share = PASS_MEMORY_SHARE * session.memory_limit
     return slices(count, max(1, int((share - shared) // each)))

@@ -39,6 +39,13 @@ FACTOR_MEMORY_SHARE = 0.25
 # A random order of all rows, from which Vecchia's likelihood and held-out rows are sampled, takes
 # so many bytes per row while it is made: five arrays of 8 bytes.
 ORDER_BYTES_PER_ROW = 40
+# Weighted sums for constant weights are over so many rows that kernel values with all rows are at
+# most so many: all rows up to 60,000 for one kernel. Of rows in files, they are over so many.
+SUMMED_PAIRS = 4e9
+SUMMED_FILE_ROWS = 4_096
+# There are no sums unless so many rows for each of them are not near a query. A sum over only a few
+# further rows would be determined by those that a query is conditioned on.
+LEAST_ROWS_PER_SUM = 10
 # The time of a fit is predicted from these numbers. They count operations, and were not adjusted to
 # measured times. A search takes as long as so many evaluations of its subset, and so many of
 # Vecchia's likelihood, which take so many flops per number of the r^3 of their sets of r rows.
@@ -102,8 +109,9 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     likelihood.
     """
     n, k, m = problem.n, min(problem.n, settings.neighbors), settings.shared
-    # Points of each kernel, and scaled features of the parts of a weight.
-    terms = 8 * (problem.weight_kernels * problem.p + 3 * problem.d * problem.weight_terms)
+    # Points of each kernel, and scaled features of the parts of a weight, with those of the rows of
+    # weighted sums. These sums have coefficients, covariances, and columns of F.
+    terms = 8 * (2 * problem.weight_kernels * problem.p + 9 * problem.d * problem.weight_terms)
     if problem.stream:
         chunk = min(n, FILE_CHUNK_ROWS) * (8 * (8 * (problem.p + 2) + 4 * problem.d) + terms)
         held = ORDER_BYTES_PER_ROW * n + chunk
@@ -168,6 +176,20 @@ def plan_neighbors(problem: Problem) -> Plan:
     )
 
 
+def rows_of_sums(
+    rest: np.ndarray, n: int, nearby: int, sums: int, kernels: int, in_memory: bool, seed: int
+) -> np.ndarray:
+    """Return the rows of weighted sums of y, among the `rest` that is not shared;  (s,).
+
+    There are none for too few rows.
+    """
+    most = SUMMED_PAIRS / (n * max(1, kernels)) if in_memory else SUMMED_FILE_ROWS
+    count = int(min(rest.size, most))
+    if not sums or count < nearby + 1 + LEAST_ROWS_PER_SUM * sums:
+        return rest[:0]
+    return np.sort(np.random.RandomState(seed).permutation(rest)[:count])
+
+
 def _reason(taken: int, asked: int | None, n: int, what: str) -> str:
     """Return a sentence about a number of rows and where it comes from."""
     of_query = "Each query has" if what == "neighbours" else "All queries have"
@@ -196,6 +218,8 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     finding = 2.0 * n * sampled * (plan.p + 10.0) / rates.flops64
     pivots = settings.pivot_rows * m**2 * 2.0 / rates.flops64
     factor = n * m**2 / rates.flops64 if settings.keeps_factor else 0.0
+    if plan.weight_kernels:
+        factor += min(SUMMED_PAIRS, n**2 * plan.weight_kernels) / rates.entries64
     query = k**3 / 3.0 + k**2 * m + m**2 * (k if not settings.keeps_factor else 1.0)
     choosing = settings.choose_neighbors or settings.choose_shared
     compared = COMPARED_QUERIES * query / rates.flops64 if choosing else 0.0

@@ -8,7 +8,7 @@ own, there is no joint distribution of several queries.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,12 @@ from ..posterior import (
     PriorVariance,
     RowStatistics,
 )
+from ..weighted_sums import constant_columns
 from .adding_rows import NewRows, with_rows
 from .gathering import around, batches, fields_for_a_file
 from .planning import NeighborsSettings, query_bytes
 from .query_covariances import QueryCovariances
-from .query_rows import QueryRows, QueryTerm, with_own
+from .query_rows import QueryRows, with_own
 from .union import given_union
 
 # The seeds of a RandomState are below this number.
@@ -71,6 +72,9 @@ class NeighborsPosterior(Posterior[QueryRows]):
     held_out : list of (int, int, float)
         The pairs (k, m) that were compared, and the mean log density of held-out rows with each:
         that of the best pair, less what was lost to it on the rows that both predicted.
+    summed : ndarray of shape (s,)
+        The numbers of the rows of weighted sums of y, for constant weights. They are not shared,
+        and none if no weight is constant.
     """
 
     rows: TrainingRows | IndexedRows
@@ -82,6 +86,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
     log_evidence: float
     standard_error: float
     held_out: list[tuple[int, int, float]]
+    summed: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     capabilities = frozenset(
         {
@@ -150,6 +155,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
                 f"; {len(self.held_out)} pairs of these numbers were compared on held-out rows, "
                 f"where this one loses {best - mine:.4f} nats per row"
             )
+        if self.summed.size:
+            chosen += f"; constant weights are known from {self.summed.size} rows in addition"
         return Diagnostics(
             self.log_evidence,
             self.standard_error,
@@ -159,7 +166,16 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
     @property
     def bytes_per_query(self) -> int:
-        return query_bytes(self.nearby, self.shared.size, 1, self.keeps_factor)
+        return self._query_bytes(1)
+
+    def _query_bytes(self, columns: int) -> int:
+        """Return the working memory of one query with so many right-hand sides."""
+        each = query_bytes(self.nearby, self.shared.size, columns, self.keeps_factor)
+        if not self.summed.size:
+            return each
+        prior = self.hyperparameters.weight_prior
+        sums = len(prior.active) * self.d * constant_columns(prior).size
+        return each + 8 * (2 * self.summed.size + 2 * sums)
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m
@@ -180,7 +196,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             given = self.memory, self.hyperparameters, self.shared, session
             is_small = 8 * len(self) * self.shared.size <= FLOAT64_FACTOR_BYTES
             single = False if is_small else None
-            known = SharedRows.of(*given, keep=self.keeps_factor, single=single)
+            known = SharedRows.of(*given, keep=self.keeps_factor, single=single, summed=self.summed)
             self.__dict__["_shared_rows"] = known
         return known
 
@@ -206,15 +222,16 @@ class NeighborsPosterior(Posterior[QueryRows]):
         near = known.search.nearest(queries, self.nearby, among, session)
         if own is not None:
             near = with_own(near, own, ~np.isin(own, self.shared))
-        terms = self._covariances(session).terms(queries.x, near, session)
+        covariances = self._covariances(session)
+        terms = covariances.terms(queries.x, near, session)
         if own is not None:
-            prior = self.hyperparameters.weight_prior
-            if not prior.is_shared:
-                # The noise has the same variance for all weights, so it is a term of its own.
-                shape = b, self.shared.size
-                terms = (*terms, QueryTerm(np.zeros(near.rows.shape), np.zeros(shape)))
-            terms[-1].near[near.in_use & (near.rows == own[:, None])] += prior.sigma_w**2
-            terms[-1].shared[self.shared == own[:, None]] += prior.sigma_w**2
+            noise = covariances.noise_of(near, own)
+            if self.hyperparameters.weight_prior.is_shared:
+                # All weights have the same variances, so it is added to the only term.
+                terms[0].near[...] += noise.near
+                terms[0].shared[...] += noise.shared
+            else:
+                terms = (*terms, noise)
         return QueryRows(near, terms)
 
     def _covariances(self, session: Session) -> QueryCovariances:
@@ -249,7 +266,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             else:
                 parts.append(covariances.at_entries(query, pattern, session))
         parts += [covariances.along(query, A, session) for A in request.along]
-        sides = RightHandSides.joined(parts, near, self.shared.size)
+        sides = RightHandSides.joined(parts, near, len(known.L))
         return known.condition(near, sides, session, mean=request.mean, full=request.covariance)
 
     def mean(
@@ -305,7 +322,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
             assert isinstance(entries, SparseFeatures)
             pattern = entries
         columns = len(request.along) + self._columns(request, pattern)
-        each = query_bytes(self.nearby, self.shared.size, columns, self.keeps_factor)
+        each = self._query_bytes(columns)
         session.require(each, "one query with its neighbours", "a smaller n_shared")
         pieces = []
         for i in slices(len(queries), max(1, session.chunk_bytes // each)):
@@ -382,7 +399,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
 
         A row that is not shared is left out of its own neighbours. A shared row i is left out of
         the set s of the rows that it is conditioned on: alpha_i / (C_ss^-1)_ii is its residual, and
-        (C_ss^-1)_ii is b.C_ss^-1 b for b = 1 at this row and 0 at all others.
+        (C_ss^-1)_ii is b.C_ss^-1 b for b = 1 at this row and 0 at all others. So is every row if
+        there are weighted sums.
         """
         everything = np.arange(len(self))
         if self.rows.in_memory:
@@ -398,11 +416,10 @@ class NeighborsPosterior(Posterior[QueryRows]):
     def _left_out(self, rows: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return what `leave_one_out` does, of some rows;  (r,) -> (r,), (r,)."""
         residuals, deviations = np.empty(rows.size), np.empty(rows.size)
-        places = {int(row): k for k, row in enumerate(self.shared)}
-        place = np.array([places.get(int(row), -1) for row in rows])
-        others, mine = np.flatnonzero(place < 0), np.flatnonzero(place >= 0)
-        each = query_bytes(self.nearby, self.shared.size, 1, self.keeps_factor)
-        known, size = self.shared_rows(session), max(1, session.chunk_bytes // each)
+        # Weighted sums have the y of a row that is left out, as those of shared rows have.
+        from_sets = np.isin(rows, self.shared) | (self.summed.size > 0)
+        others, mine = np.flatnonzero(~from_sets), np.flatnonzero(from_sets)
+        size = max(1, session.chunk_bytes // self._query_bytes(1))
         y = self.memory.y
         for i in slices(others.size, size):
             at = others[i]
@@ -411,16 +428,33 @@ class NeighborsPosterior(Posterior[QueryRows]):
             session.journal.passed(i.stop, rows.size)
         for i in slices(mine.size, size):
             at = mine[i]
-            query = self.query_rows(self.memory[rows[at]], session)
-            unit = (np.arange(self.shared.size) == place[at][:, None]).astype(float)
-            sides = RightHandSides.of_one(np.zeros(query.near.rows.shape), unit)
-            found = known.condition(query.near, sides, session, mean=True)
-            assert found.shared_weights is not None
-            alpha = found.shared_weights[np.arange(at.size), place[at]]
-            residuals[at] = alpha / found.found[:, 0]
-            deviations[at] = found.found[:, 0] ** -0.5
+            residuals[at], deviations[at] = self._left_out_of_sets(rows[at], session)
             session.journal.passed(others.size + i.stop, rows.size)
         return residuals, deviations
+
+    def _left_out_of_sets(
+        self, some: np.ndarray, session: Session
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `leave_one_out` does, of rows that are in their sets;  (b,) -> (b,), (b,).
+
+        A row that is not shared is added to its neighbours. Its y is also part of the sums t: with
+        u = 1 at the row and G_i at t, u.alpha / u.C_ss^-1 u is its residual.
+        """
+        known = self.shared_rows(session)
+        among = Eligible.without(len(self), self.shared, some.size, some)
+        near = known.search.nearest(self.memory[some], self.nearby, among, session)
+        near = with_own(near, some, ~np.isin(some, self.shared))
+        of_near = (near.in_use & (near.rows == some[:, None])).astype(float)
+        of_shared = (self.shared == some[:, None]).astype(float)
+        if known.sums is not None:
+            of_shared = np.hstack([of_shared, known.sums.of_rows(some)])
+        sides = RightHandSides.of_one(of_near.copy(), of_shared.copy())
+        found = known.condition(near, sides, session, mean=True)
+        assert found.near_weights is not None
+        assert found.shared_weights is not None
+        alpha = (of_near * found.near_weights).sum(axis=1)
+        alpha += (of_shared * found.shared_weights).sum(axis=1)
+        return alpha / found.found[:, 0], found.found[:, 0] ** -0.5
 
     def predict_held_out(self, some: np.ndarray, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of y of rows that are not shared, each without itself.
@@ -475,6 +509,9 @@ class NeighborsPosterior(Posterior[QueryRows]):
         must(isinstance(self.rows, TrainingRows | IndexedRows), "its rows have no y")
         self.rows.must_fit(self.hyperparameters.kernel, preprocessor, n)
         must_be_indices(self.shared, n, "shared rows")
+        must_be_indices(self.summed, n, "rows of sums")
+        apart = np.diff(self.summed) > 0, ~np.isin(self.summed, self.shared)
+        must(np.concatenate(apart).all(), "rows of sums are out of order, or shared")
         must(self.shared.size <= settings.shared, "it has more shared rows than planned")
         must(0 <= self.neighbors <= settings.neighbors, "it has more neighbours than planned")
         must(self.neighbors + self.shared.size >= 1, "it has neither neighbours nor shared rows")

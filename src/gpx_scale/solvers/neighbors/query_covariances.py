@@ -10,6 +10,7 @@ import numpy as np
 from ...compiled import neighborhood as loops
 from ...data.features import Features, SparseFeatures
 from ...linalg.neighbor_search import Neighbors
+from ...model.cross_covariance import kernel_matrix
 from ...runtime.session import Session
 from ...runtime.tile_loops import tile_threads
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
@@ -37,19 +38,53 @@ class QueryCovariances:
         known, active = self.known, self.known.search.hyperparameters.weight_prior.active
         of_near = known.kernels_of_near(x, near, session)
         of_shared = known.kernels_of_shared(x, session)
+        of_sums = self._of_sums(x, session)
         return tuple(
-            QueryTerm(near, shared, term.weight_variances, term.part)
-            for near, shared, term in zip(of_near, of_shared, active, strict=True)
+            QueryTerm(near, shared, term.weight_variances, term.part, summed)
+            for near, shared, term, summed in zip(of_near, of_shared, active, of_sums, strict=True)
         )
+
+    def _of_sums(self, x: Any, session: Session) -> list[np.ndarray | None]:
+        """Return sum_j k_t(x*, x_j) z_jl G_j for each term;  (b, d, c) each;  b s d c flops."""
+        prior, sums = self.known.search.hyperparameters.weight_prior, self.known.sums
+        if sums is None:
+            return [None] * len(prior.active)
+        rows = self.known.search.prepared_rows[sums.rows]
+        Z = self.Z[sums.rows].to_dense()
+        found: list[np.ndarray | None] = []
+        for term, own in zip(prior.active, rows.of_terms, strict=True):
+            some, made = Z[:, term.columns], np.zeros((len(x), self.d, sums.count))
+            if term.kernel.is_constant:
+                made[:, term.columns] = some.T @ sums.coefficients
+            else:
+                K = kernel_matrix(term.kernel, term.kernel.prepare(x), own.points, session)
+                for g, coefficients in enumerate(sums.coefficients.T):
+                    weighed = some * coefficients[:, None]
+                    made[:, term.columns, g] = session.executor.matmul(K, weighed)
+            found.append(made)
+        return found
+
+    def noise_of(self, near: Neighbors, own: np.ndarray) -> QueryTerm:
+        """Return the term of the noise of training rows' own weights;  (b,)."""
+        b, prior, sums = own.size, self.known.search.hyperparameters.weight_prior, self.known.sums
+        K_near, K_shared = np.zeros(near.rows.shape), np.zeros((b, self.known.shared.size))
+        K_near[near.in_use & (near.rows == own[:, None])] = prior.sigma_w**2
+        K_shared[self.known.shared == own[:, None]] = prior.sigma_w**2
+        summed = None
+        if sums is not None:
+            z = prior.sigma_w**2 * self.Z[own].to_dense()
+            summed = z[:, :, None] * sums.of_rows(own)[:, None, :]
+        return QueryTerm(K_near, K_shared, summed=summed)
 
     def of_weights(self, query: QueryRows) -> RightHandSides:
         """Return the covariances of all weights, B = sum_t diag(k_t*) Z Lambda_t."""
-        Z = self.Z
-        rows = dense_rows(Z, query.near), Z[self.known.shared].to_dense()
         if not query.terms:
-            return RightHandSides.nothing(query.near, self.known.shared.size, self.d)
+            return RightHandSides.nothing(query.near, len(self.known.L), self.d)
+        rows = dense_rows(self.Z, query.near), self.Z[self.known.shared].to_dense()
         return RightHandSides.summed(
-            RightHandSides.of_weights(term.near, term.shared, *rows).scaled(term.weight_variances)
+            RightHandSides.of_weights(term.near, term.shared, *rows)
+            .with_sums(term.summed)
+            .scaled(term.weight_variances)
             for term in query.terms
         )
 
@@ -57,10 +92,14 @@ class QueryCovariances:
         """Return the covariances of a_i . w(x*_i)."""
         parts = []
         for term in query.terms:
-            near, shared = self._inner(term.scaled(A), query.near, session)
-            parts.append(RightHandSides.of_one(term.near * near, term.shared * shared))
+            scaled, summed = term.scaled(A), None
+            near, shared = self._inner(scaled, query.near, session)
+            if term.summed is not None:
+                summed = (scaled.to_dense()[:, :, None] * term.summed).sum(axis=1, keepdims=True)
+            one = RightHandSides.of_one(term.near * near, term.shared * shared)
+            parts.append(one.with_sums(summed))
         if not parts:
-            return RightHandSides.nothing(query.near, self.known.shared.size, 1)
+            return RightHandSides.nothing(query.near, len(self.known.L), 1)
         return RightHandSides.summed(parts)
 
     def at_entries(
@@ -133,11 +172,13 @@ class QueryCovariances:
         session: Session,
     ) -> np.ndarray:
         """Return the sum over rows j and terms t of k_t*_j alpha_j Lambda_t z_j;  (b, d)."""
-        Z, mean = self.Z, np.zeros((len(query), self.d))
+        Z, mean, m = self.Z, np.zeros((len(query), self.d)), self.known.shared.size
         rows = dense_rows(Z, query.near)
         for term in query.terms:
-            near, shared = term.near * near_weights, term.shared * shared_weights
+            near, shared = term.near * near_weights, term.shared * shared_weights[:, :m]
             local = np.matmul(near[:, None, :], rows)[:, 0]
             local += Z[self.known.shared].left_multiply(shared, session)
+            if term.summed is not None:
+                local += np.matmul(term.summed, shared_weights[:, m:, None])[:, :, 0]
             mean += local if term.weight_variances is None else local * term.weight_variances
         return mean

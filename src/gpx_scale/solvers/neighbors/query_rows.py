@@ -17,12 +17,14 @@ class QueryTerm:
 
     near (b, k) and shared (b, m) are k_t(x*, x_j). `weight_variances` are those of the term, None
     if all are 1. The noise of a training row's own weights is a term without variances, too.
+    `summed` (b, d, c) are sum_j k_t(x*, x_j) z_jl G_j, for the weighted sums of y if there are any.
     """
 
     near: np.ndarray
     shared: np.ndarray
     weight_variances: np.ndarray | None = None
     part: str = VARYING
+    summed: np.ndarray | None = None
 
     def scaled(self, A: Features) -> Features:
         """Return A Lambda_t;  (b, d)."""

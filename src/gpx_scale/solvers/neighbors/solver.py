@@ -22,12 +22,14 @@ from ...linalg.preconditioner import choose_pivots
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
+from ...runtime.parallel import all_but
 from ...runtime.session import Session
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
 from ..rates import Rates
-from .planning import NeighborsSettings, expected_seconds, plan_neighbors
+from ..weighted_sums import constant_columns
+from .planning import NeighborsSettings, expected_seconds, plan_neighbors, rows_of_sums
 from .posterior import NeighborsPosterior
 from .set_sizes import choose_sizes
 from .vecchia import MOST_SHARED, OrderedRows, sampled_rows
@@ -201,6 +203,7 @@ class NeighborsSolver(Solver):
         if settings.choose_neighbors or settings.choose_shared:
             with self._session.journal.phase("numbers of neighbours"):
                 posterior = choose_sizes(posterior, settings, self._session)
+        posterior = self._with_sums(posterior)
         self._known, self._ordered = posterior, None
         found = self.evaluate(rows, hyperparameters, gradient=False)
         posterior = replace(
@@ -209,6 +212,18 @@ class NeighborsSolver(Solver):
         if data.in_memory:
             posterior.shared_rows(self._session)
         return posterior
+
+    def _with_sums(self, posterior: NeighborsPosterior) -> NeighborsPosterior:
+        """Return the posterior with weighted sums of y for weights that have a constant part."""
+        prior, n = posterior.hyperparameters.weight_prior, len(posterior)
+        sums = constant_columns(prior).size
+        if not sums:
+            return posterior
+        kernels = sum(not term.kernel.is_constant for term in prior.active)
+        rest = all_but(n, posterior.shared)
+        given = rest, n, posterior.nearby, sums, kernels, posterior.rows.in_memory, self._seed
+        summed = rows_of_sums(*given)
+        return replace(posterior, summed=summed) if summed.size else posterior
 
 
 def _has_moved(before: Hyperparameters, after: Hyperparameters) -> bool:
