@@ -61,6 +61,7 @@ FAR_SHARE = 1e-3
 FIELDS_OF_THE_MODEL = (
     *("feature_names", "target_name", "fit_report"),
     *("units", "target_units", "training_record", "baseline", "groups", "weights_noise"),
+    "likelihood",
 )
 
 
@@ -234,7 +235,7 @@ class Explanation:
         count = int(self.is_far.sum())
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
-        return f"Explanation({sizes}, {std} uncertainty{far})"
+        return f"{type(self).__name__}({sizes}, {std} uncertainty{far})"
 
     def with_units(
         self, units: Mapping[str, str] | None = None, target_units: str | None = None
@@ -1082,9 +1083,7 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
             "Explanations by different features cannot be joined. Give some by the same features."
         )
     arrays: dict[str, Any] = {}
-    for name in (
-        field.name for field in fields(Explanation) if field.name not in FIELDS_OF_THE_MODEL
-    ):
+    for name in (field.name for field in fields(first) if field.name not in FIELDS_OF_THE_MODEL):
         values = [getattr(part, name) for part in parts]
         if any(value is None for value in values):
             arrays[name] = None

@@ -389,7 +389,8 @@ class Race:
         """
         if self._first_start is None or not self.has_points:
             return model.found
-        change = np.log(self.done[0].found.sigma_y / self._first_start.sigma_y)
+        before, now = self._first_start, self.done[0].found
+        change = np.log(now.sigma_y / before.sigma_y) if now.likelihood.is_gaussian else 0.0
         is_far = abs(change) > np.log(LARGEST_CHANGE_OF_NOISE)
         return self.start_from_others(model) if is_far else model.found
 
@@ -499,4 +500,6 @@ def started_like(given: Hyperparameters, found: Hyperparameters) -> Hyperparamet
         alike = scales.size == (mine == "theta2").sum()
         if scales.size:
             theta[mine == "theta2"] = scales if alike else scales.mean()
+    own = theta.size - given.likelihood.theta.size
+    theta[own:] = values[values.size - given.likelihood.theta.size :]
     return given.with_theta(theta)

@@ -107,7 +107,7 @@ def fit_model(
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
-        posterior = solver.condition(rows, optimum.hyperparameters)
+        posterior, *others = solver.condition_each(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
     information = information_of(optimum, decision, plan.n)
     report.notes = preprocessor.notes + notes_on(optimum.hyperparameters, start.given, information)
@@ -120,7 +120,7 @@ def fit_model(
         report.weight_table = weight_table(*described)
         noted = optimum.hyperparameters, rows, weights.features, report.weight_table, session
         report.notes += notes_on_weights(*noted)
-    return FittedModel(preprocessor, plan, posterior, report), rows
+    return FittedModel(preprocessor, plan, posterior, report, others=tuple(others)), rows
 
 
 def decision_about(
@@ -211,7 +211,8 @@ def problem_of(
 ) -> Problem:
     """Return the sizes and kinds of rows and model by which a fit is planned."""
     given = rows, preprocessor, options.kernel, options.solver, session
-    return problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
+    kernels, likelihood = options.weights.kernels(preprocessor), options.search.likelihood
+    return problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
 
 
 def problem_for(
@@ -222,6 +223,7 @@ def problem_for(
     session: Session,
     ard: bool,
     weight_kernels: int,
+    latent_functions: int = 0,
 ) -> Problem:
     """Return the sizes and kinds of rows, kernel and weights by which a fit is planned."""
     some = rows.load() if rows.in_memory else rows.subset(COLUMN_SUBSET_ROWS)
@@ -239,6 +241,7 @@ def problem_for(
         resolution=InputResolution.of(kernel, some),
         indexed=rows.is_indexed,
         weight_kernels=weight_kernels,
+        latent_functions=latent_functions,
     )
 
 
@@ -256,7 +259,7 @@ def prepared_rows(
     x = rows.load().x if in_memory else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
     kernel = kernel.without_columns(options.search.unused_columns)
-    return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
+    return prepared, options.search.hyperparameters(kernel)
 
 
 def find_hyperparameters(

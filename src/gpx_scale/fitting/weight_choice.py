@@ -127,7 +127,7 @@ def reduced(model: Contender, unused_columns: tuple[int, ...]) -> Contender:
 
     def without(found: Hyperparameters) -> Hyperparameters:
         kernel = found.kernel.without_columns(unused_columns)
-        return Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
+        return found.with_kernel(kernel)
 
     return replace(model, given=without(model.given), found=without(model.found))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -64,6 +64,7 @@ class Capability(enum.Enum):
     FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
     WEIGHT_TERMS = "take weights with priors of their own"
+    LIKELIHOODS = "take classes, counts and outliers, whose noise is not Gaussian"
 
 
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
@@ -191,6 +192,9 @@ class Plan:
         searched.
     weight_kernels : int
         The number of kernels of weights that have priors of their own, 0 if they share their prior.
+    latent_functions : int
+        The number of latent functions that are found by Newton's method, one for each class if
+        there are more than two. It is 0 for Gaussian noise.
 
     Examples
     --------
@@ -220,6 +224,7 @@ class Plan:
     candidates: tuple[Candidate, ...] = ()
     search_rows: int | str | None = "auto"
     weight_kernels: int = 0
+    latent_functions: int = 0
 
     def __str__(self) -> str:
         per_row = " per row" if self.d_is_per_row else ""
@@ -262,6 +267,8 @@ class Problem:
     weight_kernels : int
         The number of kernels of x that weights with priors of their own have, 0 if all weights
         share their prior.
+    latent_functions : int
+        The number of latent functions that Newton's method finds, 0 for Gaussian noise.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -284,11 +291,17 @@ class Problem:
     resolution: InputResolution | None = None
     indexed: bool = False
     weight_kernels: int = 0
+    latent_functions: int = 0
 
     @property
     def weight_terms(self) -> bool:
         """Return whether weights have priors of their own."""
         return self.weight_kernels > 0
+
+    @property
+    def is_latent(self) -> bool:
+        """Return whether the noise is not Gaussian, so that Newton's method finds f."""
+        return self.latent_functions > 0
 
     @property
     def asked(self) -> bool:
@@ -304,9 +317,12 @@ class Problem:
         """
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
+        # Newton's method keeps S, inverts a copy, and has a factor for each latent function.
+        newton = 8 * longest_buffer(n) * (1 + self.latent_functions) * self.is_latent
         return (
             itemsize * longest_buffer(n)
             + self.weight_bytes(n)
+            + newton
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
             + partial_sums
@@ -364,6 +380,7 @@ class Problem:
             d_is_per_row=d_is_per_row,
             search_rows=self.options.search_rows,
             weight_kernels=self.weight_kernels,
+            latent_functions=self.latent_functions,
         )
 
 
@@ -483,7 +500,7 @@ class Solver(abc.ABC):
     @classmethod
     def must_have_planned(cls, plan: Plan, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless a fit by this solver can have ended with this plan."""
-        counts = plan.p, plan.subset, plan.bytes_needed, plan.weight_kernels
+        counts = plan.p, plan.subset, plan.bytes_needed, plan.weight_kernels, plan.latent_functions
         sizes = plan.n, plan.d, plan.n_jobs, plan.memory_limit
         must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is out of range")
         must(plan.dtype in (np.float32, np.float64), "its plan is neither in float32 nor float64")
@@ -521,6 +538,12 @@ class Solver(abc.ABC):
     @abc.abstractmethod
     def search(self, search: Search) -> Optimum:
         """Return the hyperparameters that maximise the marginal likelihood times their prior."""
+
+    def condition_each(
+        self, rows: RowSource, hyperparameters: Hyperparameters
+    ) -> Sequence[Posterior[Any]]:
+        """Return the posteriors of all latent functions: one, unless there are several classes."""
+        return [self.condition(rows, hyperparameters)]
 
     @abc.abstractmethod
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> Posterior[Any]:
