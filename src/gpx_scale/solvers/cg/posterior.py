@@ -25,7 +25,7 @@ from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import MAX_ROWS_OF_A_FEATURE, EntryReduction, LocalEntryReduction
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths

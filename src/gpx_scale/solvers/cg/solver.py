@@ -42,7 +42,7 @@ from ...runtime.session import Session
 from ..constant_weights import ConstantWeights
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..exact.solver import ExactSolver
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Posterior, symmetric_part
 from ..rates import Rates
 from .pathwise_sampling import PriorPath, prior_paths

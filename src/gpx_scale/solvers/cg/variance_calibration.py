@@ -19,7 +19,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
 from ...runtime.state import stored
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import MomentRequest
 from ..sparse_weights import Entries, LocalEntryReduction, entry_moments
 
