@@ -270,6 +270,12 @@ class Preprocessor:
         return encoder.z_groups if isinstance(encoder, FrameEncoder) else {}
 
     @property
+    def z_categories(self) -> list[str]:
+        """The names of the columns of a frame of which Z has the levels."""
+        encoder = self.transforms.z_transformer
+        return encoder.categories if isinstance(encoder, FrameEncoder) else []
+
+    @property
     def notes(self) -> list[str]:
         """Return what a report of the fit says about the columns."""
         left_out = [name for one in self.transforms.encoders for name in one.left_out_]

@@ -221,7 +221,8 @@ class FittedModel:
         if groups is not None:
             return None if groups == {} else Groups.given(groups, names)
         encoded = self.preprocessor.z_groups
-        return Groups.of_encoded(encoded, names) if encoded else None
+        categories = self.preprocessor.z_categories
+        return Groups.of_encoded(encoded, categories, names) if encoded else None
 
     def _row_keys(self, queries: Queries) -> np.ndarray | None:
         """Return hashes of the queries (m,), None if the kernel takes no vectors."""

@@ -148,8 +148,8 @@ def effect_of(explanation: Explanation, feature: Any, points: Any = POINTS) -> E
     if not len(explanation):
         raise InputError("There are no samples. Explain at least one.")
     view, at = _found(explanation, feature)
+    view, values = _with_values(view, at)
     contributions, std = dense(view.contributions[:, [at]])[:, 0], view.contributions_std
-    values = _values(view, at)
     place = _places(values, whole(points, "points", least=2))
     counts = np.bincount(place)
     centre = float(contributions.mean())
@@ -173,27 +173,33 @@ def _found(explanation: Explanation, feature: Any) -> tuple[Explanation, int]:
     is_number = isinstance(feature, int | np.integer) and not isinstance(feature, bool)
     if is_number and 0 <= feature < len(names):
         return explanation, int(feature)
-    if feature in names:
-        return explanation, list(names).index(feature)
     groups = () if explanation.groups is None else explanation.groups.names
     if feature in groups:
         return explanation.grouped(), groups.index(feature)
+    if feature in names:
+        return explanation, list(names).index(feature)
     known = [*groups, *names]
     some = ", ".join(map(repr, known[:8])) + (", ..." if len(known) > 8 else "")
     raise InputError(f"feature={feature!r}: Give a number below {len(names)} or one of {some}.")
 
 
-def _values(view: Explanation, at: int) -> np.ndarray:
-    """Return the values of a feature as numbers, or the levels of a category as texts;  (m,)."""
+def _with_values(view: Explanation, at: int) -> tuple[Explanation, np.ndarray]:
+    """Return the samples that have a feature, with its values as numbers or as texts;  (m,).
+
+    A category has a text for each sample. Among numbers, only missing values are texts.
+    """
+    if view.levels is not None:
+        is_text = view.levels[:, at] != ""
+        if is_text.all():
+            return view, view.levels[:, at]
+        view = view[~is_text]
     numbers = dense(view.data[:, [at]])[:, 0].astype(float)
-    if view.levels is not None and view.levels[0, at]:
-        return np.asarray(view.levels[:, at])
     if np.isnan(numbers).any():
         raise InputError(
             f"The group {view.feature_names[at]!r} has no values of its own. Give one of its "
             "features."
         )
-    return numbers
+    return view, numbers
 
 
 def _places(values: np.ndarray, points: int) -> np.ndarray:

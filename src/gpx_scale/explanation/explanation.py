@@ -428,7 +428,8 @@ class Explanation:
         The samples are put into ranges of the feature's values, with about as many samples in each.
         The effect at a range is the mean contribution of the feature in its samples, minus that in
         all samples. It shows what the values of a feature do to the prediction, whereas
-        `plots.plot_dependence` shows how its weight depends on x.
+        `plots.plot_dependence` shows how its weight depends on x. Samples in which the value of a
+        number is missing are left out.
 
         Parameters
         ----------

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
@@ -16,6 +17,7 @@ from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.objective import Optimum, at_bound
+from ..optimize.search import CONSTANT_MESSAGE
 from ..plan import plan_for
 from ..runtime.journal import FitReport
 from ..runtime.memory import format_seconds
@@ -90,7 +92,8 @@ def fit_model(
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
             start = find_length_scales(start, rows, plan.subset, options.search, session)
-        extent = rows.sum_over(InputExtent.of, session)
+        with session.journal.bar("range of the inputs"):
+            extent = rows.sum_over(InputExtent.of, session)
         found = start.hyperparameters
         resolution = InputResolution.of(found.kernel, rows.subset(1), (found, extent))
         plan = plan_for(replace(problem, resolution=resolution))
@@ -114,6 +117,7 @@ def fit_model(
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
         report.prior_table = choice.prior_table
+    warn_of_search_without_end(optimum, session)
     report.parameter_names = weights.features.of_parameters(optimum.hyperparameters)
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
@@ -299,6 +303,22 @@ def warn_of_long_fit(plan: Plan) -> None:
             f"This fit is predicted to take {format_seconds(plan.seconds)}, and no solver is "
             "faster. Fit fewer rows, give a smaller n_inducing, or use more cores.",
             SlowFitWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_search_without_end(optimum: Optimum, session: Session) -> None:
+    """Warn if the search ended before an optimum, unless somebody stopped it.
+
+    Where y is constant there is no optimum, and no search.
+    """
+    if optimum.converged is not False or optimum.message == CONSTANT_MESSAGE:
+        return
+    if not session.journal.stopped:
+        warnings.warn(
+            f"The search for hyperparameters did not converge: {optimum.message}. Raise max_iter "
+            "or tol, or give other start values. fit_report_ says how far it came.",
+            ConvergenceWarning,
             stacklevel=2,
         )
 
