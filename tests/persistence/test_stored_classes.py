@@ -64,7 +64,9 @@ CASES = {
         None,
     ),
     "cg, weights": (
-        GPXRegressor("rbf", weights="semi", solver="cg", prune=False, fit_intercept=False, **SMALL),
+        GPXRegressor(
+            "rbf", solver="cg", prune=False, fit_intercept=False, **SMALL | {"weights": "semi"}
+        ),
         X2,
         None,
     ),
