@@ -21,7 +21,7 @@ from .column_encodings import (
     encoding_of,
     must_be_encodings,
 )
-from .frame_columns import NUMBER, ColumnValues, is_frame, row_named, values_of
+from .frame_columns import CATEGORY, NUMBER, ColumnValues, is_frame, row_named, values_of
 from .scaling import ColumnMoments
 from .table_files import listed
 
@@ -239,6 +239,11 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for one, size, end in zip(self.encodings_, sizes, ends, strict=True)
             if size > 1
         }
+
+    @property
+    def categories(self) -> list[str]:
+        """The names of the columns that are categories."""
+        return [one.name for one in self.encodings_ if CATEGORY in one.kinds]
 
     def is_like(self, other: Any) -> bool:
         """Return whether another object is an encoder that makes the same of every frame."""

@@ -203,15 +203,16 @@ class InputTransforms:
 class InputOptions:
     """The arguments of the estimator that concern the inputs.
 
-    If `standardize` is true, columns are standardised. If `fit_intercept` is true, a column of ones
-    is added to Z. If `encode` is true, the columns of data frames are encoded as numbers; `missing`
-    says what becomes of their missing values.
+    If `standardize` is true, columns are standardised, and y if `standardizes_target` is, too. If
+    `fit_intercept` is true, a column of ones is added to Z. If `encode` is true, the columns of
+    data frames are encoded as numbers; `missing` says what becomes of their missing values.
     """
 
     x_transformer: Any = None
     z_transformer: Any = None
     standardize: bool = True
     fit_intercept: bool = False
+    standardizes_target: bool = True
     encode: bool = False
     missing: str = "indicator"
 
@@ -267,6 +268,12 @@ class Preprocessor:
         """
         encoder = self.transforms.z_transformer
         return encoder.z_groups if isinstance(encoder, FrameEncoder) else {}
+
+    @property
+    def z_categories(self) -> list[str]:
+        """The names of the columns of a frame of which Z has the levels."""
+        encoder = self.transforms.z_transformer
+        return encoder.categories if isinstance(encoder, FrameEncoder) else []
 
     @property
     def notes(self) -> list[str]:
@@ -384,6 +391,8 @@ def fit_preprocessor(
     scaling = Scaling.of(
         vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept
     )
+    if not options.standardizes_target:
+        scaling = replace(scaling, y_shift=0.0, y_scale=1.0)
     made = preprocessor_for(transforms, Z, x, raw, z, scaling)
     return made, made.training(x, raw, y, options.standardize)
 

@@ -40,6 +40,7 @@ class PredictionMixin:
     _preprocessor: Preprocessor
     _plan: Plan
     _rows: RowSource | None
+    _others: tuple[Posterior[Any], ...]
     _index: np.ndarray | None
     posterior_: Posterior[Any]
     fit_report_: FitReport
@@ -54,9 +55,8 @@ class PredictionMixin:
     def _model(self) -> FittedModel:
         """The fitted model, made of the attributes of the estimator."""
         check_is_fitted(self)
-        return FittedModel(
-            self._preprocessor, self._plan, self.posterior_, self.fit_report_, self.target_name_
-        )
+        known = self._preprocessor, self._plan, self.posterior_, self.fit_report_
+        return FittedModel(*known, self.target_name_, self._others)
 
     @contextmanager
     def _session(self) -> Iterator[Session]:

@@ -1,4 +1,4 @@
-"""The estimator `GPXRegressor`, and `load`, which reads a saved one.
+"""The estimator `GPXRegressor`.
 
 This module plans fits, runs them and remembers their results. It contains no linear algebra.
 """
@@ -20,14 +20,16 @@ from ..data.chunks import is_indexed, source_of, transforms_for
 from ..data.frame_columns import index_of_rows
 from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
+from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
 from ..errors import InputError, SolverUnavailable
 from ..fitting.options import FitOptions, solver_options
 from ..fitting.procedure import fit_model, problem_for, problem_of
 from ..fitting.starting_point import KnownOptimum
-from ..persistence.model_file import check_model, read_state
+from ..likelihoods import GaussianLikelihood, Likelihood
 from ..plan import Plan, plan_for, streamed_from
+from ..runtime.arguments import moderate
 from ..runtime.journal import undone_on_failure
 from ..runtime.model_table import as_frame
 from ..runtime.session import Session
@@ -47,6 +49,8 @@ def _can_add_rows(estimator: GPXRegressor) -> bool:
     scikit-learn turns the error into an AttributeError, which names it as its cause.
     """
     registry.require(estimator.solver, Capability.ADD_ROWS)
+    if not estimator._adds_rows:
+        raise SolverUnavailable("Rows cannot be added to a model of classes. Fit all rows again.")
     return True
 
 
@@ -184,8 +188,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but "shared" need the solver "exact", "cg" or "neighbors", and a dense Z.
-        `weight_table_` has the decision about each weight.
+        All but "shared" need a dense Z, and the solver "exact", "cg", "neighbors" or, but for
+        "additive", "basis". `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -407,6 +411,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.verbose = verbose
 
     _rows: RowSource | None = None
+    _others: tuple[Posterior[Any], ...] = ()
+    _adds_rows = True
     _index: np.ndarray | None = None
     _known: KnownOptimum | None = None
 
@@ -735,12 +741,28 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             chunks = chunks_through(preprocessor, source, self._compare_columns)
         return session.executor.sum_over(task, blocks_of(chunks))
 
-    def _fit(self, X: Any, y: Any, Z: Any, solver: str | None = None) -> Self:
-        """Fit the model by `solver` or, if that is None, by the solver that the user named."""
+    def _starting_likelihood(self) -> Likelihood:
+        """Return the likelihood at its start values, or raise an InputError."""
+        return GaussianLikelihood(moderate(self.sigma_y, "sigma_y"))
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        Z: Any,
+        solver: str | None = None,
+        columns: RowColumns = NO_COLUMNS,
+    ) -> Self:
+        """Fit the model by `solver` or, if that is None, by the solver that the user named.
+
+        `columns` has what else is known of the rows, which are in memory then.
+        """
         options = FitOptions.checked(self, solver)
         limits = (self.n_jobs, self.memory_limit, self.random_state, self.verbose, self.callbacks)
         with undone_on_failure(self), Session.open(*limits) as session:
             preprocessor, rows = self._open_rows(X, y, Z, options, session)
+            if columns:
+                rows = MemoryRows(replace(rows.load(), columns=columns))
             check = partial(remember_columns, self, reset=False)
             setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
             known = self._known if self.warm_start else None
@@ -776,6 +798,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             "resolution": resolution,
             "indexed": indexed,
             "weight_kernels": int(not options.weights.shared),
+            "latent_functions": options.search.likelihood.latent_functions,
         }
         plan_for(Problem(1, 1, 1, memory, 1, options.solver, **known))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
@@ -806,6 +829,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         """Set the attributes of a fitted estimator."""
         self._preprocessor, self._plan = model.preprocessor, model.plan
         self.posterior_, self.fit_report_ = model.posterior, model.report
+        self._others = model.others
         self.target_name_, self.solver_ = model.target_name, model.plan.solver
         self.theta_ = model.hyperparameters.theta
         self.hyperparameters_ = model.hyperparameters.as_dict()
@@ -827,44 +851,3 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             else getattr(kernel, "input_kind", "") == "gram"
         )
         return tags
-
-
-def load(path: Any) -> GPXRegressor:
-    """Read a model that `GPXRegressor.save` wrote.
-
-    Nothing in the file is executed. A file only names classes of gpx_scale and transformers of
-    scikit-learn, and brings numbers, texts and arrays for them. All of these are checked.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-
-    Returns
-    -------
-    model : GPXRegressor
-        The fitted estimator. Its predictions are those of the estimator that was saved.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, is no model, or has a later format than this version can read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
-    >>> from gpx_scale import GPXRegressor, load
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(Path(folder) / "model.gpx")
-    ...     loaded = load(Path(folder) / "model.gpx")
-    >>> bool((loaded.predict(X) == model.predict(X)).all())
-    True
-    """
-    model, state = GPXRegressor(), read_state(path)
-    check_model(state, set(model.get_params(deep=False)), path)
-    model.__dict__.update(state)
-    return model
