@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
-from ..data.column_encodings import MAX_CATEGORY_LEVELS, CategoryEncoding, is_category
+from ..data.column_encodings import MAX_CATEGORY_LEVELS, is_category
 from ..data.frame_encoder import ERROR, FrameEncoder
 from ..data.table_files import header_of, listed, must_have
 from ..errors import InputError, Problems
@@ -338,24 +338,15 @@ def table_for(model: Any, path: Any, reading: Reading = AS_USUAL, also: str | No
             with problems:
                 _must_be_known(table.columns[name].levels - column.levels, column, Path(path).name)
     problems.raise_all()
-    for name, known in _levels_of(model._preprocessor.transforms.encoders).items():
-        if new := sorted(table.columns[name].levels - known):
+    encoders = model._preprocessor.transforms.encoders
+    for name, known in {name: one.levels[name] for one in encoders for name in one.levels}.items():
+        if new := sorted(table.columns[name].levels - set(known)):
             print(
                 f"gpx-scale: {Path(path).name}: column {name!r} has {listed(new, 5)}, which the "
                 "model has not seen, and takes as none of the values that it knows.",
                 file=sys.stderr,
             )
     return table
-
-
-def _levels_of(encoders: Sequence[FrameEncoder]) -> dict[str, set[str]]:
-    """Return the levels that encoders know, by the names of their categories."""
-    return {
-        one.name: set(one.levels)
-        for encoder in encoders
-        for one in encoder.encodings_
-        if isinstance(one, CategoryEncoding)
-    }
 
 
 def _must_be_known(new: set[str], column: Column, file: str) -> None:
