@@ -220,12 +220,13 @@ class TiledCovariance(Covariance):
 
         (n,) -> (t,), (n,);  2 n^3/3 flops. The factor of C is overwritten.
         """
+        tell = self.session.journal.worked
         if self.compiled is not None:
-            factor.invert_factor()
-            sums, diagonal = self.compiled.contract_inverse(factor, alpha)
+            factor.invert_factor(tell)
+            sums, diagonal = self.compiled.contract_inverse(factor, alpha, tell)
             along_prior = self._along_prior(sums)
         else:
-            factor.invert()
+            factor.invert(tell)
             diagonal = factor.diagonal()
 
             def weigh(i: int, j: int, G: np.ndarray) -> None:
