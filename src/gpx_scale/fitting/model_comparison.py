@@ -337,6 +337,8 @@ class Race:
         self._setting, self._rule = setting, rule
         self._first_start: Hyperparameters | None = None
         self.done: list[Contender] = []
+        # How many models there will be, for the progress bar.
+        self.expected = 0
 
     @property
     def best(self) -> Contender:
@@ -353,6 +355,8 @@ class Race:
         best = max((one.integrated for one in self.done), default=-np.inf)
         if not self.done:
             self._first_start = starts[0]
+        number = len(self.done)
+        self._setting.journal.passed(number, max(self.expected, number + 1), "models")
         self.done.append(model)
         model.search(self._setting, starts, replace(self._rule, best=best))
 
@@ -363,6 +367,7 @@ class Race:
         the better of the two.
         """
         first, *others = models
+        self.expected = len(models) + flips
         self.run(first, [first.given, *noisier(first.given)])
         if flips:
             other = first.flipped()
@@ -467,6 +472,8 @@ def raced(
         races[-1].done += known
         if first is None:
             begin(races[0])
+        if first is not None:
+            races[-1].expected = sum(not model.note for model in races[0].done)
         for model in races[0].ranked() if first is not None else []:
             if races[-1].has(model):
                 continue

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
@@ -16,6 +17,7 @@ from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.objective import Optimum, at_bound
+from ..optimize.search import CONSTANT_MESSAGE
 from ..plan import plan_for
 from ..runtime.journal import FitReport
 from ..runtime.memory import format_seconds
@@ -90,20 +92,26 @@ def fit_model(
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
             start = find_length_scales(start, rows, plan.subset, options.search, session)
-        extent = rows.sum_over(InputExtent.of, session)
+        with session.journal.bar("range of the inputs"):
+            extent = rows.sum_over(InputExtent.of, session)
         found = start.hyperparameters
         resolution = InputResolution.of(found.kernel, rows.subset(1), (found, extent))
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
-    start = weights.placed(start, rows, options.search, session)
+    else:
+        start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
+    with_terms = options.search.wanted and not options.weights.shared
+    deciding, some = solver.for_decisions(rows) if with_terms else (solver, rows)
     first = weights.first_search(options)
-    optimum = find_hyperparameters(solver, rows, start, first, session)
+    optimum = find_hyperparameters(deciding, some, start, first, session)
     tested = Tested(optimum.hyperparameters)
-    if options.search.wanted and not options.weights.shared:
-        optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)
+    if with_terms:
+        optimum, tested = weights.pruned(optimum, start, some, deciding, options, session)
+    if deciding is not solver:
+        optimum, tested = weights.finished(optimum, start, rows, solver, options, session)
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
@@ -114,6 +122,7 @@ def fit_model(
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
         report.prior_table = choice.prior_table
+    warn_of_search_without_end(optimum, session)
     report.parameter_names = weights.features.of_parameters(optimum.hyperparameters)
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
@@ -212,7 +221,8 @@ def problem_of(
     """Return the sizes and kinds of rows and model by which a fit is planned."""
     given = rows, preprocessor, options.kernel, options.solver, session
     kernels, likelihood = options.weights.kernels(preprocessor), options.search.likelihood
-    return problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
+    problem = problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
+    return replace(problem, own_curves=options.weights.has_curves)
 
 
 def problem_for(
@@ -299,6 +309,22 @@ def warn_of_long_fit(plan: Plan) -> None:
             f"This fit is predicted to take {format_seconds(plan.seconds)}, and no solver is "
             "faster. Fit fewer rows, give a smaller n_inducing, or use more cores.",
             SlowFitWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_search_without_end(optimum: Optimum, session: Session) -> None:
+    """Warn if the search ended before an optimum, unless somebody stopped it.
+
+    Where y is constant there is no optimum, and no search.
+    """
+    if optimum.converged is not False or optimum.message == CONSTANT_MESSAGE:
+        return
+    if not session.journal.stopped:
+        warnings.warn(
+            f"The search for hyperparameters did not converge: {optimum.message}. Raise max_iter "
+            "or tol, or give other start values. fit_report_ says how far it came.",
+            ConvergenceWarning,
             stacklevel=2,
         )
 

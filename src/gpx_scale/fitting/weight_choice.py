@@ -60,6 +60,7 @@ def with_weights(
     models = [contender_for(kind, shared, may_add, options, preprocessor) for kind in kinds]
 
     def begin(race: Race) -> None:
+        race.expected = len(models) + 1
         if not race.has_points:
             race.run(replace(shared), [shared.found])
         for model in models:

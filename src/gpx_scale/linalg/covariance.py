@@ -77,6 +77,18 @@ class Covariance(abc.ABC):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def varying(self) -> Covariance:
+        """Return the covariance without the constant parts of the weights, if it has them apart."""
+        return self
+
+    @cached_property
+    def constant_columns(self) -> np.ndarray:
+        """Return B with B B^T = C minus the part that varies;  (n, c)."""
+        if self.varying is self:
+            return np.empty((len(self), 0))
+        return self.weight_prior.constant_columns(self.rows.Z)
+
     def columns(self, index: np.ndarray) -> np.ndarray:
         """Return S[:, index] in float64;  (r,) -> (n, r);  n r kernel values."""
         prepared = self.weight_prior.prepare(self.rows)
@@ -220,12 +232,13 @@ class TiledCovariance(Covariance):
 
         (n,) -> (t,), (n,);  2 n^3/3 flops. The factor of C is overwritten.
         """
+        tell = self.session.journal.worked
         if self.compiled is not None:
-            factor.invert_factor()
-            sums, diagonal = self.compiled.contract_inverse(factor, alpha)
+            factor.invert_factor(tell)
+            sums, diagonal = self.compiled.contract_inverse(factor, alpha, tell)
             along_prior = self._along_prior(sums)
         else:
-            factor.invert()
+            factor.invert(tell)
             diagonal = factor.diagonal()
 
             def weigh(i: int, j: int, G: np.ndarray) -> None:

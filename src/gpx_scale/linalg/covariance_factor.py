@@ -70,7 +70,7 @@ class CholeskyFactor:
 
         def attempt(jitter: float) -> np.ndarray:
             covariance.fill(tiles, jitter)
-            tiles.factor()
+            tiles.factor(covariance.session.journal.worked)
             return tiles.diagonal()
 
         policy = COVARIANCE_JITTER

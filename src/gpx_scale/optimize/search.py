@@ -355,7 +355,7 @@ class Search:
     ) -> tuple[Point, Ending]:
         """Minimise from every start; return the best point, and how its search ended."""
         journal = self.session.journal
-        with journal.phase(f"hyperparameters, {stage.name}"):
+        with journal.phase(f"hyperparameters, {stage.name}", search=True):
             try:
                 endings = [self._minimise(objective, rule, stage) for objective in tried]
             except Stopped:

@@ -25,7 +25,7 @@ from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import MAX_ROWS_OF_A_FEATURE, EntryReduction, LocalEntryReduction
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
@@ -160,11 +160,12 @@ class CGPosterior(KernelPosterior):
             if self.support.Z.is_sparse
             else ""
         )
+        all_rows = "" if near.constants is None else "constant weights from all rows; others "
         excess = ", ".join(
             f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
         )
         return (
-            f"local: conditioned on {near.shared.size} rows for all queries and on the "
+            f"local: {all_rows}conditioned on {near.shared.size} rows for all queries and on the "
             f"{min(near.nearby, len(self))} rows most correlated with each query{of_weights}; "
             f"{NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by {excess}"
         )
@@ -221,7 +222,9 @@ class CGPosterior(KernelPosterior):
         P = LowRankPreconditioner.of(C, self.pivots, bounds_from_below=self.form != "pairs")
         X = np.empty_like(B)
         for j in slices(B.shape[1], PRODUCT_COLUMNS):
-            X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
+            X[:, j] = solve(
+                C, P, B[:, j], nats[j], precise=precise, tell=session.journal.iterated
+            ).X
         return X, precise.matmul(X)
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:

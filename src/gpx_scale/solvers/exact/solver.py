@@ -234,6 +234,8 @@ class ExactSolver(Solver):
         if not hyperparameters.likelihood.is_gaussian:
             given = data, hyperparameters, self._buffer
             return self._latent.evaluate(*given, gradient, information)
+        with_inverse = gradient and not probes
+        self._session.journal.begins(len(data) ** 3 / (1.0 if with_inverse else 3.0))
         factor, alpha = self._solve(data, hyperparameters, draft=probes > 0)
         value = _log_density(data.y, alpha, factor)
         slope = inverse_diagonal = metric = None
@@ -304,6 +306,7 @@ class ExactSolver(Solver):
             if same and C.rows is data:
                 factor, alpha = self._last
                 return factor, factor.solve(data.y[:, None])[:, 0] if factor.refined else alpha
+        self._session.journal.begins(len(data) ** 3 / 3.0)
         return self._solve(data, hyperparameters)
 
 
