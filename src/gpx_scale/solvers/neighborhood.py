@@ -17,7 +17,7 @@ alone, they exceed those of y by 60% or 38%.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,13 @@ from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
 from ..runtime.tile_loops import tile_threads
 from .posterior import MomentRequest, Moments, symmetric_part
-from .weighted_sums import WeightedSums, constant_columns
+from .weighted_sums import (
+    WeightedSums,
+    constant_columns,
+    informative_coefficients,
+    products,
+    steps_for,
+)
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
@@ -53,8 +59,6 @@ FLOAT32_LEAST_NOISE_SHARE = 5e-4
 FLOAT32_ROUNDING_SHARE = 1e-5
 # Given weighted sums over many rows, at least this share of the noise of a row is left.
 LEAST_NOISE_SHARE = 0.5
-# The shared rows determine a column of Z if no more than this is left of it, relative to noise.
-NO_FEATURE = 1e-7
 # The matrices S_NN that are formed at once take at most this many bytes.
 BLOCK_BYTES = 2**26
 
@@ -191,19 +195,38 @@ class SharedRows:
     ) -> np.ndarray:
         """Return the coefficients of sums for some columns of Z, scaled alike;  (s, c)."""
         m, Z = self.shared.size, self.search.rows.Z
-        z = Z[summed].to_dense()[:, columns]
         half = right_solve(self.L, Z[self.shared].to_dense()[:, columns].T.copy(), session)
-        G = np.empty_like(z)
-        for some in _row_slices(summed.size, m):
-            index = summed[some]
-            F = self.factors_of(index, session) if self.F is None else self.F[index, :m]
-            left = self.diagonal[index] - np.einsum("ij,ij->i", F, F)
-            G[some] = z[some] - F @ half.T
-            z[some] = G[some]
-            G[some] /= np.maximum(left, self.noise[index])[:, None]
-        size = np.sqrt((z * G).sum(axis=0))
-        scaled: np.ndarray = np.divide(G, size, out=np.zeros_like(G), where=size > NO_FEATURE)
-        return scaled
+        z, left = Z[summed].to_dense()[:, columns], self.diagonal[summed]
+        for some, F in self._factor_blocks(summed, session):
+            z[some] -= F @ half.T
+            left[some] -= np.einsum("ij,ij->i", F, F)
+        left = np.maximum(left, self.noise[summed])
+
+        def product(V: np.ndarray) -> np.ndarray:
+            """Return C_ss|U V;  (s, c) -> (s, c)."""
+            total = products(self.search, summed, summed, V, session)
+            total += self.noise[summed, None] * V
+            along = np.zeros((m, V.shape[1]))
+            for some, F in self._factor_blocks(summed, session):
+                along += F.T @ V[some]
+            for some, F in self._factor_blocks(summed, session):
+                total[some] -= F @ along
+            return total
+
+        active = self.search.hyperparameters.weight_prior.active
+        kernels = sum(not term.kernel.is_constant for term in active)
+        steps = steps_for(summed.size, kernels)
+        return informative_coefficients(z, left, product, steps)
+
+    def _factor_blocks(
+        self, index: np.ndarray, session: Session
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of some rows, with their F_j^T for the shared rows alone;  (., m)."""
+        for some in _row_slices(index.size, self.shared.size):
+            if self.F is None:
+                yield some, self.factors_of(index[some], session)
+            else:
+                yield some, self.F[index[some], : self.shared.size]
 
     def __len__(self) -> int:
         return len(self.y)
