@@ -4,10 +4,12 @@ A prediction comes with its reasons: a weight for every readable feature, with i
 """
 
 from . import blocks, compare, datasets, kernels, metrics, plots, report, text
-from .data.inputs import XZ
+from .data.input_pair import XZ
 from .errors import GPXError, GPXWarning, InputError, MemoryLimitError
+from .estimator.classifier import GPXClassifier
+from .estimator.loading import load
 from .estimator.paper import PAPER as _PAPER
-from .estimator.regressor import GPXRegressor, load
+from .estimator.regressor import GPXRegressor
 from .explanation import Explanation
 from .plan import make_plan
 
@@ -25,6 +27,7 @@ __all__ = [
     "PAPER",
     "XZ",
     "Explanation",
+    "GPXClassifier",
     "GPXError",
     "GPXRegressor",
     "GPXWarning",

@@ -217,6 +217,8 @@ def plan_for(problem: Problem) -> Plan:
     """
     if problem.weight_terms:
         registry.require(problem.options.solver, Capability.WEIGHT_TERMS, "give weights='shared'")
+    if problem.is_latent:
+        registry.require(problem.options.solver, Capability.LIKELIHOODS)
     if problem.asked:
         solver = registry.find(problem.options.solver)
         solver.refuse(problem)
@@ -225,6 +227,10 @@ def plan_for(problem: Problem) -> Plan:
         return replace(plan, reasons=reasons, seconds=_predicted(plan))
     found = _consider(problem)
     offers = [one for one in found if one.plan is not None]
+    if not offers and problem.is_latent:
+        raise SolverUnavailable(
+            "No solver takes classes or counts whose rows come in chunks. Give rows in memory."
+        )
     if not offers:
         raise SolverUnavailable(
             "No solver takes weights with priors of their own for rows that come in chunks. Give "
@@ -287,6 +293,8 @@ def _consider(problem: Problem) -> list[_Considered]:
             against = solver.reason_against(variant)
             if problem.weight_terms and Capability.WEIGHT_TERMS not in solver.capabilities:
                 against = "it takes no weights with priors of their own"
+            if problem.is_latent and Capability.LIKELIHOODS not in solver.capabilities:
+                against = "it takes Gaussian noise alone"
             if against is not None:
                 found.append(_Considered(solver, variant, refusal=against))
                 continue

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -153,7 +154,8 @@ def test_levels_of_a_category_are_one_reason():
 
 
 def test_groups_of_encoded_columns_leave_others_alone():
-    found = Groups.of_encoded({"cut": [1, 3], "colour": [2]}, ["size", "a", "b", "c", "depth"])
+    names = ["size", "a", "b", "c", "depth"]
+    found = Groups.of_encoded({"cut": [1, 3], "colour": [2]}, ["cut"], names)
     assert found.names == ("size", "cut", "colour", "depth")
     assert found.members == ((0,), (1, 3), (2,), (4,))
 
@@ -190,3 +192,30 @@ def test_measures_remove_the_features_of_a_group_together():
     first = sufficiency(model, Z[:1], ks=(1,), contributions=C[:1], baseline=0.0, groups=groups)
     sums = np.array([C[0, [0, 2]].sum(), C[0, 1], C[0, 3]])
     assert first[0] == pytest.approx(abs(sums.sum() - sums[np.abs(sums).argmax()]))
+
+
+def test_columns_of_frames_are_groups_by_themselves():
+    """A category has its level and a missing number says so, also in a row by itself."""
+    random = np.random.RandomState(0)
+    frame = pd.DataFrame({"size": random.rand(50), "cut": random.choice(["Fair", "Good"], 50)})
+    frame["sold"] = pd.date_range("2024-01-01", periods=50)
+    frame["depth"] = np.where(np.arange(50) % 7 == 0, np.nan, random.rand(50))
+    y = frame["size"] + (frame["cut"] == "Good")
+    model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(frame, y)
+    explanation = model.explain(frame)
+    view = explanation.grouped()
+    assert view.feature_names == ["size", "cut", "sold", "depth"]
+    for i in (0, 1, 7):
+        alone = model.explain(frame[i : i + 1])
+        for one in (explanation[i], alone):
+            reasons = {reason.feature: reason for reason in one.top(0)}
+            assert reasons["cut"].value == frame["cut"][i]
+            assert reasons["size"].value == pytest.approx(frame["size"][i])
+            assert reasons["sold"].value != reasons["sold"].value  # a date has several numbers
+            assert (reasons["depth"].value == "missing") == (i % 7 == 0)
+        for name in ("contributions", "contributions_std"):
+            found = getattr(alone.grouped(), name)
+            np.testing.assert_allclose(found[0], getattr(view, name)[i], rtol=1e-9, atol=1e-12)
+    assert explanation.effect("cut").values.tolist() == ["Fair", "Good"]
+    assert explanation.effect("depth").counts.sum() == 42
+    assert model.explain(frame, groups={}).groups is None

@@ -130,6 +130,8 @@ def test_the_docstring_is_whole(path, thing, owner):
         return
     if not isinstance(thing, property):
         described = doc.parameters or attributes_of(doc)
+        for base in thing.__bases__ if inspect.isclass(thing) and not doc.parameters else ():
+            described += attributes_of(Docstring(inspect.getdoc(base) or ""))
         assert set(described) >= set(signature_names(thing)), "a parameter is not described"
         assert not set(doc.parameters) - set(signature_names(thing)), "a parameter is not there"
     if not inspect.isclass(thing):

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import gpx_scale
+from frames import mixed_frame
 from gpx_scale import XZ, GPXRegressor, InputError, datasets, kernels
 from gpx_scale.data.row_columns import RowColumns
 from gpx_scale.kernels.precomputed import Scaled
@@ -45,6 +46,7 @@ SMALL |= {"weights": "shared"}
 ROUGH = kernels.Matern12() * kernels.Matern32() + kernels.RationalQuadratic()
 
 # A model of every solver, such that every class that is stored is in one of them.
+
 CASES = {
     "exact": (
         GPXRegressor(solver="exact", warm_start=True, **SMALL, kernel="rbf", fit_intercept=False),
@@ -62,6 +64,11 @@ CASES = {
         None,
     ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
+    "exact, frame": (
+        GPXRegressor("rbf", fit_intercept=False, **SMALL),
+        mixed_frame(N),
+        None,
+    ),
     "exact, Gram matrix": (
         GPXRegressor("precomputed", solver="exact", **SMALL, fit_intercept=False),
         X @ X.T,

@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from ..errors import InputError
-from ..estimator.regressor import GPXRegressor, load
+from ..estimator.loading import load
+from ..estimator.regressor import GPXRegressor
 from ..explanation import Explanation, between
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
@@ -210,7 +211,13 @@ def loaded(path: Path) -> GPXRegressor:
         raise InputError(
             f"There is no model {str(path)!r}. Give a file that `gpx-scale fit` wrote."
         )
-    return load(path)
+    model: GPXRegressor = load(path)
+    if hasattr(model, "classes_"):
+        raise InputError(
+            f"{str(path)!r} is a model of classes, which these commands do not take. Load it in "
+            "Python: gpx_scale.load."
+        )
+    return model
 
 
 def write(frame: Any, out: Path | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.inputs import count_rows
+from ..data.input_pair import count_rows
 from ..estimator.paper import PAPER
 from ..estimator.regressor import GPXRegressor
 from .method import Method, asked

@@ -71,17 +71,18 @@ def matrix_of(A: Any, name: str, like: bool | None = None) -> Any:
         )
     _must_be_whole(A, name)
     _must_not_be_dates(A, name, DATE_CHECK_ROWS)
-    # scikit-learn's check adds the numbers up. Infinity - infinity is an error below, and need not
-    # be a warning here.
-    with _texts_named(A, name), np.errstate(all="ignore"):
+    labels = getattr(A, "columns", None)
+    with _texts_named(A, name):
         A = check_array(
             A,
             accept_sparse="csr" if like is not False else False,
             dtype=np.float64,
             order="C",
+            ensure_all_finite=False,
             input_name=name,
             estimator="GPXRegressor",
         )
+    _must_be_finite(A, name, labels)
     _must_fit(A.data if sp.issparse(A) else A, name)
     if like is None or like == sp.issparse(A):
         return A
@@ -93,6 +94,36 @@ def table_of(A: Any, name: str) -> Any:
     A = matrix_of(A, name)
     must_be_moderate(SparseFeatures.of(A) if sp.issparse(A) else A, name, standardize=True)
     return A
+
+
+def _must_be_finite(A: Any, name: str, labels: Any = None) -> None:
+    """Raise an InputError that says where the first number is that is not finite, if there is one.
+
+    A is an array or a csr matrix. `labels` are the names of its columns, if it has some.
+    """
+    numbers = A.data if sp.issparse(A) else A
+    with np.errstate(all="ignore"):
+        # A sum is finite only if all numbers are, and needs no further memory.
+        if np.isfinite(numbers.sum()):
+            return
+    bad = np.argwhere(~np.isfinite(numbers))
+    if not len(bad):
+        return
+    first = numbers[tuple(bad[0])]
+    row, *columns = bad[0].tolist()
+    if sp.issparse(A):
+        columns = [int(A.indices[row])]
+        row = int(np.searchsorted(A.indptr, row, side="right")) - 1
+    where = f"{name}[{', '.join(map(str, [row, *columns]))}]"
+    if labels is not None and columns:
+        where += f", of the column {labels[columns[0]]!r}"
+    count = f"{len(bad)} value{'s' * (len(bad) > 1)}, the first of which is {where}"
+    if np.isinf(first):
+        raise InputError(f"{name} contains infinity: {count}. Replace it by finite numbers.")
+    encoded = " In a pandas data frame, missing values are encoded." * (name != "y")
+    raise InputError(
+        f"{name} contains NaN: {count}. Fill in missing values, or leave out their rows.{encoded}"
+    )
 
 
 def _must_fit(numbers: np.ndarray, name: str) -> None:
@@ -260,10 +291,16 @@ def target_of(y: Any) -> np.ndarray:
     _must_not_be_dates(y, "y", DATE_CHECK_ROWS)
     y = column_or_1d(y, warn=True)
     target: np.ndarray
-    with _texts_named(y, "y"), np.errstate(all="ignore"):
+    with _texts_named(y, "y"):
         target = check_array(
-            y, dtype=np.float64, ensure_2d=False, input_name="y", estimator="GPXRegressor"
+            y,
+            dtype=np.float64,
+            ensure_2d=False,
+            ensure_all_finite=False,
+            input_name="y",
+            estimator="GPXRegressor",
         )
+    _must_be_finite(target, "y")
     _must_fit(target, "y")
     return target
 

@@ -23,7 +23,8 @@ from ..runtime.arguments import real_array
 from ..runtime.files import path_of
 from ..runtime.state import stored
 from .checks import target_of
-from .inputs import InputTransforms, count_rows, unpack
+from .input_pair import count_rows, unpack
+from .inputs import InputTransforms
 from .row_files import Chunk, DataFiles, MappedArrays, RowFiles
 
 # When the rows that a stream must bring again were seen, and what a stream must do.

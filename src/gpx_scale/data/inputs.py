@@ -17,115 +17,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from ..errors import GPXError, InputError
-from ..runtime.arguments import real_array
 from ..runtime.state import fields_of, must, must_be_numbers, stored
 from .checks import bounded, matrix_of, must_be_features, must_be_moderate, symmetric, target_of
 from .features import Features, stacked
+from .frame_columns import is_frame
+from .frame_encoder import FrameEncoder, encoder_for, names_of
+from .input_pair import as_rows, count_rows, unpack
 from .row_columns import NO_COLUMNS, RowColumns
 from .scaling import Scaling
+from .table_files import listed
 
-
-@stored
-class XZ:
-    """A pair of inputs X and Z whose rows are selected together.
-
-    Give it in the place of X to functions that split rows, such as `cross_val_score` and
-    `GridSearchCV` of scikit-learn, so that a separate Z is split in the same way.
-
-    Parameters
-    ----------
-    X : array, data frame, sparse matrix or list of n rows
-        What the kernel compares. For a precomputed kernel, it is the Gram matrix.
-    Z : array, data frame or sparse matrix of shape (n, d)
-        The readable features that explanations are made of.
-
-    Raises
-    ------
-    InputError
-        If X and Z do not have the same number of rows.
-
-    Examples
-    --------
-    >>> from gpx_scale import XZ
-    >>> pair = XZ([[0.0], [1.0], [2.0]], [[1.0, 5.0], [1.0, 6.0], [1.0, 7.0]])
-    >>> len(pair), pair[1:].Z.tolist()
-    (3, [[1.0, 6.0], [1.0, 7.0]])
-
-    The pair takes the place of X in cross-validation:
-
-    >>> import numpy as np
-    >>> from gpx_scale import GPXRegressor
-    >>> from sklearn.model_selection import cross_val_predict
-    >>> X = np.linspace(0.0, 1.0, 12)[:, None]
-    >>> Z, y = np.hstack([X, X**2]), X[:, 0] ** 3
-    >>> cross_val_predict(GPXRegressor(optimizer=None), XZ(X, Z), y, cv=3).shape
-    (12,)
-    """
-
-    def __init__(self, X: Any, Z: Any) -> None:
-        # Not every sparse format can select rows.
-        X, Z = (A.tocsr() if sp.issparse(A) else A for A in (X, Z))
-        try:
-            self.X = X if hasattr(X, "shape") else _as_rows(X)
-            self.Z = Z if hasattr(Z, "shape") else np.asarray(Z)
-        except (TypeError, ValueError):
-            raise InputError(
-                "XZ needs rows of X and a table Z. Give both, in this order."
-            ) from None
-        rows, others = count_rows(self.X), count_rows(self.Z)
-        if rows != others:
-            raise InputError(
-                f"XZ got {rows} rows of X and {others} rows of Z. Give as many rows of Z as of X."
-            )
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of X."""
-        return (count_rows(self.X), *getattr(self.X, "shape", (0,))[1:])
-
-    def __len__(self) -> int:
-        return count_rows(self.X)
-
-    def __getitem__(self, rows: Any) -> XZ:
-        """Return the pair of the selected rows."""
-        # scikit-learn selects from a Gram matrix by np.ix_(rows, columns), and from all other
-        # inputs by rows or by (rows, Ellipsis).
-        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is not Ellipsis:
-            at = np.asarray(rows[0]).ravel()
-            return XZ(self.X[rows], take(self.Z, at))
-        if isinstance(rows, tuple):
-            rows = rows[0]
-        if isinstance(rows, int | np.integer):
-            rows = [rows]
-        return XZ(take(self.X, rows), take(self.Z, rows))
-
-    def __repr__(self) -> str:
-        return f"XZ(X: {self.shape}, Z: {self.Z.shape})"
-
-
-def _as_rows(X: Any) -> Any:
-    """Return a list of vectors of one length as an array, and other sequences as lists."""
-    rows = real_array(X)
-    return rows if rows.ndim == 2 else list(X)
-
-
-def count_rows(A: Any) -> int:
-    """Return the number of rows of an array, data frame, sparse matrix or list."""
-    if getattr(A, "shape", None) == () or not (hasattr(A, "shape") or hasattr(A, "__len__")):
-        raise InputError(
-            f"A table with rows is needed, but {type(A).__name__} was given. "
-            "Give an array, a data frame or a list."
-        )
-    return int(A.shape[0]) if hasattr(A, "shape") else len(A)
-
-
-def take(A: Any, rows: Any) -> Any:
-    """Return the selected rows of an array, data frame, sparse matrix or list."""
-    if hasattr(A, "iloc"):
-        return A.iloc[rows]
-    if hasattr(A, "shape"):
-        return A[rows]
-    return [A[i] for i in np.arange(len(A))[rows]]
+# A report names at most this many columns that were left out.
+MAX_NAMED_COLUMNS = 10
 
 
 def _input_rows(x: Any, Z: Features, columns: RowColumns = NO_COLUMNS) -> InputRows:
@@ -232,17 +135,36 @@ class Queries(InputRows):
     own: bool = False
 
 
-@stored
+def _input_transforms(input_kind: str, x_transformer: Any, z_transformer: Any) -> InputTransforms:
+    """Return transformers that were read from a file, of which equal encoders become one."""
+    if isinstance(x_transformer, FrameEncoder) and x_transformer.is_like(z_transformer):
+        z_transformer = x_transformer
+    return InputTransforms(input_kind, x_transformer, z_transformer)
+
+
+@stored(make=_input_transforms)
 @dataclass(frozen=True)
 class InputTransforms:
     """The fitted transformers of X and Z, and the checks of their results.
 
-    `input_kind` is what the kernel takes: "vectors", "gram" (a Gram matrix) or "objects".
+    `input_kind` is what the kernel takes: "vectors", "gram" (a Gram matrix) or "objects". If x and
+    z are made of X in the same way, both transformers are the same object or None.
     """
 
     input_kind: str
     x_transformer: Any
     z_transformer: Any
+
+    @property
+    def are_alike(self) -> bool:
+        """Return whether x and z are the same columns, if both are made of X."""
+        return self.x_transformer is self.z_transformer
+
+    @property
+    def encoders(self) -> list[FrameEncoder]:
+        """Return the encoders of frames, each of them once."""
+        some = [self.x_transformer, *([] if self.are_alike else [self.z_transformer])]
+        return [one for one in some if isinstance(one, FrameEncoder)]
 
     def __call__(
         self, X: Any, Z: Any, sparse: tuple[bool | None, bool | None] = (None, None)
@@ -252,8 +174,9 @@ class InputTransforms:
         All are in the user's units. `sparse` says whether x and Z must be sparse, with None for
         both forms.
         """
-        x = _transform_queries("x_transformer", self.x_transformer, X)
-        z = _transform_queries("z_transformer", self.z_transformer, X if Z is None else Z)
+        x = z = _transform_queries("x_transformer", self.x_transformer, X)
+        if Z is not None or not self.are_alike:
+            z = _transform_queries("z_transformer", self.z_transformer, X if Z is None else Z)
         return self.check(x, z, "X" if Z is None else "Z", sparse)
 
     def check(
@@ -280,14 +203,29 @@ class InputTransforms:
 class InputOptions:
     """The arguments of the estimator that concern the inputs.
 
-    If `standardize` is true, columns are standardised. If `fit_intercept` is true, a column of ones
-    is added to Z.
+    If `standardize` is true, columns are standardised, and y if `standardizes_target` is, too. If
+    `fit_intercept` is true, a column of ones is added to Z. If `encode` is true, the columns of
+    data frames are encoded as numbers; `missing` says what becomes of their missing values.
     """
 
     x_transformer: Any = None
     z_transformer: Any = None
     standardize: bool = True
     fit_intercept: bool = False
+    standardizes_target: bool = True
+    encode: bool = False
+    missing: str = "indicator"
+
+    def transformers(self, X: Any, Z: Any, input_kind: str) -> tuple[Any, Any]:
+        """Return the transformers of x and z, which for frames may be encoders."""
+        x, z = self.x_transformer, self.z_transformer
+        if not self.encode:
+            return x, z
+        of_x = encoder_for(X, x, self.missing) if input_kind == "vectors" else None
+        of_z = encoder_for(X if Z is None else Z, z, self.missing, keep_constants=Z is not None)
+        if of_x is not None and of_x.is_like(of_z):
+            of_z = of_x
+        return (x if of_x is None else of_x), (z if of_z is None else of_z)
 
 
 @stored
@@ -322,9 +260,29 @@ class Preprocessor:
 
     @property
     def z_groups(self) -> dict[str, list[int]]:
-        """Return the columns of Z that encode one column of a table, if Z is encoded."""
-        found: dict[str, list[int]] = getattr(self.transforms.z_transformer, "z_groups", {})
-        return found
+        """The columns of Z that come from one column of a frame, by the name of that column.
+
+        The values are the numbers of columns of Z: the levels of a category, the parts of a date,
+        and the indicator of missing values. A column of a frame that makes one column of Z is not
+        in it, and it is empty if Z was not encoded.
+        """
+        encoder = self.transforms.z_transformer
+        return encoder.z_groups if isinstance(encoder, FrameEncoder) else {}
+
+    @property
+    def z_categories(self) -> list[str]:
+        """The names of the columns of a frame of which Z has the levels."""
+        encoder = self.transforms.z_transformer
+        return encoder.categories if isinstance(encoder, FrameEncoder) else []
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what a report of the fit says about the columns."""
+        left_out = [name for one in self.transforms.encoders for name in one.left_out_]
+        if not left_out:
+            return []
+        some = listed(list(dict.fromkeys(left_out)), MAX_NAMED_COLUMNS)
+        return [f"left out, because they are constant or without values: {some}"]
 
     def with_intercept(self) -> Preprocessor:
         """Return the preprocessor that also adds the column of an intercept to Z."""
@@ -405,14 +363,18 @@ def fit_preprocessor(
 ) -> tuple[Preprocessor, TrainingRows]:
     """Fit the transformers and the scaling, and return them with the rows in standardised units."""
     X, Z = unpack(X, Z)
-    x_transformer, z_transformer = options.x_transformer, options.z_transformer
+    x_transformer, z_transformer = options.transformers(X, Z, input_kind)
     if Z is None and z_transformer is None and input_kind != "vectors":
         raise InputError(
             "This kernel does not take vectors, so X has no readable columns. Give the readable "
             "features as Z=, or a z_transformer that makes them of X."
         )
+    are_alike = Z is None and x_transformer is z_transformer
     x_transformer, x = _fit_transform("x_transformer", x_transformer, X, y)
-    z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
+    if are_alike:
+        z_transformer, z = x_transformer, x
+    else:
+        z_transformer, z = _fit_transform("z_transformer", z_transformer, X if Z is None else Z, y)
     transforms = InputTransforms(input_kind, x_transformer, z_transformer)
     x, raw, z = transforms.check(x, z, "X" if Z is None else "Z")
     y = target_of(y)
@@ -429,6 +391,8 @@ def fit_preprocessor(
     scaling = Scaling.of(
         vectors, raw, y, standardize=options.standardize, fit_intercept=options.fit_intercept
     )
+    if not options.standardizes_target:
+        scaling = replace(scaling, y_shift=0.0, y_scale=1.0)
     made = preprocessor_for(transforms, Z, x, raw, z, scaling)
     return made, made.training(x, raw, y, options.standardize)
 
@@ -458,10 +422,12 @@ def remember_columns(estimator: Any, X: Any, *, reset: bool) -> None:
     They are set if `reset` is true. Lists of objects have neither.
     """
     X, _ = unpack(X, None)
+    if is_frame(X):
+        names_of(X)
     if reset:
         for name in ("n_features_in_", "feature_names_in_"):
             estimator.__dict__.pop(name, None)
-    table = hasattr(X, "shape") or (isinstance(X, list | tuple) and hasattr(_as_rows(X), "shape"))
+    table = hasattr(X, "shape") or (isinstance(X, list | tuple) and hasattr(as_rows(X), "shape"))
     if (
         table
         and len(getattr(X, "shape", (0, 0))) == 2
@@ -482,15 +448,6 @@ def name_of(y: Any) -> str | None:
 def _column_names(table: Any) -> list[Any] | None:
     """Return the names of the columns of a data frame, or None for other tables."""
     return list(table.columns) if hasattr(table, "columns") else None
-
-
-def unpack(X: Any, Z: Any) -> tuple[Any, Any]:
-    """Return X and Z, which may have been given as one XZ pair."""
-    if not isinstance(X, XZ):
-        return X, Z
-    if Z is not None:
-        raise InputError("Z is given twice, in the XZ pair and as Z=. Give it once.")
-    return X.X, X.Z
 
 
 def _objects(x: Any) -> list[Any]:

@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import GPXWarning, InputError
 from ..runtime.parallel import slices
 from ..runtime.state import must, stored
-from .inputs import count_rows, take
+from .input_pair import count_rows, take
 from .table_files import (
     FILE_CHUNK_ROWS,
     SUFFIXES,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import dask
@@ -150,12 +150,26 @@ class DaskRows(SurveyedRows):
                 )
                 for data, home in zip(self.inputs, self.homes, strict=True)
             ]
+            self._tell_when_done(sums, session)
             total = sum_by_tree(self.client, sums)
             # The sum of one partition is not kept after it is added to the others.
             del sums
             found = result_of(self.client, total)
         session.journal.passed(len(self), len(self))
         return found
+
+    def _tell_when_done(self, sums: list[Any], session: Session) -> None:
+        """Report how many rows are passed whenever the sum of a partition is done."""
+        known = {one.name: one.rows for one in self.survey.prints}
+        passed: list[int] = []
+
+        def tell(rows: int, _: Any) -> None:
+            passed.append(rows)
+            session.journal.passed(sum(passed), len(self))
+
+        for k, future in enumerate(sums):
+            rows = known.get(name_of_partition(k), 0)
+            future.add_done_callback(partial(tell, rows))
 
 
 def surveyed(

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..data.chunks import ChunkChecksum, is_empty, named, through
-from ..data.inputs import InputTransforms, Preprocessor, TrainingRows, take
+from ..data.input_pair import take
+from ..data.inputs import InputTransforms, Preprocessor, TrainingRows
 from ..data.row_files import Chunk
 from ..data.row_source import MemoryRows, joined, keys, least
 from ..data.stream import Survey

@@ -10,7 +10,7 @@ import numpy as np
 from dask.base import is_dask_collection
 from dask.delayed import delayed
 
-from ..data.inputs import unpack
+from ..data.input_pair import unpack
 from ..errors import InputError
 from .partition_tasks import triple_of, triple_of_blocks, triple_of_future
 

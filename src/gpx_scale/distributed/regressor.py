@@ -13,7 +13,7 @@ from dask.delayed import delayed
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.inputs import unpack
+from ..data.input_pair import unpack
 from ..data.stream import SurveyedRows
 from ..errors import InputError
 from ..estimator.regressor import GPXRegressor

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..data.inputs import XZ, count_rows
+from ..data.input_pair import XZ, count_rows
 from ..errors import InputError
 from ..runtime.files import import_optional
 

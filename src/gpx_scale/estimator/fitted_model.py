@@ -47,13 +47,22 @@ PARTS_BYTES_PER_WEIGHT = 48
 
 @dataclass(frozen=True)
 class FittedModel:
-    """The result of a fit: the preprocessor of inputs, the plan, the posterior and the report."""
+    """The result of a fit: the preprocessor of inputs, the plan, the posterior and the report.
+
+    With more than two classes, `posterior` belongs to the first class, and `others` to the rest.
+    """
 
     preprocessor: Preprocessor
     plan: Plan
     posterior: Posterior[Any]
     report: FitReport
     target_name: str | None = None
+    others: tuple[Posterior[Any], ...] = ()
+
+    @property
+    def latent_functions(self) -> list[FittedModel]:
+        """The model of each latent function: this one, or one for each of several classes."""
+        return [replace(self, posterior=one, others=()) for one in (self.posterior, *self.others)]
 
     @property
     def hyperparameters(self) -> Hyperparameters:
@@ -80,6 +89,13 @@ class FittedModel:
         The message names the solvers that have it.
         """
         registry.require(self.plan.solver, capability, instead)
+
+    def _must_have_numbers(self, what: str) -> None:
+        """Raise an error if y are classes, for which there are no such things."""
+        if not self.hyperparameters.likelihood.is_gaussian:
+            raise SolverUnavailable(
+                f"A classifier has no {what}. Use predict, predict_proba and explain."
+            )
 
     def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:
         """Return how variances are computed for a user's `std`."""
@@ -109,16 +125,22 @@ class FittedModel:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the mean of y and, with `std`, its standard deviation with noise;  (m,), (m,)."""
         scaling = self.preprocessor.scaling
+        latent, spread = self.latent(queries, std, session)
+        if spread is None:
+            return scaling.prediction(latent), None
+        mean, variance = self.hyperparameters.likelihood.predict(latent, spread)
+        return scaling.prediction(mean), scaling.deviation(variance)
+
+    def latent(
+        self, queries: Queries, std: bool | str, session: Session
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the mean of f = z . w and, with `std`, its variance;  (m,), (m,)."""
         along = [queries.Z] if std else []
         request = MomentRequest(along=along, method=self._method(std))
         with session.journal.bar("predicting"):
             moments = self.posterior.moments(queries, request, session)
         assert moments.mean is not None
-        latent = queries.Z.row_dots(moments.mean)
-        if not std:
-            return scaling.prediction(latent), None
-        mean, variance = self.hyperparameters.likelihood.predict(latent, moments.along[0])
-        return scaling.prediction(mean), scaling.deviation(variance)
+        return queries.Z.row_dots(moments.mean), moments.along[0] if std else None
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the covariance of new y between all queries, noise included;  (m, m)."""
@@ -199,7 +221,8 @@ class FittedModel:
         if groups is not None:
             return None if groups == {} else Groups.given(groups, names)
         encoded = self.preprocessor.z_groups
-        return Groups.of_encoded(encoded, names) if encoded else None
+        categories = self.preprocessor.z_categories
+        return Groups.of_encoded(encoded, categories, names) if encoded else None
 
     def _row_keys(self, queries: Queries) -> np.ndarray | None:
         """Return hashes of the queries (m,), None if the kernel takes no vectors."""
@@ -273,6 +296,7 @@ class FittedModel:
 
     def what_if(self, both: Queries, groups: Any, session: Session) -> WhatIf:
         """Return the comparison of two queries, from their joint posterior distribution."""
+        self._must_have_numbers("comparison of changed rows")
         model = replace(self, posterior=self.posterior.jointly(both, session))
         options: dict[str, Any] = {"std": False, "cov": False, "baseline": "mean", "names": None}
         found = model.explain(both, session, **options, all_features=False, groups=groups)
@@ -283,6 +307,7 @@ class FittedModel:
 
     def supporting_rows(self, query: Queries, k: int, session: Session) -> list[SupportingRow]:
         """Return the k training rows with the largest weights in one prediction."""
+        self._must_have_numbers("training rows whose y a prediction is a sum of")
         self._require(Capability.TRAINING_WEIGHTS, "explain the prediction by its features alone")
         rows, weights, y = self.posterior.row_weights(query, session)
         first = np.argsort(-np.abs(weights), kind="stable")[:k]
@@ -294,6 +319,7 @@ class FittedModel:
         self, queries: Queries, count: int, random: np.random.RandomState, session: Session
     ) -> np.ndarray:
         """Return joint samples of new y, noise included;  (m, count)."""
+        self._must_have_numbers("samples of y")
         latent = self.posterior.sample_y(queries, count, random, session)
         return self.preprocessor.scaling.prediction(latent)
 
@@ -319,6 +345,7 @@ class FittedModel:
 
     def leave_one_out(self, session: Session) -> tuple[np.ndarray, np.ndarray]:
         """Return leave-one-out residuals and their standard deviations;  (n,), (n,)."""
+        self._must_have_numbers("residuals")
         self._require(Capability.LEAVE_ONE_OUT, "use sklearn.model_selection.cross_val_predict")
         session.require(self.plan.bytes_needed, "Leaving rows out")
         with session.journal.bar("leaving rows out"):

@@ -12,6 +12,8 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.frame_columns import index_of_rows
+from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, Queries, remember_columns
 from ..data.row_source import RowSource
 from ..errors import InputError
@@ -28,8 +30,8 @@ from .fitted_model import FittedModel
 from .left_out import TrainingRecord
 
 # Attributes that `save` leaves out: functions, paths and connections that belong to the process or
-# the machine, and the rows of a stream.
-NOT_SAVED = ("callbacks", "checkpoint", "_rows", "client")
+# the machine, the rows of a stream, and the index of the training rows.
+NOT_SAVED = ("callbacks", "checkpoint", "_rows", "_index", "client")
 
 
 class PredictionMixin:
@@ -38,6 +40,8 @@ class PredictionMixin:
     _preprocessor: Preprocessor
     _plan: Plan
     _rows: RowSource | None
+    _others: tuple[Posterior[Any], ...]
+    _index: np.ndarray | None
     posterior_: Posterior[Any]
     fit_report_: FitReport
     target_name_: str | None
@@ -51,9 +55,8 @@ class PredictionMixin:
     def _model(self) -> FittedModel:
         """The fitted model, made of the attributes of the estimator."""
         check_is_fitted(self)
-        return FittedModel(
-            self._preprocessor, self._plan, self.posterior_, self.fit_report_, self.target_name_
-        )
+        known = self._preprocessor, self._plan, self.posterior_, self.fit_report_
+        return FittedModel(*known, self.target_name_, self._others)
 
     @contextmanager
     def _session(self) -> Iterator[Session]:
@@ -273,6 +276,7 @@ class PredictionMixin:
         """
         queries = self._query(X, Z)
         found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        found = replace(found, index=index_of_rows(unpack(X, Z)[0]))
         return found.with_units(units, target_units)
 
     def training_explanation(
@@ -322,7 +326,8 @@ class PredictionMixin:
         """
         with self._session() as session:
             queries = self._model.training_queries(session)
-        return self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
+        return replace(found, index=self._index)
 
     def what_if(
         self,

@@ -1,4 +1,4 @@
-"""The estimator `GPXRegressor`, and `load`, which reads a saved one.
+"""The estimator `GPXRegressor`.
 
 This module plans fits, runs them and remembers their results. It contains no linear algebra.
 """
@@ -11,20 +11,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.chunks import is_indexed, source_of, transforms_for
+from ..data.frame_columns import index_of_rows
+from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, TrainingRows, fit_preprocessor, name_of, remember_columns
+from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..data.row_source import MemoryRows, RowSource, blocks_of
 from ..data.stream import StreamRows, SurveyedRows, SurveyOptions, chunks_through
 from ..errors import InputError, SolverUnavailable
 from ..fitting.options import FitOptions, solver_options
 from ..fitting.procedure import fit_model, problem_for, problem_of
 from ..fitting.starting_point import KnownOptimum
-from ..persistence.model_file import check_model, read_state
+from ..likelihoods import GaussianLikelihood, Likelihood
 from ..plan import Plan, plan_for, streamed_from
+from ..runtime.arguments import moderate
 from ..runtime.journal import undone_on_failure
 from ..runtime.model_table import as_frame
 from ..runtime.session import Session
@@ -44,6 +49,8 @@ def _can_add_rows(estimator: GPXRegressor) -> bool:
     scikit-learn turns the error into an AttributeError, which names it as its cause.
     """
     registry.require(estimator.solver, Capability.ADD_ROWS)
+    if not estimator._adds_rows:
+        raise SolverUnavailable("Rows cannot be added to a model of classes. Fit all rows again.")
     return True
 
 
@@ -142,7 +149,24 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         The number of further searches, whose start values are drawn around the given ones.
     x_transformer, z_transformer : estimator, callable or list of columns, optional
         How x and z are made from the X (or the Z) that is given to `fit` and `predict`. None
-        takes it as it is.
+        takes all columns, encoded if it is a data frame.
+    encode : "auto" or None, default="auto"
+        Whether pandas data frames are encoded as numbers, if the transformer is None or a list of
+        columns. Arrays and streams are not.
+
+        - Numbers and booleans stay as they are.
+        - Texts and categories have a column of 0 and 1 for each level. A level that is new in
+          `predict` is 0 everywhere.
+        - Dates, also texts such as 2024-05-31, become days since the first one, and a sine and a
+          cosine of each cycle (year, week, day) that they go through. Durations become seconds,
+          and times of day hours.
+        - The geometry of a GeoDataFrame becomes the coordinates of its centre.
+        - Constant columns are left out, and `fit_report_` names them. In a separate Z, a constant
+          number stays: it is an intercept.
+    missing : {"indicator", "error"}, default="indicator"
+        What becomes of missing values in encoded data frames. "indicator" takes the median of the
+        column (no level of a category) and adds a column, with a weight of its own, that says where
+        values are missing, if some were in `fit`. "error" refuses them, and names row and column.
     fit_intercept : bool or "auto", default="auto"
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
@@ -164,8 +188,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but "shared" need the solver "exact", "cg" or "neighbors", and a dense Z.
-        `weight_table_` has the decision about each weight.
+        All but "shared" need a dense Z, and the solver "exact", "cg", "neighbors" or, but for
+        "additive", "basis". `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -259,6 +283,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         decision (zero, constant, own curve or varying), earned nats, share of the variance, length
         scale, mean and standard deviation. It needs pandas; `fit_report_.weight_table` has the same
         without.
+    z_groups_ : dict of str to list of str
+        The features that come from one column of a data frame, such as the levels of a category, by
+        the name of that column.
     parameter_names_ : list of str
         A name for each entry of `theta_`, with the names of features.
     baseline_ : ndarray of shape (d,)
@@ -322,6 +349,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         n_restarts: int = 0,
         x_transformer: Any = None,
         z_transformer: Any = None,
+        encode: str | None = "auto",
+        missing: str = "indicator",
         fit_intercept: bool | str = "auto",
         weights: str = "auto",
         groups: Any = None,
@@ -358,6 +387,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.n_restarts = n_restarts
         self.x_transformer = x_transformer
         self.z_transformer = z_transformer
+        self.encode = encode
+        self.missing = missing
         self.fit_intercept = fit_intercept
         self.weights = weights
         self.groups = groups
@@ -380,6 +411,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.verbose = verbose
 
     _rows: RowSource | None = None
+    _others: tuple[Posterior[Any], ...] = ()
+    _adds_rows = True
+    _index: np.ndarray | None = None
     _known: KnownOptimum | None = None
 
     def fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
@@ -590,6 +624,27 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         check_is_fitted(self, "posterior_")
         return list(self.fit_report_.parameter_names) or self.posterior_.hyperparameters.names
 
+    @property
+    def z_groups_(self) -> dict[str, list[str]]:
+        """The features that come from one column of a data frame, by the name of that column.
+
+        These are the levels of a category, the parts of a date, and the indicator of missing
+        values. A column that makes one feature is not among them.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from gpx_scale import GPXRegressor
+        >>> frame = pd.DataFrame({"size": [50, 60, 70], "city": ["Rome", "Oslo", "Rome"]})
+        >>> model = GPXRegressor(optimizer=None).fit(frame, [1.0, 2.0, 3.0])
+        >>> model.z_groups_
+        {'city': ['city_Oslo', 'city_Rome']}
+        """
+        check_is_fitted(self, "posterior_")
+        names = self._preprocessor.z_names
+        groups = self._preprocessor.z_groups
+        return {name: [names[column] for column in groups[name]] for name in groups}
+
     @available_if(_can_add_rows)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
         """Add rows to a fitted model of neighbours, inducing points or basis functions.
@@ -648,7 +703,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             posterior = posterior.with_statistics(more, session)
             model = replace(model, plan=replace(plan, n=posterior.n_rows), posterior=posterior)
             report = self.fit_report_.after_more_rows(model.plan, model.log_evidence, posterior)
-            self._rows = None
+            self._rows = self._index = None
             self._remember(replace(model, report=report))
         return self
 
@@ -686,12 +741,28 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             chunks = chunks_through(preprocessor, source, self._compare_columns)
         return session.executor.sum_over(task, blocks_of(chunks))
 
-    def _fit(self, X: Any, y: Any, Z: Any, solver: str | None = None) -> Self:
-        """Fit the model by `solver` or, if that is None, by the solver that the user named."""
+    def _starting_likelihood(self) -> Likelihood:
+        """Return the likelihood at its start values, or raise an InputError."""
+        return GaussianLikelihood(moderate(self.sigma_y, "sigma_y"))
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        Z: Any,
+        solver: str | None = None,
+        columns: RowColumns = NO_COLUMNS,
+    ) -> Self:
+        """Fit the model by `solver` or, if that is None, by the solver that the user named.
+
+        `columns` has what else is known of the rows, which are in memory then.
+        """
         options = FitOptions.checked(self, solver)
         limits = (self.n_jobs, self.memory_limit, self.random_state, self.verbose, self.callbacks)
         with undone_on_failure(self), Session.open(*limits) as session:
             preprocessor, rows = self._open_rows(X, y, Z, options, session)
+            if columns:
+                rows = MemoryRows(replace(rows.load(), columns=columns))
             check = partial(remember_columns, self, reset=False)
             setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
             known = self._known if self.warm_start else None
@@ -699,6 +770,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
                 preprocessor, rows, options, setup, known, self._remember_optimum
             )
             self._rows = None if model.posterior.row_source is not None else rows
+            self._index = index_of_rows(unpack(X, Z)[0])
             self.n_iter_ = sum(model.report.evaluations.values())
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
@@ -726,6 +798,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             "resolution": resolution,
             "indexed": indexed,
             "weight_kernels": int(not options.weights.shared),
+            "latent_functions": options.search.likelihood.latent_functions,
         }
         plan_for(Problem(1, 1, 1, memory, 1, options.solver, **known))
         transforms = transforms_for(kind, inputs.x_transformer, inputs.z_transformer)
@@ -756,6 +829,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         """Set the attributes of a fitted estimator."""
         self._preprocessor, self._plan = model.preprocessor, model.plan
         self.posterior_, self.fit_report_ = model.posterior, model.report
+        self._others = model.others
         self.target_name_, self.solver_ = model.target_name, model.plan.solver
         self.theta_ = model.hyperparameters.theta
         self.hyperparameters_ = model.hyperparameters.as_dict()
@@ -777,44 +851,3 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             else getattr(kernel, "input_kind", "") == "gram"
         )
         return tags
-
-
-def load(path: Any) -> GPXRegressor:
-    """Read a model that `GPXRegressor.save` wrote.
-
-    Nothing in the file is executed. A file only names classes of gpx_scale and transformers of
-    scikit-learn, and brings numbers, texts and arrays for them. All of these are checked.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-
-    Returns
-    -------
-    model : GPXRegressor
-        The fitted estimator. Its predictions are those of the estimator that was saved.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, is no model, or has a later format than this version can read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from sklearn.datasets import load_diabetes
-    >>> from gpx_scale import GPXRegressor, load
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> model = GPXRegressor(optimizer=None).fit(X[:100], y[:100])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(Path(folder) / "model.gpx")
-    ...     loaded = load(Path(folder) / "model.gpx")
-    >>> bool((loaded.predict(X) == model.predict(X)).all())
-    True
-    """
-    model, state = GPXRegressor(), read_state(path)
-    check_model(state, set(model.get_params(deep=False)), path)
-    model.__dict__.update(state)
-    return model

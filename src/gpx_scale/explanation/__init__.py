@@ -1,12 +1,16 @@
 """Explanations: the weights of each sample, their contributions to its prediction, uncertainty."""
 
+from .class_explanation import ClassExplanation, explanation_of_class, in_order
 from .comparisons import SupportingRow, WhatIf, comparison
+from .effects import Effect
 from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
 from .intervals import Interval, between, dense
 
 __all__ = [
+    "ClassExplanation",
+    "Effect",
     "Explanation",
     "Groups",
     "Importance",
@@ -18,5 +22,7 @@ __all__ = [
     "by_groups",
     "comparison",
     "dense",
+    "explanation_of_class",
+    "in_order",
     "joined",
 ]

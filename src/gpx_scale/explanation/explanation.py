@@ -16,9 +16,11 @@ from ..errors import InputError
 from ..runtime.arguments import probability, real_array, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
+from .effects import Effect, effect_of
 from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
+from .words import paragraph
 
 
 class Reason(NamedTuple):
@@ -59,6 +61,7 @@ FAR_SHARE = 1e-3
 FIELDS_OF_THE_MODEL = (
     *("feature_names", "target_name", "fit_report"),
     *("units", "target_units", "training_record", "baseline", "groups", "weights_noise"),
+    "likelihood",
 )
 
 
@@ -124,6 +127,8 @@ class Explanation:
         sentences write them.
     target_units : str or None
         The units of y, such as "mg/dl".
+    index : ndarray of shape (m,), or None
+        The index of the pandas data frame that was explained. It is None for other inputs.
     row_keys : ndarray of shape (m,), or None
         Hashes of the samples, by which a report tells which of them the model was fitted on.
     training_record : TrainingRecord or None
@@ -181,6 +186,7 @@ class Explanation:
     varying_std: np.ndarray | None = None
     units: Mapping[str, str] | None = None
     target_units: str | None = None
+    index: np.ndarray | None = None
     row_keys: np.ndarray | None = None
     training_record: Any = None
     weights_noise: np.ndarray | None = None
@@ -229,7 +235,7 @@ class Explanation:
         count = int(self.is_far.sum())
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
-        return f"Explanation({sizes}, {std} uncertainty{far})"
+        return f"{type(self).__name__}({sizes}, {std} uncertainty{far})"
 
     def with_units(
         self, units: Mapping[str, str] | None = None, target_units: str | None = None
@@ -381,6 +387,80 @@ class Explanation:
             )
             for e in order
         ]
+
+    def in_words(self, i: int, k: int = 3, level: float = 0.95, groups: Any = None) -> str:
+        """Return the explanation of a prediction as a paragraph, to be pasted into an e-mail.
+
+        It has the prediction, where it starts from, and the largest contributions, with their
+        ranges and units, in words that need no knowledge of statistics.
+
+        Parameters
+        ----------
+        i : int
+            The index of the sample.
+        k : int, default=3
+            The number of contributions that are named; the others are summed up.
+        level : float, default=0.95
+            The probability of the ranges.
+        groups : dict of str to list, bool or None, default=None
+            The groups of features, as in `top`.
+
+        Returns
+        -------
+        text : str
+            The paragraph.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(X[:100], y[:100])
+        >>> explanation = model.explain(X[100:], target_units="points")
+        >>> explanation.in_words(0).split(". ")[1].startswith("With a probability of 95%")
+        True
+        """
+        return paragraph(self, i, whole(k, "k", least=0), probability(level, "level"), groups)
+
+    def effect(self, feature: str | int, points: int = 20) -> Effect:
+        """Return the effect of a feature: its mean contribution at each of its values, centred.
+
+        The samples are put into ranges of the feature's values, with about as many samples in each.
+        The effect at a range is the mean contribution of the feature in its samples, minus that in
+        all samples. It shows what the values of a feature do to the prediction, whereas
+        `plots.plot_dependence` shows how its weight depends on x. Samples in which the value of a
+        number is missing are left out.
+
+        Parameters
+        ----------
+        feature : str or int
+            The feature by its name or number, or a group of features by its name. A category has an
+            effect for each of its levels.
+        points : int, default=20
+            The largest number of ranges. Values that are no more than this have points of their
+            own.
+
+        Returns
+        -------
+        effect : Effect
+            The effect with its band.
+
+        Raises
+        ------
+        InputError
+            If there is no such feature, or if the group has no values of its own.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_diabetes
+        >>> from gpx_scale import GPXRegressor
+        >>> X, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+        >>> model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(X[:100], y[:100])
+        >>> effect = model.explain(X[100:]).effect("sex")
+        >>> effect.values.tolist(), int(effect.counts.sum())
+        ([1.0, 2.0], 342)
+        """
+        return effect_of(self, feature, points)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Return the intervals in which the contributions lie with a given probability.
@@ -675,7 +755,7 @@ class Explanation:
         Returns
         -------
         frame : pandas.DataFrame
-            The table.
+            The table. Its index is that of the data frame that was explained, if it was one.
 
         Notes
         -----
@@ -703,6 +783,8 @@ class Explanation:
                 else pd.DataFrame
             )
             frame = make(self.contributions, columns=self.feature_names)
+            if self.index is not None:
+                frame.index = pd.Index(self.index)
             # A feature may have the name of one of these columns.
             frame.insert(0, "base_value", self.base_values, allow_duplicates=True)
             frame.insert(1, "prediction", self.prediction, allow_duplicates=True)
@@ -718,7 +800,8 @@ class Explanation:
         columns["feature"] = np.array(self.feature_names, dtype=object)[columns["feature"]]
         if self.levels is not None:
             columns["value"] = np.array(self.values(), dtype=object)
-        return pd.DataFrame(columns)
+        labels = None if self.index is None else pd.Index(self.index[columns["sample"]])
+        return pd.DataFrame(columns, index=labels)
 
     def to_json(self, path: Any = None, level: float | None = 0.95) -> str:
         """Return the explanations of all samples as JSON text, every number with all its digits.
@@ -767,8 +850,12 @@ class Explanation:
                 self.base_values_std,
             )
             whole["prediction_lower"], whole["prediction_upper"] = self.prediction_interval(level)
+        labels: list[dict[str, Any]] = [{}] * len(self)
+        if self.index is not None:
+            labels = [{"index": _as_json(label)} for label in self.index.tolist()]
         samples = [
-            {name: float(values[i]) for name, values in whole.items()}
+            labels[i]
+            | {name: float(values[i]) for name, values in whole.items()}
             | {
                 "reasons": [
                     {"feature": features[e]} | {name: values[e] for name, values in lists.items()}
@@ -961,6 +1048,12 @@ class Explanation:
         return plot_summary(self, k=k, ax=ax, groups=groups)
 
 
+def _as_json(label: Any) -> str | int | float:
+    """Return a label of an index for JSON, which has texts and numbers."""
+    finite = isinstance(label, int | float) and np.isfinite(label)
+    return label if finite else str(label)
+
+
 def _checked_units(units: Any, names: Sequence[str]) -> dict[str, str]:
     """Return the units of features, or raise an InputError if one of them is no feature."""
     if not isinstance(units, Mapping):
@@ -991,9 +1084,7 @@ def joined(parts: Sequence[Explanation]) -> Explanation:
             "Explanations by different features cannot be joined. Give some by the same features."
         )
     arrays: dict[str, Any] = {}
-    for name in (
-        field.name for field in fields(Explanation) if field.name not in FIELDS_OF_THE_MODEL
-    ):
+    for name in (field.name for field in fields(first) if field.name not in FIELDS_OF_THE_MODEL):
         values = [getattr(part, name) for part in parts]
         if any(value is None for value in values):
             arrays[name] = None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 OTHERS = "others"
 # Characters between the name of a category and that of its level, as in "cut=Ideal".
 SEPARATORS = " =_:"
+# A value that is missing, and the end of the name of the feature that says where it is.
+MISSING, MISSING_ENDING = "missing", "_missing"
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,14 @@ class Groups:
         The names of the groups.
     members : tuple of tuple of int
         The numbers of the features of each group.
+    categories : tuple of str, or None
+        The names of the groups whose features are the levels of a category. None if it is not
+        known which of them are; then their values tell.
     """
 
     names: tuple[str, ...]
     members: tuple[tuple[int, ...], ...]
+    categories: tuple[str, ...] | None = None
 
     @classmethod
     def given(cls, groups: Any, names: Sequence[str]) -> Groups:
@@ -55,7 +61,12 @@ class Groups:
         return cls(tuple(found), tuple(tuple(columns) for columns in found.values()))
 
     @classmethod
-    def of_encoded(cls, groups: Mapping[str, Sequence[int]], names: Sequence[str]) -> Groups:
+    def of_encoded(
+        cls,
+        groups: Mapping[str, Sequence[int]],
+        categories: Sequence[str],
+        names: Sequence[str],
+    ) -> Groups:
         """Return the groups of encoded columns; each other feature is a group by itself."""
         ends = {min(columns): (name, tuple(columns)) for name, columns in groups.items() if columns}
         grouped = {column for columns in groups.values() for column in columns}
@@ -64,7 +75,12 @@ class Groups:
             for column in range(len(names))
             if column in ends or column not in grouped
         ]
-        return cls(tuple(name for name, _ in found), tuple(columns for _, columns in found))
+        members = tuple(columns for _, columns in found)
+        return cls(tuple(name for name, _ in found), members, tuple(categories))
+
+    def may_be_category(self, name: str) -> bool:
+        """Return whether the features of a group may be the levels of a category."""
+        return self.categories is None or name in self.categories
 
     @property
     def joint(self) -> list[tuple[int, ...]]:
@@ -190,7 +206,7 @@ def _values(explanation: Explanation, chosen: Groups) -> tuple[np.ndarray, np.nd
     """Return the values of groups as numbers, or NaN, and as texts, or "";  (m, g), (m, g).
 
     A group has the value of its only feature, or of the one that has its name. The levels of a
-    category are texts.
+    category are texts, and so is a missing value.
     """
     names, values = explanation.feature_names, _of_single_features(explanation.data, chosen)
     levels = np.full(values.shape, "", dtype=object)
@@ -199,7 +215,10 @@ def _values(explanation: Explanation, chosen: Groups) -> tuple[np.ndarray, np.nd
             continue
         if main := [column for column in columns if names[column] == name]:
             values[:, group] = dense(explanation.data[:, main])[:, 0]
-        elif all(_level_of(names[column], name) for column in columns):
+            missing = [column for column in columns if names[column] == name + MISSING_ENDING]
+            if missing:
+                levels[dense(explanation.data[:, missing])[:, 0] == 1.0, group] = MISSING
+        elif chosen.may_be_category(name) and all(_level_of(names[c], name) for c in columns):
             known = [_level_of(names[column], name) for column in columns]
             levels[:, group] = _levels(dense(explanation.data[:, list(columns)]), known)
     return values, levels

@@ -112,7 +112,9 @@ class Checkpoint:
         tied = [term.tied is not None and term.tied.tolist() for term in start.weight_prior.terms]
         priors = [] if start.weight_prior.is_shared else [tied]
         kinds = _kinds(start.kernel), start.names, sorted(solver.items())
-        model = repr((*kinds, *priors)).encode()
+        likelihood = start.likelihood
+        noise = [] if likelihood.is_gaussian else [repr(likelihood)]
+        model = repr((*kinds, *priors, *noise)).encode()
         seen = b"".join([model, digest([start.theta]), rows.fingerprint(start.kernel)])
         found = hashlib.blake2b(seen, digest_size=16).hexdigest()
         return cls(checked_path(path), found, start, rows.subset(1), most_points, choice)

@@ -337,6 +337,8 @@ class Race:
         self._setting, self._rule = setting, rule
         self._first_start: Hyperparameters | None = None
         self.done: list[Contender] = []
+        # How many models there will be, for the progress bar.
+        self.expected = 0
 
     @property
     def best(self) -> Contender:
@@ -353,6 +355,8 @@ class Race:
         best = max((one.integrated for one in self.done), default=-np.inf)
         if not self.done:
             self._first_start = starts[0]
+        number = len(self.done)
+        self._setting.journal.passed(number, max(self.expected, number + 1), "models")
         self.done.append(model)
         model.search(self._setting, starts, replace(self._rule, best=best))
 
@@ -363,6 +367,7 @@ class Race:
         the better of the two.
         """
         first, *others = models
+        self.expected = len(models) + flips
         self.run(first, [first.given, *noisier(first.given)])
         if flips:
             other = first.flipped()
@@ -389,7 +394,8 @@ class Race:
         """
         if self._first_start is None or not self.has_points:
             return model.found
-        change = np.log(self.done[0].found.sigma_y / self._first_start.sigma_y)
+        before, now = self._first_start, self.done[0].found
+        change = np.log(now.sigma_y / before.sigma_y) if now.likelihood.is_gaussian else 0.0
         is_far = abs(change) > np.log(LARGEST_CHANGE_OF_NOISE)
         return self.start_from_others(model) if is_far else model.found
 
@@ -466,6 +472,8 @@ def raced(
         races[-1].done += known
         if first is None:
             begin(races[0])
+        if first is not None:
+            races[-1].expected = sum(not model.note for model in races[0].done)
         for model in races[0].ranked() if first is not None else []:
             if races[-1].has(model):
                 continue
@@ -499,4 +507,6 @@ def started_like(given: Hyperparameters, found: Hyperparameters) -> Hyperparamet
         alike = scales.size == (mine == "theta2").sum()
         if scales.size:
             theta[mine == "theta2"] = scales if alike else scales.mean()
+    own = theta.size - given.likelihood.theta.size
+    theta[own:] = values[values.size - given.likelihood.theta.size :]
     return given.with_theta(theta)

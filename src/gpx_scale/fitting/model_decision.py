@@ -15,7 +15,6 @@ from ..data.row_source import MemoryRows, RowSource
 from ..data.scaling import Scaling
 from ..errors import GPXError, NotPositiveDefinite
 from ..kernels.kernel import Kernel
-from ..model.hyperparameters import Hyperparameters
 from ..runtime.memory import counted
 from ..runtime.session import Session
 from ..solvers.low_dimensional import MAX_X_COLUMNS
@@ -133,7 +132,7 @@ def decided(
     )
     found = best.found
     kernel = found.kernel.without_columns(unused)
-    start = Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
+    start = found.with_kernel(kernel)
     information = best.point.evidence.information
     if information is not None:
         kept = np.isin(found.names, start.names)
@@ -232,7 +231,7 @@ def _contenders(
         if key in seen:
             continue
         seen.add(key)
-        given = Hyperparameters.of(resolved, limits.sigma_w, limits.sigma_y)
+        given = limits.hyperparameters(resolved)
         found.append(Contender(kernel, ard, open_model.fit_intercept[0], given, given))
     return found
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..data.frame_encoder import ERROR, INDICATOR
 from ..data.inputs import InputOptions
 from ..errors import InputError
 from ..kernels.kernel import Kernel
+from ..likelihoods import Likelihood
+from ..model.hyperparameters import Hyperparameters
+from ..model.weight_prior import WeightPrior
 from ..plan import checked_options
 from ..runtime.arguments import flag, moderate, one_of, whole
 from ..solvers.contract import SolverOptions
@@ -36,9 +40,13 @@ class SearchLimits:
     n_restarts: int
     ard: bool
     sigma_w: float
-    sigma_y: float
+    likelihood: Likelihood
     unused_columns: tuple[int, ...] = ()
     checkpoint: Any = None
+
+    def hyperparameters(self, kernel: Kernel) -> Hyperparameters:
+        """Return the model at its start values, in which all weights share this kernel."""
+        return Hyperparameters(WeightPrior.of(kernel, self.sigma_w), self.likelihood)
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,13 @@ class FitOptions:
         weights, open_model = WeightOptions.checked(estimator), OpenModel.of(estimator)
         if weights.wants_intercept(estimator.fit_intercept):
             open_model = replace(open_model, fit_intercept=(True,))
-        usual = open_model.usual
+        usual, likelihood = open_model.usual, estimator._starting_likelihood()
         search = SearchLimits(
             wanted=estimator.optimizer is not None,
             optimizer=estimator.optimizer or "auto",
             search_rows=_search_rows(estimator.search_rows),
             sigma_w=moderate(estimator.sigma_w, "sigma_w", zero=True),
-            sigma_y=moderate(estimator.sigma_y, "sigma_y"),
+            likelihood=likelihood,
             tol=moderate(estimator.tol, "tol", zero=True),
             max_iter=whole(estimator.max_iter, "max_iter", least=1),
             n_restarts=whole(estimator.n_restarts, "n_restarts", least=0),
@@ -89,6 +97,9 @@ class FitOptions:
             estimator.z_transformer,
             bool(estimator.standardize),
             usual.fit_intercept,
+            likelihood.standardizes_target,
+            encode=one_of(estimator.encode, ("auto", None), "encode") is not None,
+            missing=one_of(estimator.missing, (INDICATOR, ERROR), "missing"),
         )
         solvers = solver_options(estimator, solver)
         return cls(usual.kernel, inputs, solvers, search, open_model, weights)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..data.inputs import Preprocessor
 from ..data.row_source import RowSource
@@ -16,6 +17,7 @@ from ..estimator.fitted_model import FittedModel
 from ..kernels.kernel import Kernel
 from ..model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ..optimize.objective import Optimum, at_bound
+from ..optimize.search import CONSTANT_MESSAGE
 from ..plan import plan_for
 from ..runtime.journal import FitReport
 from ..runtime.memory import format_seconds
@@ -90,37 +92,44 @@ def fit_model(
     if plan.needs_length_scales:
         if options.search.wanted and not start.warm:
             start = find_length_scales(start, rows, plan.subset, options.search, session)
-        extent = rows.sum_over(InputExtent.of, session)
+        with session.journal.bar("range of the inputs"):
+            extent = rows.sum_over(InputExtent.of, session)
         found = start.hyperparameters
         resolution = InputResolution.of(found.kernel, rows.subset(1), (found, extent))
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
-    start = weights.placed(start, rows, options.search, session)
+    else:
+        start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
+    with_terms = options.search.wanted and not options.weights.shared
+    deciding, some = solver.for_decisions(rows) if with_terms else (solver, rows)
     first = weights.first_search(options)
-    optimum = find_hyperparameters(solver, rows, start, first, session)
+    optimum = find_hyperparameters(deciding, some, start, first, session)
     tested = Tested(optimum.hyperparameters)
-    if options.search.wanted and not options.weights.shared:
-        optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)
+    if with_terms:
+        optimum, tested = weights.pruned(optimum, start, some, deciding, options, session)
+    if deciding is not solver:
+        optimum, tested = weights.finished(optimum, start, rows, solver, options, session)
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
-        posterior = solver.condition(rows, optimum.hyperparameters)
+        posterior, *others = solver.condition_each(rows, optimum.hyperparameters)
     report = report_of(plan, optimum, posterior.diagnostics, preprocessor, options, session)
     information = information_of(optimum, decision, plan.n)
-    report.notes = notes_on(optimum.hyperparameters, start.given, information)
+    report.notes = preprocessor.notes + notes_on(optimum.hyperparameters, start.given, information)
     if choice is not None:
         report.kernel_table, report.notes = choice.table, [*choice.reasons, *report.notes]
         report.prior_table = choice.prior_table
+    warn_of_search_without_end(optimum, session)
     report.parameter_names = weights.features.of_parameters(optimum.hyperparameters)
     if not options.weights.shared:
         described = posterior, tested, rows, preprocessor, weights.features, session
         report.weight_table = weight_table(*described)
         noted = optimum.hyperparameters, rows, weights.features, report.weight_table, session
         report.notes += notes_on_weights(*noted)
-    return FittedModel(preprocessor, plan, posterior, report), rows
+    return FittedModel(preprocessor, plan, posterior, report, others=tuple(others)), rows
 
 
 def decision_about(
@@ -211,7 +220,9 @@ def problem_of(
 ) -> Problem:
     """Return the sizes and kinds of rows and model by which a fit is planned."""
     given = rows, preprocessor, options.kernel, options.solver, session
-    return problem_for(*given, options.search.ard, options.weights.kernels(preprocessor))
+    kernels, likelihood = options.weights.kernels(preprocessor), options.search.likelihood
+    problem = problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
+    return replace(problem, own_curves=options.weights.has_curves)
 
 
 def problem_for(
@@ -222,6 +233,7 @@ def problem_for(
     session: Session,
     ard: bool,
     weight_kernels: int,
+    latent_functions: int = 0,
 ) -> Problem:
     """Return the sizes and kinds of rows, kernel and weights by which a fit is planned."""
     some = rows.load() if rows.in_memory else rows.subset(COLUMN_SUBSET_ROWS)
@@ -239,6 +251,7 @@ def problem_for(
         resolution=InputResolution.of(kernel, some),
         indexed=rows.is_indexed,
         weight_kernels=weight_kernels,
+        latent_functions=latent_functions,
     )
 
 
@@ -256,7 +269,7 @@ def prepared_rows(
     x = rows.load().x if in_memory else prepared.subset(plan.subset).x
     kernel = options.kernel.resolved(x, options.search.ard)
     kernel = kernel.without_columns(options.search.unused_columns)
-    return prepared, Hyperparameters.of(kernel, options.search.sigma_w, options.search.sigma_y)
+    return prepared, options.search.hyperparameters(kernel)
 
 
 def find_hyperparameters(
@@ -296,6 +309,22 @@ def warn_of_long_fit(plan: Plan) -> None:
             f"This fit is predicted to take {format_seconds(plan.seconds)}, and no solver is "
             "faster. Fit fewer rows, give a smaller n_inducing, or use more cores.",
             SlowFitWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_search_without_end(optimum: Optimum, session: Session) -> None:
+    """Warn if the search ended before an optimum, unless somebody stopped it.
+
+    Where y is constant there is no optimum, and no search.
+    """
+    if optimum.converged is not False or optimum.message == CONSTANT_MESSAGE:
+        return
+    if not session.journal.stopped:
+        warnings.warn(
+            f"The search for hyperparameters did not converge: {optimum.message}. Raise max_iter "
+            "or tol, or give other start values. fit_report_ says how far it came.",
+            ConvergenceWarning,
             stacklevel=2,
         )
 

@@ -60,6 +60,7 @@ def with_weights(
     models = [contender_for(kind, shared, may_add, options, preprocessor) for kind in kinds]
 
     def begin(race: Race) -> None:
+        race.expected = len(models) + 1
         if not race.has_points:
             race.run(replace(shared), [shared.found])
         for model in models:
@@ -127,7 +128,7 @@ def reduced(model: Contender, unused_columns: tuple[int, ...]) -> Contender:
 
     def without(found: Hyperparameters) -> Hyperparameters:
         kernel = found.kernel.without_columns(unused_columns)
-        return Hyperparameters.of(kernel, found.sigma_w, found.sigma_y)
+        return found.with_kernel(kernel)
 
     return replace(model, given=without(model.given), found=without(model.found))
 

@@ -1,5 +1,21 @@
-"""Likelihoods p(y | f): how an observation depends on the latent function."""
+"""Likelihoods p(y | f): what is known of y where the latent function is f = z . w(x)."""
 
-from .likelihood import GaussianLikelihood, Likelihood, Sites
+from .classes import BernoulliLikelihood, BinomialLikelihood, LogitLikelihood, ProbitLikelihood
+from .counts import NegativeBinomialLikelihood, PoissonLikelihood
+from .likelihood import GaussianLikelihood, Likelihood, Observed
+from .sites import Sites
+from .student import StudentLikelihood
 
-__all__ = ["GaussianLikelihood", "Likelihood", "Sites"]
+__all__ = [
+    "BernoulliLikelihood",
+    "BinomialLikelihood",
+    "GaussianLikelihood",
+    "Likelihood",
+    "LogitLikelihood",
+    "NegativeBinomialLikelihood",
+    "Observed",
+    "PoissonLikelihood",
+    "ProbitLikelihood",
+    "Sites",
+    "StudentLikelihood",
+]

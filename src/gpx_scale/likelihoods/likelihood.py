@@ -1,44 +1,129 @@
 """The contract of all likelihoods, and Gaussian noise.
 
-A solver sees a likelihood as *sites*: for each row a target that is f plus independent Gaussian
-noise, target_i = f_i + N(0, v_i). For Gaussian noise, this is the model itself; for any other
-likelihood, it is Newton's approximation at a point.
+A likelihood is p(y | f) of each row, whose latent function is f = z . w(x) plus an offset. Where it
+is Gaussian, the posterior is known in closed form. For any other, Newton's method
+(`solvers.newton`) maximises log p(y | f), or its expectation under N(f, v), and needs derivatives
+by f of both.
 """
 
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import logsumexp
 
+from ..data.row_columns import RowColumns
 from ..runtime.arguments import moderate
-from ..runtime.state import stored
+from ..runtime.state import must, stored
+
+# Expectations of a log-likelihood are sums over so many Gauss-Hermite nodes: gradients of the bound
+# are then off by 4e-6.
+SMOOTHING_NODES = 20
+# Moments and probabilities of a new y are sums over so many.
+PREDICTION_NODES = 32
 
 
 @dataclass(frozen=True)
-class Sites:
-    """A Gaussian approximation of a likelihood at n rows: target_i = f_i + N(0, variance_i).
+class Observed:
+    """The targets of n rows, and the numbers of trials where the likelihood has them;  (n,) each.
 
-    `target` and `variance` are (n,). `variance_gradient` (n, s) has the derivatives of the variance
-    by the logarithms of the s parameters of the likelihood.
+    Every row counts once unless there are weights.
     """
 
-    target: np.ndarray
-    variance: np.ndarray
-    variance_gradient: np.ndarray
+    y: np.ndarray
+    trials: np.ndarray | None = None
+    weight: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, y: np.ndarray, columns: RowColumns) -> Observed:
+        """Return the targets of rows with what is known of each of them."""
+        return cls(y, columns.trials, columns.sample_weight)
+
+    def at_nodes(self) -> Observed:
+        """Return the targets as columns, for latent values that have one column for each node."""
+        trials = None if self.trials is None else self.trials[:, None]
+        return Observed(self.y[:, None], trials)
+
+    def weighted(self, A: np.ndarray) -> np.ndarray:
+        """Return numbers of the rows times their weights;  (n, ...) -> (n, ...)."""
+        if self.weight is None:
+            return A
+        weighted: np.ndarray = (A.T * self.weight).T
+        return weighted
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """The log-likelihood of each row and its derivatives by f.
+
+    value : log p(y | f), or its expectation.
+    first : its derivative.
+    curvature : minus its second derivative, W.
+    """
+
+    value: np.ndarray
+    first: np.ndarray
+    curvature: np.ndarray
+
+    def weighted(self, observed: Observed) -> Slopes:
+        """Return these of rows that count as often as their weights say."""
+        parts = self.value, self.first, self.curvature
+        return Slopes(*(observed.weighted(part) for part in parts))
+
+
+@dataclass(frozen=True)
+class ParameterSlopes:
+    """The derivatives of log p(y | f), of its slope and of W, by log parameters;  (n, s) each."""
+
+    value: np.ndarray
+    first: np.ndarray
+    curvature: np.ndarray
+
+
+# How the posterior of f is approximated: by the Gaussian with the largest lower bound of log p(y),
+# or by the curvature at its mode.
+VARIATIONAL = "vi"
+LAPLACE = "laplace"
 
 
 class Likelihood(abc.ABC):
     """A likelihood p(y | f) at given parameters, whose logarithms are `theta`.
 
-    If it `is_gaussian`, the posterior is known in closed form. If it `standardizes_target`, y may
-    be centred and scaled.
+    Attributes
+    ----------
+    name : str
+        The name by which a user asks for it.
+    is_gaussian : bool
+        Whether the posterior is known in closed form.
+    standardizes_target : bool
+        Whether y may be centred and scaled.
+    is_log_concave : bool
+        Whether W is never negative. Otherwise, `fisher` takes its place.
+    has_exponential_mean : bool
+        Whether the mean of y is exp(f), so that expectations over a wide N(f, v) leave float64.
+    noise_sd : float
+        The standard deviation of Gaussian noise, 0 for other likelihoods.
     """
 
+    name: ClassVar[str]
     is_gaussian: ClassVar[bool] = False
     standardizes_target: ClassVar[bool] = False
+    is_log_concave: ClassVar[bool] = True
+    has_exponential_mean: ClassVar[bool] = False
+
+    @property
+    def noise_sd(self) -> float:
+        """Return the standard deviation of Gaussian noise, 0 for other likelihoods."""
+        return 0.0
+
+    @property
+    def is_variational(self) -> bool:
+        """Return whether the likelihood is smoothed by the variance of the posterior."""
+        return False
 
     @property
     @abc.abstractmethod
@@ -59,21 +144,107 @@ class Likelihood(abc.ABC):
         """Return the parameters by name."""
 
     @abc.abstractmethod
-    def sites(self, y: np.ndarray) -> Sites:
-        """Return the sites of rows with these y;  (n,) -> Sites of n rows;  n flops."""
+    def slopes(self, observed: Observed, f: np.ndarray) -> Slopes:
+        """Return log p(y | f) and its first two derivatives;  (n,), or (n, k) at several f."""
 
     @abc.abstractmethod
-    def predict(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and variance of a new y, given those of f;  (m,), (m,) -> (m,), (m,)."""
+    def third_ratio(self, observed: Observed, f: np.ndarray) -> np.ndarray:
+        """Return the third derivative of log p(y | f) over W;  (n,) -> (n,)."""
 
     @abc.abstractmethod
-    def draw(self, f: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    def parameter_slopes(self, observed: Observed, f: np.ndarray) -> ParameterSlopes:
+        """Return the derivatives by the logarithms of the parameters;  (n,) -> (n, s) each."""
+
+    @abc.abstractmethod
+    def moments(self, f: np.ndarray, trials: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of y given f, of any shape."""
+
+    @abc.abstractmethod
+    def draw(
+        self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return one draw of y for each entry of f, which may have any shape."""
+
+    @property
+    def latent_functions(self) -> int:
+        """Return how many latent functions Newton's method has to find, 0 for Gaussian noise."""
+        return 0 if self.is_gaussian else 1
+
+    def latent_targets(self, observed: Observed) -> list[Observed]:
+        """Return the targets of each latent function; there is one, unless there are classes."""
+        return [observed]
+
+    def fisher(self, observed: Observed) -> np.ndarray:
+        """Return the expectation of W over y, for a likelihood that is not log-concave;  (n,)."""
+        raise TypeError(f"{type(self).__name__} is log-concave, so W itself is used.")
+
+    def fisher_slopes(self, observed: Observed) -> np.ndarray:
+        """Return the derivatives of `fisher` by the logarithms of the parameters;  (n, s)."""
+        raise TypeError(f"{type(self).__name__} is log-concave, so W itself is used.")
+
+    def smoothed(self, observed: Observed, f: np.ndarray, v: np.ndarray) -> Slopes:
+        """Return the expectations of `slopes` over N(f, v), by Gauss-Hermite nodes;  (n,), (n,)."""
+        nodes, weights = gauss_hermite(SMOOTHING_NODES)
+        at = self.slopes(observed.at_nodes(), f[:, None] + np.sqrt(v)[:, None] * nodes)
+        return Slopes(at.value @ weights, at.first @ weights, at.curvature @ weights)
+
+    def smoothed_parameter_slopes(
+        self, observed: Observed, f: np.ndarray, v: np.ndarray
+    ) -> np.ndarray:
+        """Return the expectation of the derivatives of log p over N(f, v);  (n,) -> (n, s)."""
+        total = np.zeros((len(f), self.theta.size))
+        for node, weight in zip(*gauss_hermite(SMOOTHING_NODES), strict=True):
+            total += weight * self.parameter_slopes(observed, f + np.sqrt(v) * node).value
+        return total
+
+    def predict(
+        self, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and variance of a new y, given those of f;  (m,), (m,) -> (m,), (m,)."""
+        nodes, weights = gauss_hermite(PREDICTION_NODES)
+        at_nodes = None if trials is None else trials[:, None]
+        means, variances = self.moments(
+            mean[:, None] + np.sqrt(variance)[:, None] * nodes, at_nodes
+        )
+        centre = means @ weights
+        spread = np.square(means - centre[:, None]) @ weights
+        return centre, variances @ weights + spread
+
+    def predictive_log_density(
+        self, observed: Observed, mean: np.ndarray, variance: np.ndarray
+    ) -> np.ndarray:
+        """Return log p(y) of new rows whose f is N(mean, variance);  (m,), (m,) -> (m,)."""
+        nodes, weights = gauss_hermite(PREDICTION_NODES)
+        f = mean[:, None] + np.sqrt(variance)[:, None] * nodes
+        logs: np.ndarray = logsumexp(self.slopes(observed.at_nodes(), f).value, 1, weights)
+        return logs
 
     def must_be_moderate(self) -> None:
         """Raise a ValueError unless float64 can represent the squares of the parameters."""
         for name, value in self.as_dict().items():
             moderate(value, name)
+
+
+@dataclass(frozen=True)
+class LogConcaveLikelihood(Likelihood):
+    """A likelihood whose posterior is found by variational inference, or by Laplace's method."""
+
+    inference: str = field(default=VARIATIONAL, kw_only=True)
+
+    @property
+    def is_variational(self) -> bool:
+        return self.inference == VARIATIONAL
+
+    def must_be_moderate(self) -> None:
+        super().must_be_moderate()
+        must(self.inference in (VARIATIONAL, LAPLACE), "its inference is not known")
+
+
+@cache
+def gauss_hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights with which sums are expectations over N(0, 1);  (k,), (k,)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
 
 
 @stored
@@ -83,8 +254,13 @@ class GaussianLikelihood(Likelihood):
 
     sigma_y: float
 
+    name = "gaussian"
     is_gaussian = True
     standardizes_target = True
+
+    @property
+    def noise_sd(self) -> float:
+        return self.sigma_y
 
     @property
     def theta(self) -> np.ndarray:
@@ -100,12 +276,29 @@ class GaussianLikelihood(Likelihood):
     def as_dict(self) -> dict[str, Any]:
         return {"sigma_y": self.sigma_y}
 
-    def sites(self, y: np.ndarray) -> Sites:
-        variance = np.full(len(y), self.sigma_y**2)
-        return Sites(y, variance, 2.0 * variance[:, None])
+    def slopes(self, observed: Observed, f: np.ndarray) -> Slopes:
+        missed, precision = observed.y - f, self.sigma_y**-2
+        value = -0.5 * (np.square(missed) * precision + np.log(2 * np.pi / precision))
+        return Slopes(value, missed * precision, np.full(f.shape, precision))
 
-    def predict(self, mean: np.ndarray, variance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def third_ratio(self, observed: Observed, f: np.ndarray) -> np.ndarray:
+        return np.zeros_like(f)
+
+    def parameter_slopes(self, observed: Observed, f: np.ndarray) -> ParameterSlopes:
+        missed, precision = observed.y - f, self.sigma_y**-2
+        first, curvature = -2.0 * missed * precision, np.full_like(f, -2.0 * precision)
+        value = np.square(missed) * precision - 1.0
+        return ParameterSlopes(value[:, None], first[:, None], curvature[:, None])
+
+    def moments(self, f: np.ndarray, trials: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        return f, np.full_like(f, self.sigma_y**2)
+
+    def predict(
+        self, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         return mean, variance + self.sigma_y**2
 
-    def draw(self, f: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    def draw(
+        self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None
+    ) -> np.ndarray:
         return f + self.sigma_y * random.standard_normal(f.shape)

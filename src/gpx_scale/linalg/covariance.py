@@ -2,6 +2,7 @@
 
     TiledCovariance     forms each tile of C when it is used, for all columns of a product at once
     StoredCovariance    keeps the lower tiles in float32: n^2/2 numbers, read once per product
+    CopiedCovariance    has the lower tiles of S, which factors for several D are made of
 
 S and D are kept apart, since a Newton step of another likelihood would change D alone. Neither the
 tiles nor the order of any sum depends on the number of workers, so no result does.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -154,6 +155,10 @@ class TiledCovariance(Covariance):
         """
         self._fill(tiles, (1.0 + jitter) * self.diagonal)
 
+    def fill_prior(self, tiles: LowerTiles) -> None:
+        """Write S into tiles, with 0 on its diagonal;  n^2/2 kernel values."""
+        self._fill(tiles, np.zeros(len(self)))
+
     def _fill(self, tiles: LowerTiles, diagonal: np.ndarray) -> None:
         """Write S with another diagonal (n,) into tiles."""
         if self.compiled is not None:
@@ -215,12 +220,13 @@ class TiledCovariance(Covariance):
 
         (n,) -> (t,), (n,);  2 n^3/3 flops. The factor of C is overwritten.
         """
+        tell = self.session.journal.worked
         if self.compiled is not None:
-            factor.invert_factor()
-            sums, diagonal = self.compiled.contract_inverse(factor, alpha)
+            factor.invert_factor(tell)
+            sums, diagonal = self.compiled.contract_inverse(factor, alpha, tell)
             along_prior = self._along_prior(sums)
         else:
-            factor.invert()
+            factor.invert(tell)
             diagonal = factor.diagonal()
 
             def weigh(i: int, j: int, G: np.ndarray) -> None:
@@ -296,6 +302,18 @@ class TiledCovariance(Covariance):
 
 
 @dataclass(frozen=True)
+class CopiedCovariance(TiledCovariance):
+    """A covariance whose S is known in tiles with 0 on their diagonal, which `fill` copies."""
+
+    known: LowerTiles = field(kw_only=True)
+
+    def _fill(self, tiles: LowerTiles, diagonal: np.ndarray) -> None:
+        tiles.buffer[...] = self.known.buffer
+        for k in range(tiles.count):
+            np.fill_diagonal(tiles.tile(k, k), diagonal[tiles.span(k)])
+
+
+@dataclass(frozen=True)
 class StoredCovariance(TiledCovariance):
     """A covariance whose lower tiles are kept in float32;  2 n^2 bytes and a strip.
 
@@ -306,7 +324,7 @@ class StoredCovariance(TiledCovariance):
     def tiles(self) -> LowerTiles:
         """Return packed tiles of S, with 0 on the diagonal of S."""
         tiles = self.empty_tiles(np.float32)
-        self._fill(tiles, np.zeros(len(self)))
+        self.fill_prior(tiles)
         return tiles
 
     def matmul(self, V: np.ndarray) -> np.ndarray:

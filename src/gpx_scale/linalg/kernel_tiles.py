@@ -20,7 +20,7 @@ from ..compiled import kernel_tiles as loops
 from ..data.features import Features, SparseFeatures
 from ..kernels.kernel import Profile
 from ..runtime.tile_loops import Threads, tile_threads
-from .lower_tiles import CALL_FLOPS, LowerTiles, row_groups, tile_size
+from .lower_tiles import CALL_FLOPS, LowerTiles, Tell, row_groups, tile_size
 
 # A product has this many partial sums, each of which is computed by one worker.
 PARTIAL_SUMS = 16
@@ -125,12 +125,13 @@ class FormedTiles(abc.ABC):
                 threads.run(loops.fill_rows, *tiles.layout, *group, *arrays)
 
     def contract_inverse(
-        self, tiles: LowerTiles, alpha: np.ndarray
+        self, tiles: LowerTiles, alpha: np.ndarray, tell: Tell
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return sums of alpha alpha^T - C^-1 with the derivatives of S, and diag(C^-1).
 
         (n,) -> (width,), (n,). The tiles hold L^-1. This takes n^3/3 flops and n^2/2 kernel values;
-        derivatives by column take 2 p flops more per entry.
+        derivatives by column take 2 p flops more per entry. `tell` is called with the flops of each
+        part, when it is done.
         """
         sums, diagonal = self._sums(), np.empty(len(self))
         kernel = self._kernel, self._by_column, self._points, self._features
@@ -138,6 +139,7 @@ class FormedTiles(abc.ABC):
             for group in self._heavy_groups():
                 arrays = *kernel, alpha, tiles.buffer, diagonal, sums
                 threads.run(loops.contract_inverse, *tiles.layout, *group, *arrays)
+                tell(tiles.inverse_flops(*group))
         return sums.sum(axis=0), diagonal
 
     def _sums(self) -> np.ndarray:

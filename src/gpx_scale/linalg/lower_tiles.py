@@ -7,7 +7,7 @@ of threads. Python runs between the loops, where Ctrl-C is noticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +35,14 @@ SMALL_SOLVE_FLOPS = 1e7
 # Flops of one worker in one call: less than a second of a slow core, so that Ctrl-C is noticed in
 # time.
 CALL_FLOPS = 1e10
+
+
+# A function that is called with the flops of a part of the work, when it is done.
+Tell = Callable[[float], None]
+
+
+def _nothing(flops: float) -> None:
+    """Tell nobody."""
 
 
 def factor_in_tiles(A: np.ndarray, n_jobs: int) -> np.ndarray:
@@ -201,10 +209,11 @@ class LowerTiles(TileCuts):
         """Return the number of threads of a loop over these tiles. A single tile takes one."""
         return self.n_jobs if self.count > 1 else 1
 
-    def factor(self) -> None:
+    def factor(self, tell: Tell = _nothing) -> None:
         """Replace C by its Cholesky factor L;  n^3/3 flops.
 
-        If C is not positive definite, LinAlgError is raised, and C has been overwritten.
+        If C is not positive definite, LinAlgError is raised, and C has been overwritten. `tell` is
+        called with the flops of each part, when it is done.
         """
         at_once = self.loop_jobs * CALL_FLOPS / (2.0 * self.size**3)
         failed = np.zeros(1, np.int64)
@@ -217,6 +226,8 @@ class LowerTiles(TileCuts):
                 for group in row_groups(k + 1, self.count, k + 1, at_once):
                     arrays = self.buffer, failed
                     threads.run(loops.update_rows, *self.layout, k, *group, *arrays)
+                left = self.count - k - 1
+                tell(float(self.size) ** 3 * (left * (left + 1) + 1 / 3))
 
     def half_solve(self, B: np.ndarray) -> None:
         """Replace rows B by B L^-T;  (c, n), C-ordered;  n^2 c flops."""
@@ -244,8 +255,8 @@ class LowerTiles(TileCuts):
                 some = B[start : start + step].reshape(-1)
                 threads.run(loops.solve_rows, *self.layout, backward, chunk, self.buffer, some)
 
-    def invert_factor(self) -> None:
-        """Replace L by X = L^-1;  n^3/3 flops.
+    def invert_factor(self, tell: Tell = _nothing) -> None:
+        """Replace L by X = L^-1;  n^3/3 flops, which `tell` is called with as in `factor`.
 
         Neighbouring blocks of one tile are joined first, then blocks of two tiles, and so on.
         """
@@ -267,6 +278,7 @@ class LowerTiles(TileCuts):
                     for first in range(0, strips, step):
                         last = min(strips, first + step)
                         threads.run(loop, *self.layout, width, first, last, self.buffer)
+                        tell((last - first) * flops)
                 width *= 2
 
     def inverse_diagonal(self) -> np.ndarray:
@@ -283,14 +295,20 @@ class LowerTiles(TileCuts):
                 total[self.span(k)] += np.square(X.tile(i, k)).sum(axis=0, dtype=float)
         return total
 
-    def invert(self) -> None:
+    def invert(self, tell: Tell = _nothing) -> None:
         """Replace L by the lower triangle of C^-1 = L^-T L^-1;  2 n^3/3 flops."""
-        self.invert_factor()
+        self.invert_factor(tell)
         own = np.empty(self.size**2, self.buffer.dtype)
         with tile_threads(self.loop_jobs) as threads:
             for i in range(self.count):
                 loops.square_diagonal_tile(*self.layout, i, self.buffer, own)
                 threads.run(loops.square_row, *self.layout, i, self.buffer, own)
+                tell(self.inverse_flops(i, i + 1))
+
+    def inverse_flops(self, first: int, last: int) -> float:
+        """Return the flops of some rows of tiles of L^-T L^-1, given L^-1;  n^3/3 in all."""
+        tiles = sum((i + 1) * (self.count - i) for i in range(first, last))
+        return 2.0 * float(self.size) ** 3 * tiles
 
 
 def packed_length(n: int) -> int:

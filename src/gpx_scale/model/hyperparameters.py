@@ -22,7 +22,15 @@ LARGEST_LOGARITHM = math.log(LARGEST_SQUARE)
 # The standard deviations of the Gaussian priors on the logarithms, for each kind of parameter. The
 # priors are weak; they keep a search away from directions in which the likelihood is flat. That of
 # a weight's variance is weaker still, since the variance of an irrelevant feature should be near 0.
-PRIOR_SD = {"theta1": 3.0, "theta2": 2.0, "shape": 2.0, "sigma": 3.0, "variance": 6.0}
+PRIOR_SD = {
+    "theta1": 3.0,
+    "theta2": 2.0,
+    "shape": 2.0,
+    "sigma": 3.0,
+    "variance": 6.0,
+    "dispersion": 2.0,
+    "degrees": 1.0,
+}
 # A search may multiply or divide the value that it starts from by at most exp of this number.
 HALF_WIDTH = {
     "theta1": math.log(1e6),
@@ -30,6 +38,8 @@ HALF_WIDTH = {
     "shape": math.log(1e3),
     "sigma": math.log(1e3),
     "variance": math.log(1e6),
+    "dispersion": math.log(1e4),
+    "degrees": math.log(1e2),
 }
 
 
@@ -50,6 +60,10 @@ class Hyperparameters:
         """Return hyperparameters of the paper's model: a kernel for all weights, Gaussian noise."""
         return cls(WeightPrior.of(kernel, sigma_w), GaussianLikelihood(sigma_y))
 
+    def with_kernel(self, kernel: Kernel) -> Hyperparameters:
+        """Return the model in which all weights share this kernel, with the same noise."""
+        return Hyperparameters(WeightPrior.of(kernel, self.sigma_w), self.likelihood)
+
     @property
     def kernel(self) -> Kernel:
         """Return the kernel of the weights that vary."""
@@ -62,8 +76,8 @@ class Hyperparameters:
 
     @property
     def sigma_y(self) -> float:
-        """Return the standard deviation of the Gaussian noise of the target."""
-        return float(self.likelihood.as_dict()["sigma_y"])
+        """Return the standard deviation of the Gaussian noise of the target, 0 without it."""
+        return self.likelihood.noise_sd
 
     @property
     def theta(self) -> np.ndarray:
@@ -128,9 +142,13 @@ class Hyperparameters:
         return self.sigma_y**2 + variances(self.sigma_w**2, Z)
 
     def noise_gradient(self, rows: InputRows) -> np.ndarray:
-        """Return the derivatives of D by log sigma_w and log sigma_y;  (n, 2)."""
+        """Return the derivatives of D by log sigma_w and those of the likelihood;  (n, 1 + s).
+
+        Only that of Gaussian noise is in D.
+        """
         along_w = 2.0 * self.sigma_w**2 * rows.Z.squared_norms()
-        along = np.column_stack([along_w, np.full(len(rows), 2.0 * self.sigma_y**2)])
+        along_others = np.full((len(rows), self.likelihood.theta.size), 2.0 * self.sigma_y**2)
+        along = np.column_stack([along_w, along_others])
         weight = rows.columns.sample_weight
         return along if weight is None else along / weight[:, None]
 

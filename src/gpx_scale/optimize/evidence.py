@@ -32,6 +32,8 @@ class Evidence:
     probes : int
         The number s of random probes that the gradient is estimated from, 0 if it is exact. The
         covariance of its error is the information / s at most.
+    left_out_log_density : float or None
+        The sum of log p(y_i | all other rows), where the noise is not Gaussian.
     """
 
     value: float
@@ -42,6 +44,7 @@ class Evidence:
     information: np.ndarray | None = None
     standard_error: float = 0.0
     probes: int = 0
+    left_out_log_density: float | None = None
 
     def leave_one_out(self) -> np.ndarray:
         """Return y_i minus its prediction from all other rows, alpha_i / (C^-1)_ii;  (n,)."""
@@ -56,6 +59,8 @@ class Evidence:
         It is a second opinion on a model: it depends on predictions alone, and not on how well the
         prior of the hyperparameters was chosen.
         """
+        if self.left_out_log_density is not None:
+            return self.left_out_log_density
         assert self.inverse_diagonal is not None
         scaled = self.leave_one_out() ** 2 * self.inverse_diagonal
         return -0.5 * float(np.sum(scaled - np.log(self.inverse_diagonal) + np.log(2 * np.pi)))

@@ -15,7 +15,15 @@ from .evidence import Evidence
 
 # C is a function of this power of a parameter of each kind: exactly, and linear, for variances and
 # the squares of standard deviations, roughly for length scales and shapes.
-POWERS = {"theta1": 1.0, "variance": 1.0, "sigma": 2.0, "theta2": -1.0, "shape": -1.0}
+POWERS = {
+    "theta1": 1.0,
+    "variance": 1.0,
+    "sigma": 2.0,
+    "theta2": -1.0,
+    "shape": -1.0,
+    "dispersion": -1.0,
+    "degrees": -1.0,
+}
 
 # A function that saves the best hyperparameters so far.
 SaveBest = Callable[[Hyperparameters], None]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from ..data.frame_encoder import FrameEncoder
 from ..data.inputs import Preprocessor
 from ..data.scaling import Scaling
 from ..fitting.starting_point import KnownOptimum
@@ -52,7 +53,8 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     posterior.hyperparameters.must_fit(preprocessor)
     said = {plan.solver, state.get("solver_")}
     found = [solver for solver in registry.SOLVERS if said == {solver.name}]
-    alike = found and type(posterior) is found[0].posterior_class
+    known = [kind for one in found for kind in (one.posterior_class, one.term_posterior_class)]
+    alike = type(posterior) in known
     must(
         alike,
         f"its plan is of the solver {plan.solver!r}, solver_ is {state.get('solver_')!r}, and its "
@@ -65,7 +67,31 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
         "its posterior and its preprocessor have different numbers of weights",
     )
     posterior.must_fit(plan, preprocessor)
+    _check_classes(state, posterior, plan, preprocessor)
     _check_attributes(state, posterior.hyperparameters, preprocessor)
+
+
+def _check_classes(
+    state: dict[str, Any], posterior: Posterior[Any], plan: Plan, preprocessor: Preprocessor
+) -> None:
+    """Raise a ValueError unless classes, likelihood and latent functions agree."""
+    likelihood, others = posterior.hyperparameters.likelihood, state.get("_others", ())
+    must(isinstance(others, tuple), "the posteriors of other classes are no tuple")
+    same = plan.latent_functions == likelihood.latent_functions
+    must(same and len(others) == max(0, likelihood.latent_functions - 1), "classes are missing")
+    for other in others:
+        alike = type(other) is type(posterior) and other.n_rows == plan.n
+        must(alike and other.d == preprocessor.n_weights, "its classes have different models")
+        other.hyperparameters.must_fit(preprocessor)
+        other.must_fit(plan, preprocessor)
+    classes = state.get("classes_")
+    count = getattr(likelihood, "n_classes", None)
+    if count is None:
+        must(classes is None, "a model without classes has labels")
+        return
+    labels = classes.tolist() if isinstance(classes, np.ndarray) and classes.ndim == 1 else []
+    must(len(labels) == count, f"it does not have {count} labels")
+    must(len(set(labels)) == count, "two of its classes have the same label")
 
 
 def _check_attributes(
@@ -146,6 +172,12 @@ def _check_preprocessor(preprocessor: Preprocessor) -> None:
         len(preprocessor.z_names) == preprocessor.n_z,
         "the names of the features are not as many as the columns of Z",
     )
+    for transformer, count in (
+        (transforms.x_transformer, preprocessor.n_x),
+        (transforms.z_transformer, preprocessor.n_z),
+    ):
+        if isinstance(transformer, FrameEncoder):
+            transformer.must_make(count)
     must(
         transforms.input_kind == "vectors" or not (preprocessor.sparse_x or scaling.x_shift.size),
         "X has a scaling, and its kernel is not one of vectors",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..data.inputs import take, unpack
+from ..data.input_pair import take, unpack
 from ..errors import InputError
 from ..explanation import Explanation, between, by_groups
 from ..numbers_as_text import percent

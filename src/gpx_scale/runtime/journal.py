@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .memory import counted, format_bytes, peak_memory
+from .memory import counted, format_bytes, format_seconds, peak_memory
 from .model_table import ComparedModel, as_lines
 from .state import stored
 from .weight_table import DecidedWeight
@@ -25,6 +25,8 @@ logger = logging.getLogger("gpx_scale")
 ROWS_ADDED = "; rows were added since, at these hyperparameters"
 # Vectors of hyperparameters are printed up to this length.
 MAX_PRINTED_VALUES = 8
+# A search takes about this many evaluations, of which its bar shows the share that is done.
+USUAL_EVALUATIONS = 10
 # The optimiser sees this loss where the covariance has no Cholesky factor. It is larger than the
 # loss of any usable point, and finite, so that differences between losses stay numbers.
 FAILED_LOSS_NATS = 1e12
@@ -245,6 +247,19 @@ def _short(value: Any) -> str:
         return f"[{shown}{' ...' if len(value) > MAX_PRINTED_VALUES else ''}]"
 
 
+def share_of_search(evaluations: float) -> float:
+    """Return the share of a search that is done, if it takes about USUAL_EVALUATIONS.
+
+    A longer search comes closer to its end with every evaluation, and is never quite there.
+
+    >>> share_of_search(2.5), share_of_search(8.0), share_of_search(32.0)
+    (0.25, 0.8, 0.95)
+    """
+    if evaluations < 0.8 * USUAL_EVALUATIONS:
+        return evaluations / USUAL_EVALUATIONS
+    return 1.0 - 0.16 * USUAL_EVALUATIONS / evaluations
+
+
 class Stopped(Exception):
     """A callback asked to stop the search. The fit ends with the best point found so far."""
 
@@ -273,15 +288,26 @@ class Journal:
         self._callbacks = list(several)
         self._started = time.perf_counter()
         self._phase = ""
+        self._done = self._work = 0.0
+        # The evaluations of the phase that runs, None if it is no search.
+        self._evaluations: int | None = None
+        # Whether the share of the phase is known by counts, of rows or models, and not by flops.
+        self._is_counted = False
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time a phase of the fit, and add the seconds to those of phases of the same name."""
+    def phase(self, name: str, search: bool = False) -> Iterator[None]:
+        """Time a phase of the fit, and add the seconds to those of phases of the same name.
+
+        Of a `search`, the bar shows the evaluations.
+        """
         start, outer, self._phase = time.perf_counter(), self._phase, name
+        before = self._evaluations, self._is_counted
+        self._evaluations, self._is_counted = (0 if search else None), False
         try:
             yield
         finally:
             self._phase = outer
+            self._evaluations, self._is_counted = before
             elapsed = time.perf_counter() - start
             self.report.seconds[name] = self.report.seconds.get(name, 0.0) + elapsed
             self.say(f"{name}: {elapsed:.2f} s")
@@ -308,6 +334,8 @@ class Journal:
         and those to come are not wanted either.
         """
         count = self.report.evaluations[phase] = self.report.evaluations.get(phase, 0) + 1
+        if self._evaluations is not None:
+            self._evaluations += 1
         self.say(f"{phase} evaluation {count}: log marginal likelihood {evidence:.4f} nats")
         state = {
             "phase": phase,
@@ -321,10 +349,27 @@ class Journal:
         if any(isinstance(answer, bool | np.bool_) and bool(answer) for answer in answers):
             self.stopped = True
 
-    def passed(self, done: int, rows: int) -> None:
+    def passed(self, done: int, rows: int, what: str = "rows") -> None:
         """Report how many of the rows a pass has read. `rows` is 0 if their number is unknown."""
+        self._is_counted = True
         if self._bar is not None:
-            self._bar.show_rows(self._phase, done, rows)
+            self._bar.show_count(self._phase, done, rows, what)
+
+    def begins(self, work: float) -> None:
+        """Report that an evaluation begins, which takes so much work, in flops or in rows."""
+        self._done, self._work = 0.0, work
+
+    def worked(self, work: float) -> None:
+        """Report that so much more of the work of an evaluation is done."""
+        self._done += work
+        if self._bar is None or not self._work or self._is_counted:
+            return
+        share = min(1.0, self._done / self._work)
+        state = f"{share:.0%}"
+        if self._evaluations is not None:
+            state = f"evaluation {self._evaluations + 1}"
+            share = share_of_search(self._evaluations + share)
+        self._bar.show_share(self._phase, share, state)
 
     def iterated(self, iteration: int, left: float, goal: float) -> None:
         """Report an iteration of conjugate gradients.
@@ -412,16 +457,22 @@ class ProgressBar:
             phase, self._share(left, goal), f"iteration {iteration}, {left:.1e} nats to {goal:.0e}"
         )
 
-    def show_rows(self, phase: str, done: int, rows: int) -> None:
+    def show_count(self, phase: str, done: int, count: int, what: str) -> None:
         """Show how many of the rows a pass has read; see `Journal.passed`."""
-        if self._first != (phase, float(rows)) or done < self._done:
-            self._began, self._first = time.perf_counter(), (phase, float(rows))
+        if self._first != (phase, float(count)) or done < self._done:
+            self._began, self._first = time.perf_counter(), (phase, float(count))
         self._done = done
         self._draw(
             phase,
-            done / rows if rows else 0.0,
-            f"{done:,} of {rows:,} rows" if rows else f"{done:,} rows",
+            done / count if count else 0.0,
+            f"{done:,} of {count:,} {what}" if count else f"{done:,} {what}",
         )
+
+    def show_share(self, phase: str, share: float, state: str) -> None:
+        """Show the share of a phase that is done; see `Journal.worked`."""
+        if self._first != (phase, 1.0):
+            self._began, self._first = time.perf_counter(), (phase, 1.0)
+        self._draw(phase, share, state)
 
     def _draw(self, phase: str, share: float, state: str) -> None:
         """Print the bar with the share that is done, unless it was printed a moment ago."""
@@ -430,11 +481,10 @@ class ProgressBar:
             return
         self._shown = now
         bar = "#" * round(share * self.WIDTH)
-        to_go = (
-            f"{(now - self._began) * (1 - share) / share:.0f} s left"
-            if share > 0.02
-            else "time left unknown"
-        )
+        to_go = "time left unknown"
+        if share > 0.02:
+            left = (now - self._began) * (1 - share) / share
+            to_go = f"{left:.0f} s left" if left < 100 else f"{format_seconds(left)} left"
         text = f"[gpx_scale] {phase} |{bar:<{self.WIDTH}}| {state}, {to_go}"
         if self._terminal:
             print(f"{self._clear()}{text}", end="", file=sys.stderr, flush=True)

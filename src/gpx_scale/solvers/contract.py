@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -64,6 +64,7 @@ class Capability(enum.Enum):
     FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
     WEIGHT_TERMS = "take weights with priors of their own"
+    LIKELIHOODS = "take classes, counts and outliers, whose noise is not Gaussian"
 
 
 def capability_error(kind: type, capability: Capability) -> SolverUnavailable:
@@ -191,6 +192,9 @@ class Plan:
         searched.
     weight_kernels : int
         The number of kernels of weights that have priors of their own, 0 if they share their prior.
+    latent_functions : int
+        The number of latent functions that are found by Newton's method, one for each class if
+        there are more than two. It is 0 for Gaussian noise.
 
     Examples
     --------
@@ -220,6 +224,7 @@ class Plan:
     candidates: tuple[Candidate, ...] = ()
     search_rows: int | str | None = "auto"
     weight_kernels: int = 0
+    latent_functions: int = 0
 
     def __str__(self) -> str:
         per_row = " per row" if self.d_is_per_row else ""
@@ -262,6 +267,10 @@ class Problem:
     weight_kernels : int
         The number of kernels of x that weights with priors of their own have, 0 if all weights
         share their prior.
+    own_curves : bool
+        Whether weights have kernels that read a single column of X, as those of additive models.
+    latent_functions : int
+        The number of latent functions that Newton's method finds, 0 for Gaussian noise.
     gram : bool
         Whether the kernel is a given matrix, or a function whose matrix is kept.
     pair_density : float or None
@@ -284,11 +293,18 @@ class Problem:
     resolution: InputResolution | None = None
     indexed: bool = False
     weight_kernels: int = 0
+    own_curves: bool = False
+    latent_functions: int = 0
 
     @property
     def weight_terms(self) -> bool:
         """Return whether weights have priors of their own."""
         return self.weight_kernels > 0
+
+    @property
+    def is_latent(self) -> bool:
+        """Return whether the noise is not Gaussian, so that Newton's method finds f."""
+        return self.latent_functions > 0
 
     @property
     def asked(self) -> bool:
@@ -304,9 +320,12 @@ class Problem:
         """
         forming = self.n_jobs * 4 * 8 * min(n, TILE_ROWS) * min(n, 4 * TILE_ROWS)
         partial_sums = 8 * n * PARTIAL_SUMS * (itemsize == 4)
+        # Newton's method keeps S, inverts a copy, and has a factor for each latent function.
+        newton = 8 * longest_buffer(n) * (1 + self.latent_functions) * self.is_latent
         return (
             itemsize * longest_buffer(n)
             + self.weight_bytes(n)
+            + newton
             + 8 * n * n * gram
             + 8 * n * (4 * (self.p + 2) + 3 * self.d + 10)
             + partial_sums
@@ -364,6 +383,7 @@ class Problem:
             d_is_per_row=d_is_per_row,
             search_rows=self.options.search_rows,
             weight_kernels=self.weight_kernels,
+            latent_functions=self.latent_functions,
         )
 
 
@@ -399,10 +419,14 @@ class Solver(abc.ABC):
         The abilities that not every solver has.
     posterior_class : type
         The class of the posterior that `condition` returns.
+    term_posterior_class : type or None
+        The class of the posterior of weights with priors of their own, where it is another one.
     settings_class : type
         The class of `Plan.settings`, `NoneType` for a solver without settings.
     keeps_rows : bool
         Whether the posterior keeps the training rows, and not inducing points or functions.
+    has_sums : bool
+        Whether an evaluation takes sums over rows that are known, whatever the number of rows is.
     uses_pairs : bool
         Whether planning needs the share of pairs of rows that share a feature of a sparse Z.
     """
@@ -411,8 +435,10 @@ class Solver(abc.ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[Capability]]
     posterior_class: ClassVar[type[Posterior[Any]]]
+    term_posterior_class: ClassVar[type[Posterior[Any]] | None] = None
     settings_class: ClassVar[type[SolverSettings] | type[None]] = NoneType
     keeps_rows: ClassVar[bool] = False
+    has_sums: ClassVar[bool] = False
     uses_pairs: ClassVar[bool] = False
 
     # Planning.
@@ -483,7 +509,7 @@ class Solver(abc.ABC):
     @classmethod
     def must_have_planned(cls, plan: Plan, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless a fit by this solver can have ended with this plan."""
-        counts = plan.p, plan.subset, plan.bytes_needed, plan.weight_kernels
+        counts = plan.p, plan.subset, plan.bytes_needed, plan.weight_kernels, plan.latent_functions
         sizes = plan.n, plan.d, plan.n_jobs, plan.memory_limit
         must(min(counts) >= 0 and min(sizes) >= 1, "a count of its plan is out of range")
         must(plan.dtype in (np.float32, np.float64), "its plan is neither in float32 nor float64")
@@ -522,6 +548,12 @@ class Solver(abc.ABC):
     def search(self, search: Search) -> Optimum:
         """Return the hyperparameters that maximise the marginal likelihood times their prior."""
 
+    def condition_each(
+        self, rows: RowSource, hyperparameters: Hyperparameters
+    ) -> Sequence[Posterior[Any]]:
+        """Return the posteriors of all latent functions: one, unless there are several classes."""
+        return [self.condition(rows, hyperparameters)]
+
     @abc.abstractmethod
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> Posterior[Any]:
         """Return the posterior of the weights given all rows, at these hyperparameters.
@@ -541,6 +573,13 @@ class Solver(abc.ABC):
     def carried(self) -> InputRows | None:
         """Return the inducing points for checkpoints and warm starts, None if there are none."""
         return None
+
+    def for_decisions(self, rows: RowSource) -> tuple[Solver, RowSource]:
+        """Return a solver and rows with which it is decided which terms weights have.
+
+        They are this solver and all rows, unless several searches would take too many passes.
+        """
+        return self, rows
 
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:

@@ -434,6 +434,7 @@ class Posterior(abc.ABC, Generic[Cross]):
         """Return moments of all weights of each query, chunk by chunk."""
         sides = (self.d if request.variance or request.covariance else 0) + len(request.along)
         pieces = []
+        session.journal.passed(0, len(x))
         for i in self._chunks(len(x), sides, session):
             pieces.append(self._chunk(x[i], request[i], session, i if own else None))
             session.journal.passed(i.stop, len(x))

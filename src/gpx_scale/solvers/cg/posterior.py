@@ -221,7 +221,9 @@ class CGPosterior(KernelPosterior):
         P = LowRankPreconditioner.of(C, self.pivots, bounds_from_below=self.form != "pairs")
         X = np.empty_like(B)
         for j in slices(B.shape[1], PRODUCT_COLUMNS):
-            X[:, j] = solve(C, P, B[:, j], nats[j], precise=precise).X
+            X[:, j] = solve(
+                C, P, B[:, j], nats[j], precise=precise, tell=session.journal.iterated
+            ).X
         return X, precise.matmul(X)
 
     def _covariances(self, session: Session) -> tuple[Covariance, Covariance]:

@@ -12,11 +12,12 @@ import numpy as np
 
 from ...data.features import Features
 from ...data.inputs import Preprocessor, Queries, TrainingRows
+from ...likelihoods import Sites
 from ...linalg.cholesky import JOINT_WEIGHTS_JITTER, factor_with_jitter
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import INVERSE_MAX_ROUNDING, CholeskyFactor
 from ...linalg.lower_tiles import LowerTiles, packed_length
-from ...model.weight_prior import CrossCovariance
+from ...model.weight_prior import CrossCovariance, variances
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
@@ -44,13 +45,15 @@ def _made(
 class ExactPosterior(KernelPosterior):
     """The posterior from the Cholesky factor of C, in packed tiles.
 
-    `jitter` was added to the diagonal of C, relative to it.
+    `jitter` was added to the diagonal of C, relative to it. If the likelihood is not Gaussian,
+    `sites` are the targets and variances of the Gaussian problem with the same posterior.
     """
 
     tiles: LowerTiles
     jitter: float
     log_evidence: float
     condition_number: float
+    sites: Sites | None = None
 
     capabilities = frozenset(
         {
@@ -62,6 +65,7 @@ class ExactPosterior(KernelPosterior):
             Capability.ANY_KERNEL,
             Capability.FLOAT32,
             Capability.WEIGHT_TERMS,
+            Capability.LIKELIHOODS,
         }
     )
 
@@ -69,6 +73,12 @@ class ExactPosterior(KernelPosterior):
     def training_rows(self) -> TrainingRows:
         assert isinstance(self.support, TrainingRows)
         return self.support
+
+    @property
+    def conditioned_rows(self) -> TrainingRows:
+        """Return the rows of the Gaussian problem: the training rows, or those of the sites."""
+        rows = self.training_rows
+        return rows if self.sites is None else self.sites.applied(rows)
 
     @property
     def diagnostics(self) -> Diagnostics:
@@ -92,7 +102,7 @@ class ExactPosterior(KernelPosterior):
 
     def factor(self, session: Session) -> CholeskyFactor:
         """Return the Cholesky factor of C, for work in a session."""
-        covariance = TiledCovariance(self.training_rows, self.hyperparameters, session)
+        covariance = TiledCovariance(self.conditioned_rows, self.hyperparameters, session)
         tiles = replace(self.tiles, n_jobs=session.executor.n_jobs)
         return CholeskyFactor(covariance, tiles, self.jitter)
 
@@ -291,13 +301,15 @@ class ExactPosterior(KernelPosterior):
         difference between y and the y of the draw. This takes (n + m)^3/3 + (n + m)^2 d count
         flops.
         """
-        rows, hyperparameters = self.training_rows, self.hyperparameters
+        rows, hyperparameters = self.conditioned_rows, self.hyperparameters
         n, m, d = len(self), len(x), self.d
+        own = variances(hyperparameters.sigma_w**2, rows.Z)
+        deviation = np.sqrt(np.maximum(hyperparameters.noise(rows) - own, 0.0))
         prior = JointWeightPrior.of(hyperparameters.weight_prior, rows.x, x, session)
         draws, missed = np.empty((m, d, count)), np.empty((n, count))
         for s in range(count):
             W = prior.draw(d, random)
-            noise = hyperparameters.sigma_y * random.standard_normal(n)
+            noise = deviation * random.standard_normal(n)
             missed[:, s] = rows.y - rows.Z.row_dots(W[:n]) - noise
             draws[:, :, s] = W[n:]
         return prior.moved(draws, self.factor(session).solve(missed), rows.Z, session)
@@ -314,6 +326,10 @@ class ExactPosterior(KernelPosterior):
         positive = (self.tiles.diagonal() > 0).all()
         must(positive, "the diagonal of the Cholesky factor is not positive")
         must(0.0 <= self.jitter < 1.0, "the jitter is out of range")
+        is_gaussian = self.hyperparameters.likelihood.is_gaussian
+        must(is_gaussian == (self.sites is None), "its sites and its likelihood do not agree")
+        if self.sites is not None:
+            self.sites.must_fit(n)
 
     def joint_bytes(self, m: int) -> int:
         return m * self.bytes_per_query + 24 * m * m

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...data.inputs import TrainingRows
 from ...data.row_source import MemoryRows, RowSource
-from ...errors import JitterWarning, NotConverged, NotPositiveDefinite
+from ...errors import JitterWarning, NotConverged, NotPositiveDefinite, SolverUnavailable
 from ...linalg.covariance import TiledCovariance
 from ...linalg.covariance_factor import DRAFT_RESIDUAL, REFINED_RESIDUAL, CholeskyFactor
 from ...linalg.lower_tiles import LowerTiles, longest_buffer
@@ -37,6 +37,7 @@ from ...runtime.session import Session
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..posterior import Posterior
 from ..rates import Rates
+from .latent import LatentEvaluator
 from .posterior import ExactPosterior
 
 # A search begins on a subset of at most this many rows, for the prediction of its time.
@@ -52,6 +53,8 @@ EXACT_STEPS_ON_FEW_ROWS = 9.0
 # A search for weights with priors of their own takes so many times as long: it has more parameters,
 # begins at two length scales, and tests the weights. At n = 2,000 with 30 variances it is 3.5.
 WEIGHT_TERMS_FACTOR = 4.0
+# A likelihood that is not Gaussian takes so many times as long, for each of its latent functions.
+NEWTON_FACTOR = 5.0
 # Estimated gradients refine alpha by products in float64, which form C so many times.
 FORMING_PER_STEP = 6.0
 
@@ -67,6 +70,8 @@ class ExactSolver(Solver):
     def __init__(self, n: int, dtype: type, session: Session) -> None:
         self._buffer: np.ndarray = np.empty(longest_buffer(n), dtype)
         self._session = session
+        # Newton's method, for likelihoods that are not Gaussian.
+        self._latent = LatentEvaluator(session)
         # The factor of the last evaluation that kept it, from which the posterior can be made.
         self._last: tuple[CholeskyFactor, np.ndarray] | None = None
         # The random signs of estimated gradients are the same in a whole fit.
@@ -77,7 +82,7 @@ class ExactSolver(Solver):
     @classmethod
     def variants(cls, problem: Problem) -> list[Problem]:
         """Return the problem in float64, and in float32, which takes half the time and memory."""
-        if problem.options.dtype != "auto":
+        if problem.options.dtype != "auto" or problem.is_latent:
             return [problem]
         options = [replace(problem.options, dtype=dtype) for dtype in ("float64", "float32")]
         return [replace(problem, options=option) for option in options]
@@ -90,10 +95,13 @@ class ExactSolver(Solver):
             for name in ("float64", "float32")
         }
         if dtype == "auto":
-            dtype = "float64" if sizes["float64"] <= limit else "float32"
+            fits = sizes["float64"] <= limit or problem.is_latent
+            dtype = "float64" if fits else "float32"
         reasons = ["The Cholesky factor of C is computed, so all results are exact."]
         if dtype == "float32":
             reasons.append("The factor is in float32, and solutions are refined in float64.")
+        if problem.is_latent:
+            reasons = ["Each step of Newton's method has a Cholesky factor of its own."]
         if problem.weight_terms:
             reasons.append("Weights have priors of their own, so the search takes longer.")
         what = f"the exact solver ({dtype}, n = {n})"
@@ -103,12 +111,23 @@ class ExactSolver(Solver):
         return problem.planned(cls.name, kind, sizes[dtype], reasons, subset=subset)
 
     @classmethod
+    def refuse(cls, problem: Problem) -> None:
+        super().refuse(problem)
+        if problem.is_latent and problem.options.dtype == "float32":
+            raise SolverUnavailable(
+                "Newton's method for classes and counts needs float64. Give dtype='auto'."
+            )
+
+    @classmethod
     def seconds(cls, plan: Plan, rates: Rates) -> float:
         """Return the predicted time: a search on subsets, steps on all rows, and the posterior.
 
         Each step forms and factorises C in float32, and contracts its derivatives. A float64
         posterior takes a further factorisation.
         """
+        if plan.latent_functions:
+            gaussian = cls.seconds(replace(plan, latent_functions=0), rates)
+            return NEWTON_FACTOR * plan.latent_functions * gaussian
         if plan.weight_kernels:
             alone = cls.seconds(replace(plan, weight_kernels=0, search_rows=None), rates)
             whole = cls.seconds(replace(plan, weight_kernels=0), rates)
@@ -146,8 +165,9 @@ class ExactSolver(Solver):
         is computed afterwards in any case, the search takes its last step without an evaluation.
         """
         limited, is_double = search.limited(), self._buffer.dtype == np.float64
+        is_gaussian = search.start.likelihood.is_gaussian
         optimum = limited.maximise(
-            self.evaluate, warm=search.warm, estimates=True, unseen_step=is_double
+            self.evaluate, warm=search.warm, estimates=is_gaussian, unseen_step=is_double
         )
         return optimum if limited is search else replace(optimum, evidence=None)
 
@@ -211,13 +231,18 @@ class ExactSolver(Solver):
         The factor is then in float32, whose rounding is far below the error of the gradient.
         """
         data = rows.load()
+        if not hyperparameters.likelihood.is_gaussian:
+            given = data, hyperparameters, self._buffer
+            return self._latent.evaluate(*given, gradient, information)
+        with_inverse = gradient and not probes
+        self._session.journal.begins(len(data) ** 3 / (1.0 if with_inverse else 3.0))
         factor, alpha = self._solve(data, hyperparameters, draft=probes > 0)
         value = _log_density(data.y, alpha, factor)
         slope = inverse_diagonal = metric = None
         if (not gradient or probes) and factor.tiles.dtype == self._buffer.dtype:
             self._last = factor, alpha
         if gradient and information:
-            metric = _average_information(factor, alpha)
+            metric = factor.average_information(alpha)
         if gradient and probes:
             signs = self._random_signs(len(data), probes)
             W = np.array(signs.T, factor.tiles.dtype, order="C")
@@ -250,7 +275,14 @@ class ExactSolver(Solver):
         This takes n^3/3 flops, or none if the last evaluation was at the same hyperparameters and
         has left its factor.
         """
+        return self.condition_each(rows, hyperparameters)[0]
+
+    def condition_each(
+        self, rows: RowSource, hyperparameters: Hyperparameters
+    ) -> list[ExactPosterior]:
         data = rows.load()
+        if not hyperparameters.likelihood.is_gaussian:
+            return self._latent.condition(data, hyperparameters, self._buffer)
         factor, alpha = self._kept_factor(data, hyperparameters)
         if factor.jitter:
             warnings.warn(
@@ -261,9 +293,8 @@ class ExactSolver(Solver):
                 stacklevel=3,
             )
         evidence = _log_density(data.y, alpha, factor)
-        return ExactPosterior(
-            hyperparameters, data, alpha, factor.tiles, factor.jitter, evidence, factor.condition
-        )
+        known = factor.tiles, factor.jitter, evidence, factor.condition
+        return [ExactPosterior(hyperparameters, data, alpha, *known)]
 
     def _kept_factor(
         self, data: TrainingRows, hyperparameters: Hyperparameters
@@ -275,6 +306,7 @@ class ExactSolver(Solver):
             if same and C.rows is data:
                 factor, alpha = self._last
                 return factor, factor.solve(data.y[:, None])[:, 0] if factor.refined else alpha
+        self._session.journal.begins(len(data) ** 3 / 3.0)
         return self._solve(data, hyperparameters)
 
 
@@ -317,18 +349,6 @@ def exact_subset_optimum(
     solver = ExactSolver(len(some), np.float64, search.session)
     on = search.on(MemoryRows(some)).starting_at(first)
     return on.maximise(solver.evaluate, warm=warm, tol=SUBSET_TOLERANCE_NATS_PER_ROW)
-
-
-def _average_information(factor: CholeskyFactor, alpha: np.ndarray) -> np.ndarray:
-    """Return the average information, 1/2 (dC_s alpha)^T C^-1 (dC_t alpha);  (t, t).
-
-    It is the mean of observed and expected information, and never indefinite. It takes n^2 kernel
-    values and n^2 t flops, which are few beside the n^3 of an evaluation.
-    """
-    U = np.array(factor.covariance.tangents(alpha).T, factor.tiles.dtype, order="C")
-    factor.tiles.half_solve(U)
-    information: np.ndarray = 0.5 * (U @ U.T).astype(float)
-    return information
 
 
 def _log_density(y: np.ndarray, alpha: np.ndarray, factor: CholeskyFactor) -> float:

@@ -325,6 +325,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
         each = self._query_bytes(columns)
         session.require(each, "one query with its neighbours", "a smaller n_shared")
         pieces = []
+        session.journal.passed(0, len(queries))
         for i in slices(len(queries), max(1, session.chunk_bytes // each)):
             rows = None if own is None else own[i]
             some = queries[i]

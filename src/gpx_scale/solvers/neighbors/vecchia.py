@@ -17,6 +17,7 @@ of the model it loses 11 nats where this one loses 4 to 6 (n = 3,000, 1,000 samp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -264,9 +265,12 @@ class OrderedRows:
             along[:, :-2] = hyperparameters.weight_prior.of_sums(packed, sums[:, side].T).T
             along[:, -2:] = by_noise[:, side]
 
-    def _calls(self, session: Session) -> list[slice]:
-        """Return the sampled rows of each call of a compiled loop."""
-        return slices(self.counts.size, CALL_ROWS * session.executor.n_jobs)
+    def _calls(self, session: Session) -> Iterator[slice]:
+        """Yield the sampled rows of each call of a compiled loop."""
+        session.journal.begins(self.counts.size)
+        for rows in slices(self.counts.size, CALL_ROWS * session.executor.n_jobs):
+            yield rows
+            session.journal.worked(rows.stop - rows.start)
 
     def _predict_one_by_one(
         self, search: NeighborSearch, made: PredictedRows, session: Session
