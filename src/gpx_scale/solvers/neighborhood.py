@@ -37,13 +37,7 @@ from ..runtime.session import Session
 from ..runtime.state import must, must_be_indices, stored
 from ..runtime.tile_loops import tile_threads
 from .posterior import MomentRequest, Moments, symmetric_part
-from .weighted_sums import (
-    WeightedSums,
-    constant_columns,
-    informative_coefficients,
-    products,
-    steps_for,
-)
+from .weighted_sums import WeightedSums, constant_columns, informative_coefficients
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
@@ -173,7 +167,7 @@ class SharedRows:
         Columns of F for the sums are there already, and are written.
         """
         m, c = self.shared.size, columns.size
-        G = self._coefficients(summed, columns, session)
+        G = informative_coefficients(self, summed, columns, session)
         is_used = G.any(axis=0)
         sums = WeightedSums.over(self.search, summed, G, session)
         W = right_solve(self.L, sums.covariances[self.shared].T.copy(), session)
@@ -190,35 +184,7 @@ class SharedRows:
                 self.F[some, m:] = right_solve(L_sums, rest, session)
         return replace(self, L=L, a=a, sums=sums)
 
-    def _coefficients(
-        self, summed: np.ndarray, columns: np.ndarray, session: Session
-    ) -> np.ndarray:
-        """Return the coefficients of sums for some columns of Z, scaled alike;  (s, c)."""
-        m, Z = self.shared.size, self.search.rows.Z
-        half = right_solve(self.L, Z[self.shared].to_dense()[:, columns].T.copy(), session)
-        z, left = Z[summed].to_dense()[:, columns], self.diagonal[summed]
-        for some, F in self._factor_blocks(summed, session):
-            z[some] -= F @ half.T
-            left[some] -= np.einsum("ij,ij->i", F, F)
-        left = np.maximum(left, self.noise[summed])
-
-        def product(V: np.ndarray) -> np.ndarray:
-            """Return C_ss|U V;  (s, c) -> (s, c)."""
-            total = products(self.search, summed, summed, V, session)
-            total += self.noise[summed, None] * V
-            along = np.zeros((m, V.shape[1]))
-            for some, F in self._factor_blocks(summed, session):
-                along += F.T @ V[some]
-            for some, F in self._factor_blocks(summed, session):
-                total[some] -= F @ along
-            return total
-
-        active = self.search.hyperparameters.weight_prior.active
-        kernels = sum(not term.kernel.is_constant for term in active)
-        steps = steps_for(summed.size, kernels)
-        return informative_coefficients(z, left, product, steps)
-
-    def _factor_blocks(
+    def factor_blocks(
         self, index: np.ndarray, session: Session
     ) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield slices of some rows, with their F_j^T for the shared rows alone;  (., m)."""

@@ -16,13 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..linalg.neighbor_search import NeighborSearch
+from ..linalg.preconditioner import right_solve
 from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.parallel import slices
 from ..runtime.session import Session
+
+if TYPE_CHECKING:
+    from .neighborhood import SharedRows
 
 # The kernel values that are formed at once take at most this many bytes.
 BLOCK_BYTES = 2**26
@@ -119,21 +124,51 @@ def steps_for(rows: int, kernels: int) -> int:
 
 
 def informative_coefficients(
+    known: SharedRows, summed: np.ndarray, columns: np.ndarray, session: Session
+) -> np.ndarray:
+    """Return the coefficients of sums over rows `summed`, for some columns of Z;  (s, c).
+
+    `known` are the shared rows, without sums. n s kernel values per term and step.
+    """
+    Z, noise = known.search.rows.Z, known.noise[summed, None]
+    half = right_solve(known.L, Z[known.shared].to_dense()[:, columns].T.copy(), session)
+    z, left = Z[summed].to_dense()[:, columns], known.diagonal[summed]
+    for some, F in known.factor_blocks(summed, session):
+        z[some] -= F @ half.T
+        left[some] -= np.einsum("ij,ij->i", F, F)
+
+    def product(V: np.ndarray) -> np.ndarray:
+        """Return C_rr|U V;  (s, c) -> (s, c)."""
+        total = products(known.search, summed, summed, V, session) + noise * V
+        along = np.zeros((known.shared.size, V.shape[1]))
+        for some, F in known.factor_blocks(summed, session):
+            along += F.T @ V[some]
+        for some, F in known.factor_blocks(summed, session):
+            total[some] -= F @ along
+        return total
+
+    active = known.search.hyperparameters.weight_prior.active
+    kernels = sum(not term.kernel.is_constant for term in active)
+    diagonal = np.maximum(left[:, None], noise)
+    return _solved(z, diagonal, product, steps_for(summed.size, kernels))
+
+
+def _solved(
     z: np.ndarray, diagonal: np.ndarray, product: Callable[[np.ndarray], np.ndarray], steps: int
 ) -> np.ndarray:
-    """Return G close to C^-1 z, scaled so that sums are about as large as a y;  (s, c) -> (s, c).
+    """Return G close to C^-1 z, its columns scaled to length 1;  (s, c) -> (s, c).
 
-    `product` returns C V, and `diagonal` (s,) is that of C. Columns of z that are 0 but for
-    rounding are 0 in G. One product per step.
+    `product` returns C V, and `diagonal` (s, 1) is that of C. Columns of z that are 0 but for
+    rounding are 0 in G. One product per step of conjugate gradients.
     """
-    residual, along = z.copy(), z / diagonal[:, None]
+    residual, along = z.copy(), z / diagonal
     G, size = np.zeros_like(z), (z * along).sum(axis=0)
     for _ in range(steps):
         moved = product(along)
         length = _ratio(size, (along * moved).sum(axis=0))
         G += along * length
         residual -= moved * length
-        steepest = residual / diagonal[:, None]
+        steepest = residual / diagonal
         before, size = size, (residual * steepest).sum(axis=0)
         along = steepest + along * _ratio(size, before)
     G = G if steps else along
