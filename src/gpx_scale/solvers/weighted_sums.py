@@ -139,7 +139,8 @@ def informative_coefficients(
 
     def product(V: np.ndarray) -> np.ndarray:
         """Return C_rr|U V;  (s, c) -> (s, c)."""
-        total = products(known.search, summed, summed, V, session) + noise * V
+        total = products(known.search, summed, summed, V, session)
+        total += noise * V
         along = np.zeros((known.shared.size, V.shape[1]))
         for some, F in known.factor_blocks(summed, session):
             along += F.T @ V[some]
