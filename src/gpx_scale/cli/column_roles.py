@@ -19,7 +19,8 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from ..data.column_encodings import MAX_CATEGORY_LEVELS, is_category
 from ..data.frame_encoder import ERROR, FrameEncoder
 from ..data.table_files import header_of, listed, must_have
-from ..errors import InputError, Problems
+from ..errors import InputError
+from ..runtime.problems import Problems
 from .tables import AS_USUAL, DATE, NUMBER, Column, Reading, Table, looks_like, read_table
 
 # The kernel sees a text as a vector of at most this many dimensions.

@@ -31,9 +31,10 @@ from ..data.table_files import (
     listed,
     must_have,
 )
-from ..errors import InputError, Problems
+from ..errors import InputError
 from ..runtime.files import atomic_write, import_optional, writable
 from ..runtime.parallel import evenly_spaced
+from ..runtime.problems import Problems
 from ..solvers.contract import CG_ROWS
 
 # A table of more rows is read in chunks. From this number on, the solvers that `auto` takes

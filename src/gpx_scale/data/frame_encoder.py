@@ -11,9 +11,10 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..errors import InputError, Problems
+from ..errors import InputError
 from ..runtime.arguments import one_of
 from ..runtime.files import import_optional
+from ..runtime.problems import Problems
 from ..runtime.state import must, stored
 from .checks import matrix_of
 from .column_encodings import (
@@ -244,6 +245,11 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def categories(self) -> list[str]:
         """The names of the columns that are categories."""
         return [one.name for one in self.encodings_ if CATEGORY in one.kinds]
+
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The levels of each category, by its name."""
+        return {one.name: one.levels for one in self.encodings_ if one.kinds[0] == CATEGORY}
 
     def is_like(self, other: Any) -> bool:
         """Return whether another object is an encoder that makes the same of every frame."""
