@@ -20,6 +20,7 @@ from .effects import Effect, effect_of
 from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
+from .notebook import shown_in_notebook
 from .words import paragraph
 
 
@@ -236,6 +237,10 @@ class Explanation:
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
         return f"{type(self).__name__}({sizes}, {std} uncertainty{far})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a table of the first samples and their largest reasons."""
+        return shown_in_notebook(self)
 
     def with_units(
         self, units: Mapping[str, str] | None = None, target_units: str | None = None
