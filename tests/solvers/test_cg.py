@@ -27,7 +27,7 @@ from gpx_scale.solvers.cg import solver as cg
 from gpx_scale.solvers.cg.pathwise_sampling import PriorPath, inflation
 from gpx_scale.solvers.cg.solver import CGSolver
 from gpx_scale.solvers.exact.solver import ExactSolver
-from gpx_scale.solvers.neighborhood import LocalVariance
+from gpx_scale.solvers.local_variance import LocalVariance
 from gpx_scale.solvers.posterior import MomentRequest
 from problems import cg_solver, make_problem
 

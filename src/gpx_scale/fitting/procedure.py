@@ -99,14 +99,19 @@ def fit_model(
         plan = plan_for(replace(problem, resolution=resolution))
         rows = rows.prepared(kernel, registry.find(plan.solver).keeps_rows, session)
         session.journal.say(str(plan))
-    start = weights.placed(start, rows, options.search, session)
+    else:
+        start = weights.placed(start, rows, options.search, session)
     warn_of_long_fit(plan)
     solver = registry.create(plan, setup)
+    with_terms = options.search.wanted and not options.weights.shared
+    deciding, some = solver.for_decisions(rows) if with_terms else (solver, rows)
     first = weights.first_search(options)
-    optimum = find_hyperparameters(solver, rows, start, first, session)
+    optimum = find_hyperparameters(deciding, some, start, first, session)
     tested = Tested(optimum.hyperparameters)
-    if options.search.wanted and not options.weights.shared:
-        optimum, tested = weights.pruned(optimum, start, rows, solver, options, session)
+    if with_terms:
+        optimum, tested = weights.pruned(optimum, start, some, deciding, options, session)
+    if deciding is not solver:
+        optimum, tested = weights.finished(optimum, start, rows, solver, options, session)
     if options.search.wanted:
         remember(KnownOptimum(optimum.hyperparameters, solver.carried, choice))
     with session.journal.phase("posterior"):
@@ -216,7 +221,8 @@ def problem_of(
     """Return the sizes and kinds of rows and model by which a fit is planned."""
     given = rows, preprocessor, options.kernel, options.solver, session
     kernels, likelihood = options.weights.kernels(preprocessor), options.search.likelihood
-    return problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
+    problem = problem_for(*given, options.search.ard, kernels, likelihood.latent_functions)
+    return replace(problem, own_curves=options.weights.has_curves)
 
 
 def problem_for(

@@ -20,7 +20,7 @@ from ..errors import NotConverged, NotPositiveDefinite
 from ..model.hyperparameters import Hyperparameters
 from ..model.term import CONSTANT, OWN, PARTS
 from ..runtime.session import Session
-from ..solvers.contract import WEIGHT_TEST_ROWS
+from ..solvers.contract import WEIGHT_TEST_ROWS, Solver
 from ..solvers.exact.solver import ExactSolver
 
 # A term that earns less is removed. It is the 95% point of the mixture of distributions above.
@@ -55,16 +55,20 @@ def pruned(
     refit: Refit,
     prune: bool,
     session: Session,
+    fitted_by: Solver,
     is_optimum: bool,
 ) -> Tested:
     """Return hyperparameters without the terms that earn too little, searched again.
 
     Unless the start `is_optimum`, they are searched again in any case. Without `prune`, nothing is
-    removed, and only the nats are computed. A test takes the factor of C, n^3/3 flops. Ctrl-C ends
-    the tests, and all terms stay that are left.
+    removed, and only the nats are computed. A test takes the factor of C of some rows, or an
+    evaluation of all rows by the solver of the fit, if that takes sums that it has. Ctrl-C ends the
+    tests, and all terms stay that are left.
     """
-    some = MemoryRows(rows.subset(min(len(rows), WEIGHT_TEST_ROWS)))
-    solver = ExactSolver(len(some), np.float64, session)
+    some, solver = rows, fitted_by
+    if not fitted_by.has_sums:
+        some = MemoryRows(rows.subset(min(len(rows), WEIGHT_TEST_ROWS)))
+        solver = ExactSolver(len(some), np.float64, session)
 
     def evidence(hyperparameters: Hyperparameters) -> float:
         try:

@@ -156,15 +156,7 @@ def find_length_scales(
     scale for noise.
     """
     given, lengths = start.given, start.given.is_length_scale
-    search = Search(
-        rows,
-        given,
-        HyperparameterPrior.around(given),
-        *(limits.max_iter, limits.tol, limits.n_restarts, session),
-        optimizer=limits.optimizer,
-        search_rows=limits.search_rows,
-    )
-    some = _spread_and_near(rows, search.most_rows(count))
+    search, some = _subset_search(given, rows, count, limits, session)
     found = [exact_subset_optimum(search, some, start.hyperparameters)]
     if not session.journal.stopped:
         shorter = given.with_theta(given.theta - np.log(THETA2_DIVISOR) * lengths)
@@ -175,6 +167,36 @@ def find_length_scales(
         return -np.inf if optimum.evidence is None else optimum.evidence.value + log_prior
 
     return replace(start, hyperparameters=max(found, key=height).hyperparameters)
+
+
+def subset_optimum(
+    first: Hyperparameters,
+    rows: RowSource,
+    count: int,
+    limits: SearchLimits,
+    session: Session,
+) -> Hyperparameters:
+    """Return the exact optimum of a subset of `count` rows, for weights with kernels of their own.
+
+    The search starts from these hyperparameters, at which its prior is centred.
+    """
+    search, some = _subset_search(first, rows, count, limits, session)
+    return exact_subset_optimum(search, some, first, warm=True).hyperparameters
+
+
+def _subset_search(
+    given: Hyperparameters, rows: RowSource, count: int, limits: SearchLimits, session: Session
+) -> tuple[Search, TrainingRows]:
+    """Return a search around given hyperparameters, and the subset of rows for it."""
+    search = Search(
+        rows,
+        given,
+        HyperparameterPrior.around(given),
+        *(limits.max_iter, limits.tol, limits.n_restarts, session),
+        optimizer=limits.optimizer,
+        search_rows=limits.search_rows,
+    )
+    return search, _spread_and_near(rows, search.most_rows(count))
 
 
 def _spread_and_near(rows: RowSource, count: int) -> TrainingRows:

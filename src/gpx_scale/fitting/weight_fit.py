@@ -13,7 +13,13 @@ from ..runtime.session import Session
 from ..solvers.contract import Solver
 from .options import FitOptions, SearchLimits
 from .pruning import Tested, pruned, same_terms
-from .starting_point import KnownOptimum, StartingPoint, SubsetOptimum, find_length_scales
+from .starting_point import (
+    KnownOptimum,
+    StartingPoint,
+    SubsetOptimum,
+    find_length_scales,
+    subset_optimum,
+)
 from .weight_options import WeightNames, WeightOptions
 
 # The better start is found on this many rows.
@@ -96,23 +102,63 @@ class WeightFit:
         """
         if session.journal.stopped or session.journal.was_interrupted:
             return optimum, Tested(optimum.hyperparameters)
-        split = self.options.split
-
-        def refit(found: Hyperparameters) -> Hyperparameters:
-            nonlocal optimum
-            given = same_terms(start.given, found)
-            if any(term.name for term in found.weight_prior.terms):
-                given = split(given)
-            again = replace(start, given=given, hyperparameters=found, warm=True, file=None)
-            optimum = solver.search(again.search(rows, options.search, session, forget))
-            return optimum.hyperparameters
-
-        given = rows, refit, self.options.prune, session
+        refit = Refits(self.options, start, rows, solver, options, session, optimum)
+        given = rows, refit, self.options.prune, session, solver
         tested = pruned(optimum.hyperparameters, *given, is_optimum=False)
-        apart = split(tested.hyperparameters)
+        apart = self.options.split(tested.hyperparameters)
         if apart is not tested.hyperparameters and not session.journal.was_interrupted:
+            if not solver.keeps_rows:
+                apart = subset_optimum(apart, rows, START_ROWS, options.search, session)
             found = refit(apart)
             tested = pruned(found, *given, is_optimum=True)
-        if tested.hyperparameters is not optimum.hyperparameters:
-            optimum = replace(optimum, hyperparameters=tested.hyperparameters, evidence=None)
-        return optimum, tested
+        return refit.ended(tested), tested
+
+    def finished(
+        self,
+        optimum: Optimum,
+        start: StartingPoint,
+        rows: RowSource,
+        solver: Solver,
+        options: FitOptions,
+        session: Session,
+    ) -> tuple[Optimum, Tested]:
+        """Return the optimum of all rows for terms that were decided on some, and their nats."""
+        refit = Refits(self.options, start, rows, solver, options, session, optimum)
+        if session.journal.stopped or session.journal.was_interrupted:
+            return optimum, Tested(optimum.hyperparameters)
+        found = refit(optimum.hyperparameters)
+        given = rows, refit, self.options.prune, session, solver
+        tested = pruned(found, *given, is_optimum=True)
+        return refit.ended(tested), tested
+
+
+@dataclass
+class Refits:
+    """Searches for the terms that are left, each from hyperparameters that have them.
+
+    `optimum` is that of the last search, and at first one of all terms.
+    """
+
+    weights: WeightOptions
+    start: StartingPoint
+    rows: RowSource
+    solver: Solver
+    options: FitOptions
+    session: Session
+    optimum: Optimum
+
+    def __call__(self, found: Hyperparameters) -> Hyperparameters:
+        """Search from these hyperparameters, and return the optimum."""
+        given = same_terms(self.start.given, found)
+        if any(term.name for term in found.weight_prior.terms):
+            given = self.weights.split(given)
+        again = replace(self.start, given=given, hyperparameters=found, warm=True, file=None)
+        search = again.search(self.rows, self.options.search, self.session, forget)
+        self.optimum = self.solver.search(search)
+        return self.optimum.hyperparameters
+
+    def ended(self, tested: Tested) -> Optimum:
+        """Return the last optimum, with the terms that were removed after it."""
+        if tested.hyperparameters is self.optimum.hyperparameters:
+            return self.optimum
+        return replace(self.optimum, hyperparameters=tested.hyperparameters, evidence=None)

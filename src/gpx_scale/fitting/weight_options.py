@@ -66,6 +66,11 @@ class WeightOptions:
         """Return whether all weights have the same prior, which is the paper's model."""
         return self.kind == SHARED
 
+    @property
+    def has_curves(self) -> bool:
+        """Return whether each feature has a curve over its own column of X."""
+        return self.kind == ADDITIVE
+
     def wants_intercept(self, given: Any) -> bool:
         """Return whether a user who leaves the intercept open gets one: of an additive model."""
         return self.kind == ADDITIVE and isinstance(given, str)

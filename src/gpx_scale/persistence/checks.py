@@ -53,7 +53,8 @@ def must_be_model(state: dict[str, Any], parameters: set[str]) -> None:
     posterior.hyperparameters.must_fit(preprocessor)
     said = {plan.solver, state.get("solver_")}
     found = [solver for solver in registry.SOLVERS if said == {solver.name}]
-    alike = found and type(posterior) is found[0].posterior_class
+    known = [kind for one in found for kind in (one.posterior_class, one.term_posterior_class)]
+    alike = type(posterior) in known
     must(
         alike,
         f"its plan is of the solver {plan.solver!r}, solver_ is {state.get('solver_')!r}, and its "

@@ -267,6 +267,8 @@ class Problem:
     weight_kernels : int
         The number of kernels of x that weights with priors of their own have, 0 if all weights
         share their prior.
+    own_curves : bool
+        Whether weights have kernels that read a single column of X, as those of additive models.
     latent_functions : int
         The number of latent functions that Newton's method finds, 0 for Gaussian noise.
     gram : bool
@@ -291,6 +293,7 @@ class Problem:
     resolution: InputResolution | None = None
     indexed: bool = False
     weight_kernels: int = 0
+    own_curves: bool = False
     latent_functions: int = 0
 
     @property
@@ -416,10 +419,14 @@ class Solver(abc.ABC):
         The abilities that not every solver has.
     posterior_class : type
         The class of the posterior that `condition` returns.
+    term_posterior_class : type or None
+        The class of the posterior of weights with priors of their own, where it is another one.
     settings_class : type
         The class of `Plan.settings`, `NoneType` for a solver without settings.
     keeps_rows : bool
         Whether the posterior keeps the training rows, and not inducing points or functions.
+    has_sums : bool
+        Whether an evaluation takes sums over rows that are known, whatever the number of rows is.
     uses_pairs : bool
         Whether planning needs the share of pairs of rows that share a feature of a sparse Z.
     """
@@ -428,8 +435,10 @@ class Solver(abc.ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     capabilities: ClassVar[frozenset[Capability]]
     posterior_class: ClassVar[type[Posterior[Any]]]
+    term_posterior_class: ClassVar[type[Posterior[Any]] | None] = None
     settings_class: ClassVar[type[SolverSettings] | type[None]] = NoneType
     keeps_rows: ClassVar[bool] = False
+    has_sums: ClassVar[bool] = False
     uses_pairs: ClassVar[bool] = False
 
     # Planning.
@@ -564,6 +573,13 @@ class Solver(abc.ABC):
     def carried(self) -> InputRows | None:
         """Return the inducing points for checkpoints and warm starts, None if there are none."""
         return None
+
+    def for_decisions(self, rows: RowSource) -> tuple[Solver, RowSource]:
+        """Return a solver and rows with which it is decided which terms weights have.
+
+        They are this solver and all rows, unless several searches would take too many passes.
+        """
+        return self, rows
 
     @classmethod
     def fingerprint(cls, plan: Plan, setup: SolverSetup) -> Mapping[str, str | bytes]:

@@ -133,8 +133,11 @@ def relative_signal_to_noise_of(hyperparameters: Hyperparameters, d: int, p: int
     Both are the variances of y for a z with |z|^2 = d.
     """
     # The prior variance is the same for all x, so any x serves.
-    origin = hyperparameters.kernel.prepare(np.zeros((1, p)))
-    signal = d * float(hyperparameters.kernel.diagonal(origin)[0])
+    origin, prior = np.zeros((1, p)), hyperparameters.weight_prior
+    if prior.is_shared:
+        signal = d * float(prior.kernel.diagonal(prior.kernel.prepare(origin))[0])
+    else:
+        signal = float(prior.variance(origin).sum())
     return max(
         1.0,
         signal

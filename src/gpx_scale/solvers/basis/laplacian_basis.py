@@ -336,3 +336,24 @@ def basis_bytes(
     sums = nodes * (d * (d + 1) / 2 * cosines + d * q)
     working = n_jobs * (3 * q * q + 256 * (cosines + q + nodes * d * d))
     return held + int(8 * (2 * (q * d) ** 2 + 2**p * q * q / 2 + (2 * n_jobs + 3) * sums + working))
+
+
+def term_basis_bytes(
+    n: int,
+    widths: tuple[int, int, int],
+    size: int,
+    sums: int,
+    most_cosines: int,
+    n_jobs: int,
+    stream: bool,
+) -> int:
+    """Return the memory of a fit of weights with priors of their own, in bytes.
+
+    `widths` are the numbers of columns of X and Z and of nodes. `size` is the number M of all
+    functions, `sums` that of the sums over rows at all nodes, and `most_cosines` that of the
+    cosines of one pair of sets. M^2 numbers are kept in three matrices, and in indices of products.
+    """
+    p, d, nodes = widths
+    held = 8 * (p + 2 * d + 4) * (0 if stream else n)
+    working = n_jobs * (256 * (2 * most_cosines + size + nodes * d * d) + 2 * size**2)
+    return held + 8 * (3 * size**2 + (2 * n_jobs + 3) * sums + working)

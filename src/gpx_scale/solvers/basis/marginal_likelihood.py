@@ -10,7 +10,9 @@ rows (`sufficient_statistics`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -40,11 +42,19 @@ class Space:
     nodes: Nodes
     sums: BasisStatistics
 
+    def covers_lengths(self, hyperparameters: Hyperparameters) -> bool:
+        """Return whether the functions serve the length scales of these hyperparameters."""
+        return hyperparameters.weight_prior.is_shared and self.box.covers(hyperparameters.kernel)
+
     def covers(self, hyperparameters: Hyperparameters) -> bool:
         """Return whether functions and nodes serve these hyperparameters."""
-        return self.box.covers(hyperparameters.kernel) and self.nodes.covers(
-            NoiseRatio.of(self.box, self.mean_square, hyperparameters).value
+        return self.covers_lengths(hyperparameters) and self.nodes.covers(
+            self.ratio(hyperparameters).value
         )
+
+    def ratio(self, hyperparameters: Hyperparameters) -> NoiseRatio:
+        """Return the noise of the weights, with the remainder, over that of y."""
+        return NoiseRatio.of(self.box, self.mean_square, hyperparameters)
 
     def must_fit(self, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless functions and sums have the sizes of these inputs."""
@@ -62,7 +72,97 @@ class Space:
     @property
     def size(self) -> int:
         """Return M, the number of functions of all weights."""
-        return len(self.box) * int(self.sums.b.shape[1])
+        return len(self.box) * self.d
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows that the sums are over."""
+        return self.sums.rows
+
+    @property
+    def d(self) -> int:
+        """Return the number of weights."""
+        return int(self.sums.b.shape[1])
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Return the centre of the box;  (p,)."""
+        return self.box.centre
+
+    def with_rows(self, more: BasisStatistics, node: Nodes) -> Space:
+        """Return a space with the sums over more rows, at one node only."""
+        weights, _ = self.nodes.at(node.rho[0])
+        now = self.sums.at(weights)
+        total = BasisStatistics(now.rows, now.cosines[None], now.b[None], now.plain[None])
+        total += more
+        return replace(self, nodes=node, sums=total)
+
+    def densities(self, hyperparameters: Hyperparameters) -> Densities:
+        """Return the prior variances of the coefficients."""
+        s, slopes = hyperparameters.kernel.spectral_density(self.box.omega)
+        d = self.d
+
+        def collected(along: np.ndarray, relative: np.ndarray) -> np.ndarray:
+            along_theta: np.ndarray = along.reshape(d, -1).sum(axis=0) @ relative[: s.size]
+            return along_theta
+
+        return Densities(np.tile(s, d), np.tile(relative_slopes(s, slopes), (d, 1)), collected)
+
+    def gram_at(self, weights: np.ndarray) -> GramAt:
+        """Return the sums over rows, interpolated with these weights of the nodes."""
+        found, q = self.sums.at(weights), len(self.box)
+
+        def block(pair: int) -> Callable[[], np.ndarray]:
+            return lambda: gram(self.box, found.cosines[pair])
+
+        made = [(cols, rows, block(pair)) for rows, cols, pair in blocks(self.d, q)]
+        return GramAt(found.plain, found.b.ravel(), made)
+
+
+@dataclass(frozen=True)
+class Densities:
+    """The prior variances s (M,) of the coefficients, and the derivatives of their logarithms.
+
+    `relative` (M, t) has those by the parameters of the prior but sigma_w. `collected` maps
+    derivatives by log s (M,) and `relative` to those by the parameters (t,).
+    """
+
+    s: np.ndarray
+    relative: np.ndarray
+    collected: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class GramAt:
+    """Sums over rows at one rho: the plain ones (4,), b (M,), and G in blocks.
+
+    A block has rows and columns of G, on the diagonal or below it, and a function that makes it.
+    """
+
+    plain: np.ndarray
+    b: np.ndarray
+    blocks: Sequence[tuple[slice, slice, Callable[[], np.ndarray]]]
+
+
+class FunctionSpace(Protocol):
+    """Functions and sums over rows that serve a range of hyperparameters."""
+
+    @property
+    def nodes(self) -> Nodes:
+        """Return the nodes of the sums."""
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows that the sums are over."""
+
+    def ratio(self, hyperparameters: Hyperparameters) -> NoiseRatio:
+        """Return the noise of the weights, with the remainder, over that of y."""
+
+    def densities(self, hyperparameters: Hyperparameters) -> Densities:
+        """Return the prior variances of the coefficients."""
+
+    def gram_at(self, weights: np.ndarray) -> GramAt:
+        """Return the sums over rows, interpolated with these weights of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -105,26 +205,25 @@ class BasisLikelihood:
     number of B.
     """
 
-    def __init__(self, space: Space, hyperparameters: Hyperparameters, session: Session) -> None:
+    def __init__(
+        self, space: FunctionSpace, hyperparameters: Hyperparameters, session: Session
+    ) -> None:
         self.space, self.hyperparameters, self._session = space, hyperparameters, session
-        self._ratio = NoiseRatio.of(space.box, space.mean_square, hyperparameters)
+        self._ratio = space.ratio(hyperparameters)
         weights, self._slopes = space.nodes.at(self._ratio.value)
-        found = space.sums.at(weights)
-        s, self._density_slopes = hyperparameters.kernel.spectral_density(space.box.omega)
-        self.root_s = np.sqrt(s)
-        self._s = s
+        found = space.gram_at(weights)
+        self._densities = space.densities(hyperparameters)
+        self.root_s = np.sqrt(self._densities.s)
         self._precision = hyperparameters.sigma_y**-2
-        d = found.b.shape[0]
-        self.c = (self._precision * self.root_s * found.b).ravel()
+        self.c = self._precision * self.root_s * found.b
         self.plain = found.plain
         self.B = np.zeros((self.c.size, self.c.size))
-        scale = self._precision * np.outer(self.root_s, self.root_s)
 
-        def fill(at: tuple[slice, slice, int]) -> None:
-            rows, cols, pair = at
-            self.B[cols, rows] = scale * gram(space.box, found.cosines[pair])
+        def fill(block: tuple[slice, slice, Callable[[], np.ndarray]]) -> None:
+            rows, cols, made = block
+            self.B[rows, cols] = self._scale(rows, cols) * made()
 
-        session.executor.map(fill, blocks(d, len(s)))
+        session.executor.map(fill, found.blocks)
         self.B[np.diag_indices(self.c.size)] += 1.0
         self._tiles = LowerTiles.of(self.B, session.executor.n_jobs)
         try:
@@ -138,12 +237,16 @@ class BasisLikelihood:
         self._tiles.solve(self.v[None])
         diagonal = self.B.diagonal()
         self.condition = float((diagonal.max() / diagonal.min()) ** 2)
-        n = space.sums.rows
+        n = space.rows
         log_noise = n * np.log(hyperparameters.sigma_y**2) + self.plain[0]
         fitted = self._precision * self.plain[1] - self.c @ self.v
         self.value = float(
             -0.5 * (n * np.log(2 * np.pi) + log_noise + 2.0 * np.log(diagonal).sum() + fitted)
         )
+
+    def _scale(self, rows: slice, cols: slice) -> np.ndarray:
+        """Return sigma_y^-2 s^1/2 s^1/2^T of a block."""
+        return self._precision * np.outer(self.root_s[rows], self.root_s[cols])
 
     def inverted(self) -> np.ndarray:
         """Return the lower triangle of B^-1, which replaces the factor;  2 M^3/3 flops.
@@ -160,20 +263,15 @@ class BasisLikelihood:
         one. That of sigma_w and sigma_y is as if there were no functions, and between the two
         groups it is 0.
         """
-        inverse, v, n = self.inverted(), self.v, self.space.sums.rows
-        known = 1.0 - inverse.diagonal()
-        along_s = 0.5 * (v**2 - known).reshape(-1, self.root_s.size).sum(axis=0)
-        s = self._s[:, None]
-        # These are the derivatives of log s.
-        relative = np.divide(
-            self._density_slopes, s, out=np.zeros_like(self._density_slopes), where=s > 0
-        )
+        inverse, v, n = self.inverted(), self.v, self.space.rows
+        known, relative = 1.0 - inverse.diagonal(), self._densities.relative
+        along_s = self._densities.collected(0.5 * (v**2 - known), relative)
         along_y = -0.5 * (n - known.sum() - self._precision * self.plain[1] + self.c @ v + v @ v)
         gradient = (
-            np.concatenate([along_s @ relative, [0.0, 2.0 * along_y]])
+            np.concatenate([along_s, [0.0, 2.0 * along_y]])
             + self._along_ratio(inverse) * self._ratio.gradient
         )
-        moved = (v.reshape(-1, self.root_s.size, 1) * relative).reshape(v.size, -1)
+        moved = v[:, None] * relative
         own, squares = self.plain[2:]
         noise = 2.0 * np.array([[n - 2.0 * own + squares, own - squares], [own - squares, squares]])
         t = moved.shape[1]
@@ -195,23 +293,31 @@ class BasisLikelihood:
                 "The gradient of the log marginal likelihood needs the training rows, which this "
                 "model does not keep. Fit it again."
             )
-        moved = self.space.sums.at(self._slopes)
-        q, scale = self.root_s.size, self._precision * np.outer(self.root_s, self.root_s)
-        # An entry below the diagonal counts twice, because only the lower triangle is there.
-        below = np.tri(q, k=-1) + np.tri(q)
+        moved = self.space.gram_at(self._slopes)
 
-        def one(at: tuple[slice, slice, int]) -> float:
-            rows, cols, pair = at
-            weighed = inverse[cols, rows] + np.outer(self.v[cols], self.v[rows])
-            weighed *= scale
-            weighed *= below if rows == cols else 2.0
-            return float(np.einsum("ij,ij->", weighed, gram(self.space.box, moved.cosines[pair])))
+        def one(block: tuple[slice, slice, Callable[[], np.ndarray]]) -> float:
+            rows, cols, made = block
+            weighed = inverse[rows, cols] + np.outer(self.v[rows], self.v[cols])
+            weighed *= self._scale(rows, cols)
+            if rows == cols:
+                # An entry below the diagonal counts twice, as only the lower triangle is there.
+                weighed *= np.tri(len(weighed), k=-1) + np.tri(len(weighed))
+            else:
+                weighed *= 2.0
+            return float(np.einsum("ij,ij->", weighed, made()))
 
-        traced = sum(self._session.executor.map(one, blocks(moved.b.shape[0], q)))
-        along_c = self._precision * (self.root_s * moved.b).ravel() @ self.v
+        traced = sum(self._session.executor.map(one, moved.blocks))
+        along_c = self._precision * (self.root_s * moved.b) @ self.v
         return float(
             -0.5 * (moved.plain[0] + traced + self._precision * moved.plain[1] - 2.0 * along_c)
         )
+
+
+def relative_slopes(s: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Return the derivatives of log s from those of s, 0 where s is;  (M,), (M, t) -> (M, t)."""
+    s = s[:, None]
+    found: np.ndarray = np.divide(slopes, s, out=np.zeros_like(slopes), where=s > 0)
+    return found
 
 
 def blocks(d: int, q: int) -> list[tuple[slice, slice, int]]:

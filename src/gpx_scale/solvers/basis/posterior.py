@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -26,17 +27,18 @@ from ..posterior import (
     symmetric_part,
 )
 from ..sparse_weights import Entries, EntryReduction
-from .marginal_likelihood import BasisLikelihood, NoiseRatio, Space, blocks
+from .laplacian_basis import LaplacianBasis
+from .marginal_likelihood import BasisLikelihood, Space, blocks
 from .remainder import (
-    BlockRemainderStatistics,
     ErrorCovariance,
     Remainder,
-    RemainderStatistics,
     error_covariance,
     further,
 )
 from .remainder import statistics_task as remainder_task
-from .sufficient_statistics import BasisStatistics, BlockBasisStatistics, Nodes
+from .sufficient_statistics import BlockBasisStatistics, Nodes
+from .term_remainder import TermRemainder
+from .term_space import TermSpace
 
 
 @stored
@@ -51,13 +53,13 @@ class BasisPosterior(Posterior[np.ndarray]):
     counts as noise, as it did in models that were saved before there were any.
     """
 
-    statistics: Space
+    statistics: Space | TermSpace
     coefficients: np.ndarray
     inverse: np.ndarray
     log_evidence: float
     condition_number: float
     remainder_shares: tuple[float, float]
-    remainder: Remainder | None = None
+    remainder: Remainder | TermRemainder | None = None
     tail_share: float = float("nan")
 
     capabilities = frozenset(
@@ -66,18 +68,19 @@ class BasisPosterior(Posterior[np.ndarray]):
             Capability.FILES,
             Capability.ADD_ROWS,
             Capability.JOINT_COVARIANCE,
+            Capability.WEIGHT_TERMS,
         }
     )
 
     @classmethod
     def of(
         cls,
-        space: Space,
+        space: Space | TermSpace,
         hyperparameters: Hyperparameters,
         x: np.ndarray,
-        remainder: Remainder | None,
+        remainder: Remainder | TermRemainder | None,
         session: Session,
-    ) -> BasisPosterior:
+    ) -> Self:
         """Return the posterior at these hyperparameters;  M^3 flops.
 
         The shares that the functions leave out are measured at the rows `x`.
@@ -89,8 +92,7 @@ class BasisPosterior(Posterior[np.ndarray]):
             inverse[rows, rows.stop :] = inverse[rows.stop :, rows].T
         known = hyperparameters, space, found.v, inverse, found.value, found.condition
         made = cls(*known, (0.0, 0.0), remainder)
-        shares = made.left_out(x) / hyperparameters.weight_prior.variance(x)
-        tails = made.tail(x) / hyperparameters.weight_prior.variance(x)
+        shares, tails = made.shares(made.left_out(x), x), made.shares(made.tail(x), x)
         left = float(shares.mean()), float(shares.max())
         made = replace(made, remainder_shares=left, tail_share=float(tails.mean()))
         made.error_covariance(session)
@@ -101,22 +103,31 @@ class BasisPosterior(Posterior[np.ndarray]):
 
     @property
     def d(self) -> int:
-        return int(self.statistics.sums.b.shape[1])
+        return self.statistics.d
 
     @property
     def n_rows(self) -> int:
-        return self.statistics.sums.rows
+        return self.statistics.rows
 
     @property
-    def diagnostics(self) -> Diagnostics:
-        box, (mean, most) = self.statistics.box, self.remainder_shares
-        lengths = ", ".join(
-            f"{half / length:.1f}" for half, length in zip(box.half, box.longest, strict=True)
-        )
-        solution = (
+    def space(self) -> Space:
+        """Return the functions and sums of weights that share their prior."""
+        assert isinstance(self.statistics, Space)
+        return self.statistics
+
+    @property
+    def description(self) -> str:
+        """Return a description of the functions."""
+        box = self.space.box
+        lengths = widths(box)
+        return (
             f"{len(box)} functions for each of {self.d} weights, on a box of half-width {lengths} "
             "length scales"
         )
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        mean, most = self.remainder_shares
         variances = (
             "those of the basis plus the share of the prior variance that it leaves out, "
             f"{mean:.1e} on average over the rows (at most {most:.1e}); not upper bounds"
@@ -125,22 +136,28 @@ class BasisPosterior(Posterior[np.ndarray]):
             variances = (
                 f"those of the errors of the means, whose functions leave out {mean:.1e} of the "
                 f"prior variance on average over the rows (at most {most:.1e}); "
-                f"{self._further} further functions for each weight count this, but for "
-                f"{self.tail_share:.1e}, which counts as noise"
+                f"{self.further_columns // self.d} further functions for each weight count this, "
+                f"but for {self.tail_share:.1e}, which counts as noise"
             )
         return Diagnostics(
             self.log_evidence,
             condition_number=self.condition_number,
-            solution=solution,
+            solution=self.description,
             variances=variances,
         )
 
     @property
-    def _further(self) -> int:
-        """Return the number of further functions of each weight."""
-        if self.remainder is None:
+    def shared_remainder(self) -> Remainder | None:
+        """Return the further functions of weights that share their prior."""
+        assert not isinstance(self.remainder, TermRemainder)
+        return self.remainder
+
+    @property
+    def further_columns(self) -> int:
+        """Return the number of further functions of all weights."""
+        if (remainder := self.shared_remainder) is None:
             return 0
-        return int(further(self.statistics.box, self.remainder.outer).sum())
+        return self.d * int(further(self.space.box, remainder.outer).sum())
 
     def error_covariance(self, session: Session) -> ErrorCovariance | None:
         """Return the matrices of the covariance of errors, None without further functions.
@@ -152,15 +169,20 @@ class BasisPosterior(Posterior[np.ndarray]):
             return None
         known: ErrorCovariance | None = self.__dict__.get("_error_covariance")
         if known is None:
-            box, parameters = self.statistics.box, self.hyperparameters
-            known = error_covariance(box, self.remainder, parameters, self.inverse, session)
+            known = self.computed_error_covariance(session)
             self.__dict__["_error_covariance"] = known
         return known
+
+    def computed_error_covariance(self, session: Session) -> ErrorCovariance:
+        """Return the matrices of the covariance of errors, with further functions."""
+        remainder, parameters = self.shared_remainder, self.hyperparameters
+        assert remainder is not None
+        return error_covariance(self.space.box, remainder, parameters, self.inverse, session)
 
     @cached_property
     def _root_density(self) -> np.ndarray:
         """Return s^1/2 at the frequencies of the functions;  (q,)."""
-        density, _ = self.hyperparameters.kernel.spectral_density(self.statistics.box.omega)
+        density, _ = self.hyperparameters.kernel.spectral_density(self.space.box.omega)
         root: np.ndarray = np.sqrt(density)
         return root
 
@@ -170,34 +192,52 @@ class BasisPosterior(Posterior[np.ndarray]):
         The columns of further functions, if there are any, come after those of the basis.
         """
         x = self.hyperparameters.kernel.vectors(x)
-        parts = session.executor.map(lambda rows: self._scaled(x[rows]), slices(len(x), 512))
-        found: np.ndarray = np.concatenate(parts) if parts else self._scaled(x)
+        parts = session.executor.map(lambda rows: self.scaled(x[rows]), slices(len(x), 512))
+        found: np.ndarray = np.concatenate(parts) if parts else self.scaled(x)
         return found
 
-    def _scaled(self, x: np.ndarray) -> np.ndarray:
+    def scaled(self, x: np.ndarray) -> np.ndarray:
         """Return s^1/2 phi(x*), as `cross` does, in one thread."""
-        box, kernel = self.statistics.box, self.hyperparameters.kernel
+        box, kernel = self.space.box, self.hyperparameters.kernel
         angles = box.angles(x)
         own: np.ndarray = box.functions(angles) * self._root_density
-        if self.remainder is None:
+        if (remainder := self.shared_remainder) is None:
             return own
-        outer = self.remainder.outer
+        outer = remainder.outer
         more = further(box, outer)
         density, _ = kernel.spectral_density(outer.omega[more])
         return np.hstack([own, outer.functions(angles)[:, more] * np.sqrt(density)])
 
     def left_out(self, x: Any) -> np.ndarray:
-        """Return the part of k(x*, x*) that the functions of the basis leave out;  (m,)."""
-        return self._left_by(x, len(self.statistics.box))
+        """Return the part of the prior variance that the functions of the basis leave out.
+
+        (m,), or (m, d) where weights have priors of their own
+        """
+        return self.left_by(x, self.own_columns)
 
     def tail(self, x: Any) -> np.ndarray:
-        """Return the part of k(x*, x*) that further functions leave out, too;  (m,)."""
-        return self._left_by(x, None)
+        """Return the part that further functions leave out, too."""
+        return self.left_by(x, None)
 
-    def _left_by(self, x: Any, count: int | None) -> np.ndarray:
+    def shares(self, left: np.ndarray, x: Any) -> np.ndarray:
+        """Return the shares of the prior variances at x that are left out."""
+        found: np.ndarray = left / self.hyperparameters.weight_prior.variance(x)
+        return found
+
+    @property
+    def own_columns(self) -> int:
+        """Return how many columns of `cross` are those of the basis."""
+        return len(self.space.box)
+
+    @property
+    def cross_columns(self) -> int:
+        """Return how many columns `cross` has."""
+        return self.own_columns + self.further_columns // self.d
+
+    def left_by(self, x: Any, count: int | None) -> np.ndarray:
         """Return the part of k(x*, x*) that the first functions of `cross` leave out;  (m,)."""
         vectors = self.hyperparameters.kernel.vectors(x)
-        known = np.square(self._scaled(vectors)[:, :count]).sum(axis=1)
+        known = np.square(self.scaled(vectors)[:, :count]).sum(axis=1)
         left: np.ndarray = np.maximum(self.hyperparameters.weight_prior.variance(x) - known, 0.0)
         return left
 
@@ -205,22 +245,25 @@ class BasisPosterior(Posterior[np.ndarray]):
         self, x: Any, cross: np.ndarray | None, session: Session, own: slice | None = None
     ) -> np.ndarray:
         """Return E[w_l*] = sum_j s_j^1/2 v_jl phi_j(x*);  (m, d)."""
-        phi = self._split(self.cross(x, session) if cross is None else cross)[0]
+        phi = self.split(self.cross(x, session) if cross is None else cross)[0]
         V = np.ascontiguousarray(self.coefficients.reshape(self.d, -1).T)
         found: np.ndarray = session.executor.matmul(phi, V)
         return found
 
-    def _split(self, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def split(self, cross: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the functions of the basis and the further ones, at queries."""
-        q = len(self.statistics.box)
+        q = self.own_columns
         return cross[:, :q], cross[:, q:]
 
     @property
     def bytes_per_query(self) -> int:
-        return 2 * 8 * (len(self) + self.d * self._further)
+        return 2 * 8 * (len(self) + self.further_columns)
 
-    def _with_features(self, phi: np.ndarray, A: Features) -> np.ndarray:
-        """Return the Kronecker product of a and phi* of each query;  (m, q), (m, d) -> (m, M)."""
+    def with_features(self, phi: np.ndarray, A: Features, is_further: bool = False) -> np.ndarray:
+        """Return the Kronecker product of a and phi* of each query;  (m, q), (m, d) -> (m, M).
+
+        If `is_further` is true, these are the further functions.
+        """
         products: np.ndarray = A.to_dense()[:, :, None] * phi[:, None, :]
         return products.reshape(len(phi), -1)
 
@@ -231,7 +274,7 @@ class BasisPosterior(Posterior[np.ndarray]):
         for each vector a. With further functions, B^-1 is replaced by the covariance of errors, and
         phi_R^T T phi with its transpose is added.
         """
-        phi, outer = self._split(cross)
+        phi, outer = self.split(cross)
         q, more, d = phi.shape[1], outer.shape[1], self.d
         own, each, full = np.square(phi).sum(axis=1), None, None
         error = self.error_covariance(session)
@@ -270,34 +313,39 @@ class BasisPosterior(Posterior[np.ndarray]):
                 return reduced
 
             each = np.column_stack(session.executor.map(one, range(d)))
-        return Moments(None, each, full, [self._along(cross, A, session) for A in request.along])
+        return Moments(None, each, full, [self.along(cross, A, session) for A in request.along])
 
-    def _along(self, cross: np.ndarray, A: Features, session: Session) -> np.ndarray:
+    def along(self, cross: np.ndarray, A: Features, session: Session) -> np.ndarray:
         """Return a.R a of each query;  (m,)."""
-        phi, outer = self._split(cross)
-        wide, error = self._with_features(phi, A), self.error_covariance(session)
+        phi, outer = self.split(cross)
+        wide, error = self.with_features(phi, A), self.error_covariance(session)
         known = session.executor.matmul(wide, self.inverse if error is None else error.own)
-        reduced: np.ndarray = np.square(phi).sum(axis=1) * A.squared_norms()
+        reduced = self.known_along(phi, A)
         reduced -= np.einsum("ij,ij->i", known, wide)
         if error is not None:
             moved = session.executor.matmul(wide, error.crossed.T)
-            reduced += 2.0 * np.einsum("ij,ij->i", moved, self._with_features(outer, A))
+            reduced += 2.0 * np.einsum("ij,ij->i", moved, self.with_features(outer, A, True))
         return reduced
+
+    def known_along(self, phi: np.ndarray, A: Features) -> np.ndarray:
+        """Return the prior variance of a.w that the functions have;  (m,)."""
+        known: np.ndarray = np.square(phi).sum(axis=1) * A.squared_norms()
+        return known
 
     def joint_reduction(self, cross: np.ndarray, A: Features, session: Session) -> np.ndarray:
         """Return (a_i x phi_i)^T (I - B^-1) (a_j x phi_j) for all queries i and j;  (m, m).
 
         With further functions, it is as in `reduction`.
         """
-        phi, outer = self._split(cross)
-        wide, error = self._with_features(phi, A), self.error_covariance(session)
+        phi, outer = self.split(cross)
+        wide, error = self.with_features(phi, A), self.error_covariance(session)
         if error is None:
             known = wide - session.executor.matmul(wide, self.inverse)
             return symmetric_part(session.executor.matmul(known, wide.T))
         known = wide - session.executor.matmul(wide, error.own)
         moved = session.executor.matmul(wide, error.crossed.T)
         found = session.executor.matmul(known, wide.T)
-        found += 2.0 * session.executor.matmul(moved, self._with_features(outer, A).T)
+        found += 2.0 * session.executor.matmul(moved, self.with_features(outer, A, True).T)
         return symmetric_part(found)
 
     def entry_mean_and_reduction(
@@ -315,23 +363,35 @@ class BasisPosterior(Posterior[np.ndarray]):
 
         The part of k that all functions leave out is drawn independently for each query.
         """
-        (phi, outer), q = self._split(self.cross(x, session)), len(self.statistics.box)
-        error, more = self.error_covariance(session), self._further
-        e = random.standard_normal((len(self), count))
+        phi, outer = self.split(self.cross(x, session))
+        error = self.error_covariance(session)
+        e, left_out = random.standard_normal((len(self), count)), None
         if error is None:
             moved = solve_triangular(self._root, e, lower=True, trans="T", check_finite=False)
         else:
-            left_out = random.standard_normal((self.d * more, count))
+            left_out = random.standard_normal((self.further_columns, count))
             moved = self.inverse @ (cholesky(error.noise, lower=True, check_finite=False) @ e)
             moved -= error.crossed.T @ left_out
-        drawn = self.coefficients[:, None] + moved
-        draws = np.empty((len(phi), self.d, count))
-        for l in range(self.d):
-            draws[:, l] = session.executor.matmul(phi, drawn[l * q : l * q + q])
-            if error is not None:
-                draws[:, l] += outer @ left_out[l * more : l * more + more]
+        draws = self.weights_of(phi, self.coefficients[:, None] + moved, session)
+        if left_out is not None:
+            draws += self.weights_of_further(outer, left_out)
         left = np.sqrt(self.tail(x) + self.hyperparameters.sigma_w**2)
-        return draws + left[:, None, None] * random.standard_normal(draws.shape)
+        left = left[:, None] if left.ndim == 1 else left
+        return draws + left[:, :, None] * random.standard_normal(draws.shape)
+
+    def weights_of(self, phi: np.ndarray, drawn: np.ndarray, session: Session) -> np.ndarray:
+        """Return weights from coefficients;  (m, q), (M, count) -> (m, d, count)."""
+        q = phi.shape[1]
+        found = np.empty((len(phi), self.d, drawn.shape[1]))
+        for l in range(self.d):
+            found[:, l] = session.executor.matmul(phi, drawn[l * q : l * q + q])
+        return found
+
+    def weights_of_further(self, outer: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+        """Return the part of the weights by further functions;  -> (m, d, count)."""
+        more = outer.shape[1]
+        parts = [outer @ drawn[l * more : l * more + more] for l in range(self.d)]
+        return np.stack(parts, axis=1)
 
     @cached_property
     def _root(self) -> np.ndarray:
@@ -344,76 +404,86 @@ class BasisPosterior(Posterior[np.ndarray]):
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
-        space, kernel = self.statistics, self.hyperparameters.kernel
-        dense = not (preprocessor.sparse_x or preprocessor.sparse_z)
-        must(dense, "it has a basis, and X or Z is sparse")
+        self.must_be_dense(preprocessor)
+        is_shared = self.hyperparameters.weight_prior.is_shared
+        must(isinstance(self.statistics, Space) and is_shared, "its weights share no prior")
+        space, kernel = self.space, self.hyperparameters.kernel
         must(kernel.has_spectral_density, "its kernel has no spectral density")
         space.must_fit(preprocessor)
         must(space.box.covers(kernel), "its basis was built for other length scales")
-        M = space.size
+        self.must_have_coefficients()
+        if (remainder := self.remainder) is not None:
+            right = isinstance(remainder, Remainder)
+            must(right, "its further functions are something else")
+            assert isinstance(remainder, Remainder)
+            remainder.must_fit(space.box, preprocessor)
+
+    def must_be_dense(self, preprocessor: Preprocessor) -> None:
+        """Raise a ValueError if X or Z is sparse."""
+        dense = not (preprocessor.sparse_x or preprocessor.sparse_z)
+        must(dense, "it has a basis, and X or Z is sparse")
+
+    def must_have_coefficients(self) -> None:
+        """Raise a ValueError unless the coefficients are those of the functions."""
+        M = self.statistics.size
         must_be_numbers(self.coefficients, (M,), "the coefficients of the basis")
         must_be_numbers(self.inverse, (M, M), "the covariance of the basis")
         known = are_finite(*self.remainder_shares)
         must(known, "the remainder of the basis is not finite")
-        if self.remainder is not None:
-            must(isinstance(self.remainder, Remainder), "its further functions are something else")
-            self.remainder.must_fit(space.box, preprocessor)
 
     def joint_bytes(self, m: int) -> int:
-        return 8 * (4 * m * (len(self) + self.d * self._further) + 4 * m * m)
+        return 8 * (4 * m * (len(self) + self.further_columns) + 4 * m * m)
 
     def draw_bytes(self, m: int, count: int) -> int:
-        box, more = self.statistics.box, self._further
-        drawn = 3 * m * self.d + 2 * (len(self) + self.d * more)
-        return 8 * (2 * len(self) ** 2 + m * (len(box) + more) + drawn * count)
+        drawn = 3 * m * self.d + 2 * (len(self) + self.further_columns)
+        return 8 * (2 * len(self) ** 2 + m * self.cross_columns + drawn * count)
 
     def can_evaluate(self, hyperparameters: Hyperparameters) -> bool:
         return self.statistics.covers(hyperparameters)
 
     def statistics_task(self) -> BlockAddedStatistics:
         """Return the task that sums further rows, at the hyperparameters of this posterior."""
-        box = self.statistics.box
-        own = BlockBasisStatistics(box, self._node, within=True)
-        if self.remainder is None:
+        box, remainder = self.space.box, self.shared_remainder
+        own = BlockBasisStatistics(box, self.node, within=True)
+        if remainder is None:
             return BlockAddedStatistics(own, None)
-        given = box, self.remainder.outer, self._rho, self.hyperparameters
+        given = box, remainder.outer, self.rho, self.hyperparameters
         return BlockAddedStatistics(own, remainder_task(*given))
 
     @property
-    def _node(self) -> Nodes:
+    def node(self) -> Nodes:
         """Return the one node that stands for the hyperparameters of this posterior."""
         space = self.statistics
-        return Nodes.around(self._rho, space.nodes.largest, space.sums.rows, spread=0.0)
+        return Nodes.around(self.rho, space.nodes.largest, space.rows, spread=0.0)
 
     @property
-    def _rho(self) -> float:
+    def rho(self) -> float:
         """Return the ratio of the noise of the weights, with the remainder, to sigma_y^2."""
-        space = self.statistics
-        return NoiseRatio.of(space.box, space.mean_square, self.hyperparameters).value
+        return self.statistics.ratio(self.hyperparameters).value
 
-    def with_statistics(self, more: RowStatistics, session: Session) -> BasisPosterior:
+    def with_statistics(self, more: RowStatistics, session: Session) -> Self:
         assert isinstance(more, AddedStatistics)
-        space, remainder = self.statistics, self.remainder
-        weights, _ = space.nodes.at(self._node.rho[0])
-        now = space.sums.at(weights)
-        total = BasisStatistics(now.rows, now.cosines[None], now.b[None], now.plain[None])
-        total += more.own
-        space = replace(space, nodes=self._node, sums=total)
+        remainder = self.remainder
         if remainder is not None and more.remainder is not None:
-            sums = RemainderStatistics(remainder.sums.cosines + more.remainder.cosines)
-            remainder = replace(remainder, sums=sums)
-        centre = space.box.centre[None]
-        made = BasisPosterior.of(space, self.hyperparameters, centre, remainder, session)
+            remainder = remainder.with_rows(more.remainder)
+        space = self.statistics.with_rows(more.own, self.node)
+        made = self.of(space, self.hyperparameters, space.centre[None], remainder, session)
         # The shares are those at the rows of the fit.
         return replace(made, remainder_shares=self.remainder_shares, tail_share=self.tail_share)
+
+
+def widths(box: LaplacianBasis) -> str:
+    """Return the half-widths of a box in length scales, as text."""
+    pairs = zip(box.half, box.longest, strict=True)
+    return ", ".join(f"{half / length:.1f}" for half, length in pairs)
 
 
 @dataclass
 class AddedStatistics:
     """The sums over rows that are added to a posterior: its own, and those of its remainder."""
 
-    own: BasisStatistics
-    remainder: RemainderStatistics | None
+    own: Any
+    remainder: Any
 
     def __iadd__(self, other: AddedStatistics) -> AddedStatistics:
         self.own += other.own
@@ -426,8 +496,8 @@ class AddedStatistics:
 class BlockAddedStatistics:
     """The task that maps a block of rows to its `AddedStatistics`."""
 
-    own: BlockBasisStatistics
-    remainder: BlockRemainderStatistics | None
+    own: Callable[[TrainingRows], Any]
+    remainder: Callable[[TrainingRows], Any] | None
 
     def __call__(self, block: TrainingRows) -> AddedStatistics:
         more = None if self.remainder is None else self.remainder(block)

@@ -27,11 +27,11 @@ import numpy as np
 
 from ...data.features import DenseFeatures
 from ...data.inputs import Preprocessor, TrainingRows
+from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
-from ..low_dimensional import relative_signal_to_noise_of
 from .laplacian_basis import LaplacianBasis, functions_in
 from .sufficient_statistics import ROWS_AT_ONCE
 
@@ -106,6 +106,10 @@ class Remainder:
     outer: LaplacianBasis
     sums: RemainderStatistics
 
+    def with_rows(self, more: RemainderStatistics) -> Remainder:
+        """Return this remainder with the sums over more rows."""
+        return replace(self, sums=RemainderStatistics(self.sums.cosines + more.cosines))
+
     def must_fit(self, box: LaplacianBasis, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless these are further functions on that box."""
         p, d = preprocessor.n_x, preprocessor.n_weights
@@ -133,25 +137,42 @@ class ErrorCovariance:
     crossed: np.ndarray
     noise: np.ndarray
 
+    @classmethod
+    def of(
+        cls, noise: np.ndarray, right: np.ndarray, inverse: np.ndarray, session: Session
+    ) -> ErrorCovariance:
+        """Return the matrices from W^T D_0 D^-2 W, which is overwritten, W_R^T D^-1 W and B^-1."""
+        noise[np.diag_indices(len(noise))] += 1.0
+        crossed = session.executor.matmul(right, inverse)
+        own = session.executor.matmul(inverse, session.executor.matmul(noise, inverse))
+        own += session.executor.matmul(np.ascontiguousarray(crossed.T), crossed)
+        return cls(0.5 * (own + own.T), crossed, noise)
+
 
 def outer_box(
-    box: LaplacianBasis, hyperparameters: Hyperparameters, some: TrainingRows, memory_limit: int
+    box: LaplacianBasis,
+    kernel: Kernel,
+    x: np.ndarray,
+    relative_signal_to_noise: float,
+    d: int,
+    size: int,
+    memory_limit: int,
 ) -> LaplacianBasis | None:
     """Return a box with further functions for what `box` leaves out.
 
-    It is measured at some of the rows. None is returned if it is negligible, or if there would be
-    too many further functions; all of it counts as noise then.
+    It is measured at some of the rows x. None is returned if it is negligible, or if there would be
+    too many further functions; all of it counts as noise then. `d` weights have the functions, and
+    `size` is the number of those of all weights.
     """
-    kernel, d = hyperparameters.kernel, some.Z.shape[1]
-    angles = box.angles(some.x[:TAIL_ROWS])
+    angles = box.angles(x[:TAIL_ROWS])
     whole = float(kernel.diagonal(kernel.prepare(np.zeros((1, box.half.size))))[0])
 
     def left_by(one: LaplacianBasis) -> float:
         known = np.square(one.functions(angles)) @ kernel.spectral_density(one.omega)[0]
         return whole - float(known.mean())
 
-    remainder, size, found = left_by(box), len(box) * d, None
-    most = TAIL_SHARE * whole / relative_signal_to_noise_of(hyperparameters, d, box.half.size)
+    remainder, found = left_by(box), None
+    most = TAIL_SHARE * whole / relative_signal_to_noise
     if remainder <= NEGLIGIBLE_SHARE * whole:
         return None
     for reach in REACHES:
@@ -219,11 +240,7 @@ def error_covariance(
     jobs = [(l, rows, False) for l in range(d) for rows in slices(q, FUNCTIONS_AT_ONCE)]
     jobs += [(l, rows, True) for l in range(d) for rows in slices(more, FUNCTIONS_AT_ONCE)]
     session.executor.map(fill, jobs)
-    noise[np.diag_indices(M)] += 1.0
-    crossed = session.executor.matmul(right, inverse)
-    own = session.executor.matmul(inverse, session.executor.matmul(noise, inverse))
-    own += session.executor.matmul(np.ascontiguousarray(crossed.T), crossed)
-    return ErrorCovariance(0.5 * (own + own.T), crossed, noise)
+    return ErrorCovariance.of(noise, right, inverse, session)
 
 
 def _frequencies(box: LaplacianBasis, outer: LaplacianBasis) -> LaplacianBasis:

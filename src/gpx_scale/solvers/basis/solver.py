@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.inputs import Preprocessor
-from ...data.row_source import RowSource
+from ...data.inputs import Preprocessor, TrainingRows
+from ...data.row_source import MemoryRows, RowSource
 from ...errors import MemoryLimitError, SolverUnavailable, UnresolvedKernelWarning
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum, at_bound
@@ -49,11 +49,18 @@ from .laplacian_basis import (
     left_out,
     must_have_density,
     reason_against_a_basis,
+    term_basis_bytes,
 )
 from .marginal_likelihood import BasisLikelihood, NoiseRatio, Space
 from .posterior import BasisPosterior
 from .remainder import NEGLIGIBLE_SHARE, REACHES, Remainder, outer_box, statistics_task
 from .sufficient_statistics import BlockBasisStatistics, Nodes
+from .term_posterior import TermBasisPosterior
+from .term_remainder import TermRemainder, further_functions
+from .term_remainder import statistics_task as term_remainder_task
+from .term_space import RowAverages, TermSpace
+from .term_statistics import BlockTermStatistics, number_of_sums
+from .weight_functions import WeightFunctions, longest_theta
 
 # The remainder is measured on a subset of this many rows. It is an average, for which they suffice.
 REMAINDER_ROWS = 1024
@@ -73,6 +80,14 @@ PASS_FLOPS_PER_ROW = 5e5
 # Once the number is known, flops are counted for so many evaluations. Searches took 4 to 11 (1,785
 # functions of two columns, and 4,212 of three).
 EVALUATIONS = 8.0
+# Weights with priors of their own take about so many times as long: they are searched again after
+# terms were removed, and again with kernels of their own.
+WEIGHT_TERMS_FACTOR = 2.5
+# Which terms weights have is decided on so many rows, if there are more than twice as many. Each
+# box of a search takes a pass over the rows, and decisions take several searches.
+DECISION_ROWS = 10_000
+# They have no more functions then, because the M^3 flops of an evaluation take a second otherwise.
+DECISION_FUNCTIONS = 1_500
 # An entry of a matrix that is looked up among sums of cosines takes as long as so many flops.
 LOOKED_UP_FLOPS = 100.0
 # A fit warns if further functions leave out more than this share of k, and less of it if the noise
@@ -81,6 +96,10 @@ LOOKED_UP_FLOPS = 100.0
 UNRESOLVED_SHARE = 2e-3
 # A search on another box ends if its optimum is lower than the one before by more than this.
 WORSE_BOX_NATS = 0.1
+
+
+# The name of the phase in which sums for further functions are computed.
+REMAINDER_PHASE = "sums over the rows for what the functions leave out"
 
 
 @stored
@@ -110,6 +129,8 @@ class BasisSolver(Solver):
     name = "basis"
     capabilities = BasisPosterior.capabilities
     posterior_class = BasisPosterior
+    term_posterior_class = TermBasisPosterior
+    has_sums = True
     settings_class = BasisSettings
 
     def __init__(
@@ -117,7 +138,7 @@ class BasisSolver(Solver):
         plan: Plan,
         session: Session,
         settings: BasisSettings,
-        space: Space | None = None,
+        space: Space | TermSpace | None = None,
         most: int | None = None,
     ) -> None:
         """Keep the plan; a box should have at most `most` functions for all weights."""
@@ -134,9 +155,16 @@ class BasisSolver(Solver):
         must_be_low(problem.p, problem.resolution, problem.options.dtype, cls.name)
         assert problem.resolution is not None
         must_have_density(problem.resolution)
+        if problem.own_curves:
+            raise SolverUnavailable(
+                "solver='basis' has no functions of single columns of X, which weights='additive' "
+                "needs. Use solver='exact', or weights='semi'."
+            )
 
     @classmethod
     def reason_against(cls, problem: Problem) -> str | None:
+        if problem.own_curves:
+            return "it has no functions of single columns of X"
         sizes = problem.p, problem.d
         return reason_against_a_basis(*sizes, problem.resolution, problem.options.n_basis)
 
@@ -163,9 +191,7 @@ class BasisSolver(Solver):
                 f"first, by the exact solver on {subset} rows."
             )
         else:
-            needed = max(
-                searching, basis_bytes(n, p, d, counts, USUAL_NODES, problem.n_jobs, problem.stream)
-            )
+            needed = max(searching, bytes_of(problem, counts))
             q, flops = int(functions_in(counts)), fit_flops(problem, counts)
             spans = "" if found.spans is None else ", ".join(f"{2 * s:.1f}" for s in found.spans)
             lengths = f", for data that are {spans} length scales wide" if spans else ""
@@ -200,7 +226,8 @@ class BasisSolver(Solver):
         wide = 0.5 + (plan.d + plan.p) / 40.0
         flops = plan.settings_of(BasisSettings).flops
         if not flops:
-            flops = SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * wide
+            searches = WEIGHT_TERMS_FACTOR if plan.weight_kernels else 1.0
+            flops = searches * (SEARCH_FLOPS + PASS_FLOPS_PER_ROW * plan.n * wide)
         return rates.startup + flops / rates.flops64
 
     @classmethod
@@ -216,7 +243,7 @@ class BasisSolver(Solver):
         If a length scale ends at the edge of the range of the box, the search goes on with a box
         that is built around it.
         """
-        limited, first = search.limited(), search.start
+        limited, first = search.limited(), self._within_reach(search, search.start)
         if limited is not search:
             extent = self._find_extent(search.rows)
             plan = replace(self._plan, n=len(limited.rows))
@@ -236,12 +263,15 @@ class BasisSolver(Solver):
                     raise
                 return replace(optimum, converged=False, message=str(too_large))
             # Evaluations do not depend on n, so the search goes on to the optimum.
+            limits, reach = self._limits(first), self._longest(search, first)
             narrow = replace(
-                search, prior=search.prior.within(*self._limits(first)), search_rows="all"
+                search,
+                prior=search.prior.within(limits[0], np.minimum(limits[1], reach)),
+                search_rows="all",
             ).starting_at(first)
-            optimum = narrow.without_restarts().maximise(
-                self.evaluate, warm=True, tol=SEARCH_TOLERANCE_NATS_PER_ROW
-            )
+            is_shared = first.weight_prior.is_shared
+            tol = SEARCH_TOLERANCE_NATS_PER_ROW if is_shared else 0.0
+            optimum = narrow.without_restarts().maximise(self.evaluate, warm=True, tol=tol)
             found = optimum.hyperparameters
             if optimum.evidence is None:  # It was interrupted, or y is constant.
                 return optimum
@@ -254,7 +284,9 @@ class BasisSolver(Solver):
                 )
             optimum = replace(optimum, evidence=None, at_bound=at_bound(found, search.prior))
             best = height, optimum
-            if set(at_bound(found, narrow.prior)) <= set(optimum.at_bound):
+            # Length scales that end at the longest possible ones stay there on any box.
+            ended = replace(narrow.prior, high=np.where(reach <= limits[1], np.inf, limits[1]))
+            if set(at_bound(found, ended)) <= set(optimum.at_bound):
                 return optimum
             first = found
         return replace(
@@ -273,6 +305,31 @@ class BasisSolver(Solver):
         )
         return low, high
 
+    def for_decisions(self, rows: RowSource) -> tuple[Solver, RowSource]:
+        if len(rows) <= 2 * DECISION_ROWS:
+            return self, rows
+        some = MemoryRows(rows.subset(DECISION_ROWS))
+        settings = BasisSettings(self._count, self._find_extent(rows))
+        plan = replace(self._plan, n=len(some), stream=False)
+        return BasisSolver(plan, self._session, settings, most=DECISION_FUNCTIONS), some
+
+    def _longest(self, search: Search, hyperparameters: Hyperparameters) -> np.ndarray:
+        """Return the largest `theta` at which boxes have a common lattice that is not too fine.
+
+        (t,);  it is infinite but for length scales of several kernels
+        """
+        if hyperparameters.weight_prior.is_shared:
+            return np.full(hyperparameters.theta.size, np.inf)
+        extent = self._find_extent(search.rows)
+        return longest_theta(extent, hyperparameters, LENGTH_SCALE_FACTOR)
+
+    def _within_reach(self, search: Search, hyperparameters: Hyperparameters) -> Hyperparameters:
+        """Return hyperparameters whose length scales are no longer than possible."""
+        if hyperparameters.weight_prior.is_shared:
+            return hyperparameters
+        theta = np.minimum(hyperparameters.theta, self._longest(search, hyperparameters))
+        return hyperparameters.with_theta(theta)
+
     def _find_extent(self, rows: RowSource) -> InputExtent:
         """Return the range of x, by a pass over the rows if the plan does not have it."""
         if self._extent is None:
@@ -281,14 +338,22 @@ class BasisSolver(Solver):
 
     def _prepare(
         self, rows: RowSource, hyperparameters: Hyperparameters, around: bool = True
-    ) -> Space:
+    ) -> Space | TermSpace:
         """Return functions and sums for these hyperparameters, by one pass over the rows.
 
         If `around` is true, they serve a range of length scales that a search may move in.
         """
         extent, some = self._find_extent(rows), rows.subset(REMAINDER_ROWS)
-        x, d = some.x, some.Z.shape[1]
         reach = LENGTH_SCALE_FACTOR if around else FIXED_LENGTH_SCALE_FACTOR
+        if not hyperparameters.weight_prior.is_shared:
+            given = extent, hyperparameters, reach, self._most, self._count
+            functions = WeightFunctions.around(*given)
+            self._allow_functions(functions, 1)
+            averages = RowAverages.of(functions, some)
+            ratio = averages.ratio(functions, hyperparameters).value
+            nodes = Nodes.around(ratio, extent.z_squared, len(rows))
+            return self._add_up_terms(rows, functions, averages, nodes)
+        x, d = some.x, some.Z.shape[1]
         box = LaplacianBasis.around(extent, hyperparameters, d, reach, self._most // d, self._count)
         self._allow(box, 1, d)
         mean_square = np.square(box.functions(box.angles(x))).mean(axis=0)
@@ -304,37 +369,64 @@ class BasisSolver(Solver):
         self._allow(box, nodes.count, rows.subset(1).Z.shape[1])
         with self._session.journal.phase("sums over the rows"):
             sums = rows.sum_over(BlockBasisStatistics(box, nodes), self._session)
-        self._space = Space(box, mean_square, nodes, sums)
-        return self._space
+        self._space = space = Space(box, mean_square, nodes, sums)
+        return space
+
+    def _add_up_terms(
+        self, rows: RowSource, functions: WeightFunctions, averages: RowAverages, nodes: Nodes
+    ) -> TermSpace:
+        """Keep and return the sums over rows for the functions of weights with their own priors."""
+        self._allow_functions(functions, nodes.count)
+        with self._session.journal.phase("sums over the rows"):
+            sums = rows.sum_over(BlockTermStatistics(functions, nodes), self._session)
+        self._space = space = TermSpace(functions, averages, nodes, sums)
+        return space
 
     def _allow(self, box: LaplacianBasis, nodes: int, d: int) -> None:
         """Raise an error if a basis is too large, before it is built."""
         plan, size = self._plan, int(functions_in(box.counts)) * d
         what = f"A basis of {' x '.join(map(str, box.counts))} functions for each of {d} weights"
+        needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
+        self._allow_size(what, size, needed)
+
+    def _allow_functions(self, functions: WeightFunctions, nodes: int) -> None:
+        """Raise an error if the functions of weights with priors of their own are too many."""
+        plan, size = self._plan, functions.about_size
+        counts = [" x ".join(map(str, one.box.counts)) for one in functions.sets]
+        what = f"A basis of {', '.join(counts)} functions for weights with priors of their own"
+        most = max([pair.frequencies for _, _, pair in functions.pairs], default=1)
+        needed = term_basis_bytes(
+            *(plan.n, (plan.p, functions.d, nodes), size, nodes * number_of_sums(functions), most),
+            *(plan.n_jobs, plan.stream),
+        )
+        self._allow_size(what, size, needed)
+
+    def _allow_size(self, what: str, size: int, needed: int) -> None:
+        """Raise an error if there are too many functions, or they need too much memory."""
         if size > MAX_FUNCTIONS:
             raise SolverUnavailable(
                 f"{what} has {size} functions, and {MAX_FUNCTIONS} are possible. The length scales "
                 "are short beside the range of x, which may have an outlier. Use solver='grid', or "
                 "solver='inducing' for a stream."
             )
-        needed = basis_bytes(plan.n, plan.p, d, box.counts, nodes, plan.n_jobs, plan.stream)
-        within(needed, plan.memory_limit, what, "solver='grid', or a smaller n_basis")
+        within(needed, self._plan.memory_limit, what, "solver='grid', or a smaller n_basis")
 
-    def _space_for(self, rows: RowSource, hyperparameters: Hyperparameters) -> Space:
+    def _space_for(self, rows: RowSource, hyperparameters: Hyperparameters) -> Space | TermSpace:
         """Return functions and sums for these hyperparameters, the known ones if they will do.
 
         If the length scales are in the range of the known functions and the noise is not in that of
         the nodes, the functions stay, and the sums are computed for more nodes.
         """
         space = self._space
-        if space is None or not space.box.covers(hyperparameters.kernel):
+        if space is None or not space.covers_lengths(hyperparameters):
             return self._prepare(rows, hyperparameters, around=False)
-        rho = NoiseRatio.of(space.box, space.mean_square, hyperparameters).value
+        rho = space.ratio(hyperparameters).value
         if space.nodes.covers(rho):
             return space
-        return self._add_up(
-            rows, space.box, space.mean_square, space.nodes.reaching(rho, len(rows))
-        )
+        nodes = space.nodes.reaching(rho, len(rows))
+        if isinstance(space, TermSpace):
+            return self._add_up_terms(rows, space.functions, space.averages, nodes)
+        return self._add_up(rows, space.box, space.mean_square, nodes)
 
     def evaluate(
         self,
@@ -348,23 +440,17 @@ class BasisSolver(Solver):
         space = self._space_for(rows, hyperparameters)
         found = BasisLikelihood(space, hyperparameters, self._session)
         if not gradient:
-            return Evidence(found.value, None, space.sums.rows)
+            return Evidence(found.value, None, space.rows)
         slope, metric = found.gradient_and_information()
-        return Evidence(
-            found.value, slope, space.sums.rows, information=metric if information else None
-        )
+        return Evidence(found.value, slope, space.rows, information=metric if information else None)
 
     def condition(self, rows: RowSource, hyperparameters: Hyperparameters) -> BasisPosterior:
-        space = self._space_for(rows, hyperparameters)
-        some, session = rows.subset(REMAINDER_ROWS), self._session
-        box, remainder = space.box, None
-        outer = outer_box(box, hyperparameters, some, session.memory_limit)
-        if outer is not None:
-            rho = NoiseRatio.of(box, space.mean_square, hyperparameters).value
-            with session.journal.phase("sums over the rows for what the functions leave out"):
-                task = statistics_task(box, outer, rho, hyperparameters)
-                remainder = Remainder(outer, rows.sum_over(task, session))
-        made = BasisPosterior.of(space, hyperparameters, some.x, remainder, session)
+        space, some = self._space_for(rows, hyperparameters), rows.subset(REMAINDER_ROWS)
+        made: BasisPosterior
+        if isinstance(space, TermSpace):
+            made = self._term_posterior(rows, space, hyperparameters, some)
+        else:
+            made = self._shared_posterior(rows, space, hyperparameters, some)
         sizes = some.Z.shape[1], some.x.shape[1]
         growth = relative_signal_to_noise_of(hyperparameters, *sizes)
         if made.tail_share * growth > UNRESOLVED_SHARE:
@@ -377,6 +463,48 @@ class BasisSolver(Solver):
                 stacklevel=2,
             )
         return made
+
+    def _shared_posterior(
+        self, rows: RowSource, space: Space, hyperparameters: Hyperparameters, some: TrainingRows
+    ) -> BasisPosterior:
+        """Return the posterior of weights that share their prior."""
+        box, d, session, remainder = space.box, space.d, self._session, None
+        relative = relative_signal_to_noise_of(hyperparameters, d, some.x.shape[1])
+        sizes = relative, d, space.size, session.memory_limit
+        outer = outer_box(box, hyperparameters.kernel, some.x, *sizes)
+        if outer is not None:
+            rho = space.ratio(hyperparameters).value
+            with session.journal.phase(REMAINDER_PHASE):
+                task = statistics_task(box, outer, rho, hyperparameters)
+                remainder = Remainder(outer, rows.sum_over(task, session))
+        return BasisPosterior.of(space, hyperparameters, some.x, remainder, session)
+
+    def _term_posterior(
+        self,
+        rows: RowSource,
+        space: TermSpace,
+        hyperparameters: Hyperparameters,
+        some: TrainingRows,
+    ) -> TermBasisPosterior:
+        """Return the posterior of weights that have priors of their own."""
+        functions, session, remainder = space.functions, self._session, None
+        outer = further_functions(functions, hyperparameters, some.x, session.memory_limit)
+        if outer is not None:
+            rho = space.ratio(hyperparameters).value
+            with session.journal.phase(REMAINDER_PHASE):
+                task = term_remainder_task(functions, outer, rho, hyperparameters)
+                remainder = TermRemainder(outer, rows.sum_over(task, session))
+        return TermBasisPosterior.of(space, hyperparameters, some.x, remainder, session)
+
+
+def bytes_of(problem: Problem, counts: np.ndarray) -> int:
+    """Return the memory of a fit with these counts of functions, in bytes."""
+    n, p, d, rest = problem.n, problem.p, problem.d, (problem.n_jobs, problem.stream)
+    if not problem.weight_terms:
+        return basis_bytes(n, p, d, counts, USUAL_NODES, *rest)
+    q, cosines = int(functions_in(counts)), int(np.prod(2.0 * counts + 1.0))
+    sums = USUAL_NODES * (d * (d + 1) // 2 * cosines + d * (d + 1) * (q + 1))
+    return term_basis_bytes(n, (p, d, USUAL_NODES), (q + 1) * d, sums, cosines, *rest)
 
 
 def fit_flops(problem: Problem, counts: np.ndarray) -> float:
@@ -396,4 +524,5 @@ def fit_flops(problem: Problem, counts: np.ndarray) -> float:
     evaluations = EVALUATIONS * problem.options.searched + 1.0
     left = 0.0 if found.spans is None else left_out(found, AUTO_MAX_FUNCTIONS // d)
     further = 4.0 * REACHES[0] ** p * M**3 if left > NEGLIGIBLE_SHARE else 0.0
-    return passing + evaluations * evaluation + further
+    searches = WEIGHT_TERMS_FACTOR if problem.weight_terms else 1.0
+    return searches * (passing + evaluations * evaluation) + further

@@ -25,7 +25,7 @@ from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import MAX_ROWS_OF_A_FEATURE, EntryReduction, LocalEntryReduction
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
@@ -160,11 +160,12 @@ class CGPosterior(KernelPosterior):
             if self.support.Z.is_sparse
             else ""
         )
+        all_rows = "" if near.constants is None else "constant weights from all rows; others "
         excess = ", ".join(
             f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
         )
         return (
-            f"local: conditioned on {near.shared.size} rows for all queries and on the "
+            f"local: {all_rows}conditioned on {near.shared.size} rows for all queries and on the "
             f"{min(near.nearby, len(self))} rows most correlated with each query{of_weights}; "
             f"{NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by {excess}"
         )
