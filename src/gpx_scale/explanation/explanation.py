@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -191,6 +191,9 @@ class Explanation:
     row_keys: np.ndarray | None = None
     training_record: Any = None
     weights_noise: np.ndarray | None = None
+
+    # Whether predictions are those of a latent function, on another scale than y.
+    is_latent: ClassVar[bool] = False
     baseline: np.ndarray | None = None
     groups: Groups | None = None
     groups_std: np.ndarray | None = None

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from ..errors import InputError
-from ..explanation import ClassExplanation, Explanation, Reason, by_groups
+from ..explanation import Explanation, Reason, by_groups
 from ..numbers_as_text import decimals, percent, significant
 from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
@@ -137,7 +137,7 @@ class Section:
             np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()
         ):
             raise InputError(f"y must have {m} finite numbers, one per explanation.")
-        if self.y is not None and isinstance(self.explanation, ClassExplanation):
+        if self.y is not None and self.explanation.is_latent:
             raise InputError(
                 "Explanations of classes are on the scale of the latent function, to which y "
                 "cannot be compared. Leave y out, and give sklearn.metrics.log_loss the "
