@@ -17,7 +17,7 @@ alone, they exceed those of y by 60% or 38%.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import tile_threads
 from .posterior import MomentRequest, Moments, symmetric_part
-from .weighted_sums import WeightedSums, constant_columns
+from .weighted_sums import WeightedSums, constant_columns, informative_coefficients
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
@@ -49,8 +49,6 @@ FLOAT32_LEAST_NOISE_SHARE = 5e-4
 FLOAT32_ROUNDING_SHARE = 1e-5
 # Given weighted sums over many rows, at least this share of the noise of a row is left.
 LEAST_NOISE_SHARE = 0.5
-# The shared rows determine a column of Z if no more than this is left of it, relative to noise.
-NO_FEATURE = 1e-7
 # The matrices S_NN that are formed at once take at most this many bytes.
 BLOCK_BYTES = 2**26
 
@@ -165,7 +163,7 @@ class SharedRows:
         Columns of F for the sums are there already, and are written.
         """
         m, c = self.shared.size, columns.size
-        G = self._coefficients(summed, columns, session)
+        G = informative_coefficients(self, summed, columns, session)
         is_used = G.any(axis=0)
         sums = WeightedSums.over(self.search, summed, G, session)
         W = right_solve(self.L, sums.covariances[self.shared].T.copy(), session)
@@ -182,24 +180,15 @@ class SharedRows:
                 self.F[some, m:] = right_solve(L_sums, rest, session)
         return replace(self, L=L, a=a, sums=sums)
 
-    def _coefficients(
-        self, summed: np.ndarray, columns: np.ndarray, session: Session
-    ) -> np.ndarray:
-        """Return the coefficients of sums for some columns of Z, scaled alike;  (s, c)."""
-        m, Z = self.shared.size, self.search.rows.Z
-        z = Z[summed].to_dense()[:, columns]
-        half = right_solve(self.L, Z[self.shared].to_dense()[:, columns].T.copy(), session)
-        G = np.empty_like(z)
-        for some in _row_slices(summed.size, m):
-            index = summed[some]
-            F = self.factors_of(index, session) if self.F is None else self.F[index, :m]
-            left = self.diagonal[index] - np.einsum("ij,ij->i", F, F)
-            G[some] = z[some] - F @ half.T
-            z[some] = G[some]
-            G[some] /= np.maximum(left, self.noise[index])[:, None]
-        size = np.sqrt((z * G).sum(axis=0))
-        scaled: np.ndarray = np.divide(G, size, out=np.zeros_like(G), where=size > NO_FEATURE)
-        return scaled
+    def factor_blocks(
+        self, index: np.ndarray, session: Session
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of some rows, with their F_j^T for the shared rows alone;  (., m)."""
+        for some in _row_slices(index.size, self.shared.size):
+            if self.F is None:
+                yield some, self.factors_of(index[some], session)
+            else:
+                yield some, self.F[index[some], : self.shared.size]
 
     def __len__(self) -> int:
         return len(self.y)
