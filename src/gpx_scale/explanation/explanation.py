@@ -191,13 +191,13 @@ class Explanation:
     row_keys: np.ndarray | None = None
     training_record: Any = None
     weights_noise: np.ndarray | None = None
-
-    # Whether predictions are those of a latent function, on another scale than y.
-    is_latent: ClassVar[bool] = False
     baseline: np.ndarray | None = None
     groups: Groups | None = None
     groups_std: np.ndarray | None = None
     levels: np.ndarray | None = None
+
+    # Whether predictions are those of a latent function, on another scale than y.
+    is_latent: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.prediction)
