@@ -165,3 +165,29 @@ def test_what_a_likelihood_does_not_have_is_refused():
         model.predict(X, return_cov=True)
     with pytest.raises(InputError, match="quantiles"):
         model.predict(X, quantiles=[1.5])
+
+
+def test_deviance_residuals_are_of_about_unit_size(fitted):
+    model, X, y, known = fitted
+    residuals = model.deviance_residuals(X, y, **known)
+    assert 0.4 < np.sqrt(np.mean(np.square(residuals))) < 1.6
+    mean = model.predict(X, **known)
+    clear = np.abs(residuals) > 0.5
+    assert (np.sign(residuals) == np.sign(y - mean))[clear].mean() > 0.9
+
+
+def test_deviance_residuals_of_gaussian_noise_are_differences_over_sigma_y():
+    X, y, _ = made("student")
+    model = GPXRegressor(**NAMED, optimizer=None).fit(X, y)
+    expected = (y - model.predict(X)) / (y.std() * model.hyperparameters_["sigma_y"])
+    assert_allclose(model.deviance_residuals(X, y), expected, rtol=1e-6)
+    with pytest.raises(InputError, match="count the same"):
+        model.outlier_weights(X, y)
+
+
+def test_outliers_have_small_weights():
+    X, y, _ = made("student")
+    model = GPXRegressor(**NAMED, likelihood="student").fit(X, y)
+    weights = model.outlier_weights(X, y)
+    assert set(np.argsort(weights)[:10]) == set(range(0, 150, 15))
+    assert weights[::15].max() < 0.2

@@ -21,7 +21,13 @@ from ..data.inputs import Queries, name_of
 from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..errors import InputError, SolverUnavailable
 from ..explanation import ClassExplanation, explanation_of_class, in_order
-from ..likelihoods import INFERENCE, BernoulliLikelihood, LogitLikelihood, ProbitLikelihood
+from ..likelihoods import (
+    INFERENCE,
+    BernoulliLikelihood,
+    LogitLikelihood,
+    Observed,
+    ProbitLikelihood,
+)
 from ..plan import Plan
 from ..runtime.arguments import flag, one_of, real_array
 from .regressor import GPXRegressor
@@ -738,6 +744,13 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
             queries = self._model.training_queries(session)
         asked = std, cov, baseline, feature_names, dense, None
         return replace(self._explain_class(queries, number, asked), index=self._index)
+
+    def _observed(
+        self, X: Any, y: Any, Z: Any, offset: Any, trials: Any
+    ) -> tuple[Observed, np.ndarray]:
+        raise SolverUnavailable(
+            "A model of classes has no residuals. Compare labels with predict_proba."
+        )
 
 
 def _some(queries: Queries, rows: np.ndarray) -> Queries:

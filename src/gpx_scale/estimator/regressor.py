@@ -42,7 +42,7 @@ from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
 from .fitted_model import FittedModel
 from .outcomes import columns_of, must_have_rows, with_columns
-from .prediction import PredictionMixin
+from .residuals import ResidualsMixin
 
 
 def _can_add_rows(estimator: GPXRegressor) -> bool:
@@ -58,7 +58,7 @@ def _can_add_rows(estimator: GPXRegressor) -> bool:
     return True
 
 
-class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class GPXRegressor(ResidualsMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process regression with local explanation (GPX).
 
     The model is locally linear: y = w(x) . z + noise, and every weight w_l(x) is drawn from a

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import betainc, erfcx, expit, gammaln, log_ndtr, ndtr
+from scipy.special import betainc, erfcx, expit, gammaln, log_ndtr, logit, ndtr
 
 from ..runtime.state import stored
 from .likelihood import (
+    LARGEST_LATENT,
     Likelihood,
     LogConcaveLikelihood,
     Observed,
@@ -199,6 +200,11 @@ class BinomialLikelihood(ParameterFree):
                 "y has more successes than trials. Give trials= of at least y, in the same order."
             )
         return reason_against_counts(observed.y)
+
+    def best(self, observed: Observed) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            found = logit(observed.y / _trials(observed.trials))
+        return np.asarray(np.clip(found, -LARGEST_LATENT, LARGEST_LATENT))
 
     def centre(self, observed: Observed, offset: np.ndarray) -> float:
         trials = np.broadcast_to(_trials(observed.trials), observed.y.shape)

@@ -11,6 +11,7 @@ from scipy.special import betainc, digamma, expit, gammaln, pdtr
 from ..runtime.state import stored
 from .classes import ParameterFree
 from .likelihood import (
+    LARGEST_LATENT,
     LogConcaveLikelihood,
     Observed,
     ParameterSlopes,
@@ -30,6 +31,9 @@ class CountLikelihood(LogConcaveLikelihood):
 
     def reason_against(self, observed: Observed) -> str | None:
         return reason_against_counts(observed.y)
+
+    def best(self, observed: Observed) -> np.ndarray:
+        return np.asarray(np.log(np.maximum(observed.y, np.exp(-LARGEST_LATENT))))
 
     def centre(self, observed: Observed, offset: np.ndarray) -> float:
         # Without any count, the rate is half a count in all rows.

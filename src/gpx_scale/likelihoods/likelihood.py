@@ -25,6 +25,8 @@ from ..runtime.state import must, stored
 SMOOTHING_NODES = 20
 # Moments and probabilities of a new y are sums over so many.
 PREDICTION_NODES = 32
+# An f beyond this number is as good as infinite: exp of it is near the largest number of float64.
+LARGEST_LATENT = 700.0
 # A quantile is looked for in an interval that is doubled and then halved so often: to 2^-50 of it.
 QUANTILE_DOUBLINGS = 40
 QUANTILE_BISECTIONS = 60
@@ -129,6 +131,10 @@ class Likelihood(abc.ABC):
     def reason_against(self, observed: Observed) -> str | None:
         """Return why y cannot be of this likelihood, as a sentence, None if it can."""
         return None
+
+    def best(self, observed: Observed) -> np.ndarray:
+        """Return the f at which log p(y | f) is largest;  (n,)."""
+        return observed.y
 
     def centre(self, observed: Observed, offset: np.ndarray) -> float:
         """Return the constant f at which the mean of y is that of the rows, given their offset.
