@@ -145,6 +145,19 @@ def test_signs_of_weights_and_local_r2():
             few.local_r2()
 
 
+def test_shares_of_the_parts_are_those_of_their_contributions(tmp_path):
+    X, _, Z, _ = rows()
+    found = semi().explain(X, Z)
+    moved = Z - Z.mean(axis=0)
+    constant, varying = (
+        np.var((part * moved).sum(axis=1)) for part in (found.constant, found.varying)
+    )
+    shares = found.part_shares()
+    assert shares.keys() == {"constant", "varying"}
+    assert_allclose(shares["varying"], varying / (constant + varying), rtol=1e-9)
+    assert found.to_html(tmp_path / "r.html").read_text().count("(interactions)") == 1
+
+
 def test_the_levels_of_a_category_are_a_group():
     pd = pytest.importorskip("pandas")
     random = np.random.RandomState(0)
