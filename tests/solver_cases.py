@@ -16,7 +16,8 @@ from gpx_scale.solvers.basis.laplacian_basis import MARGIN_LENGTH_SCALES
 from gpx_scale.solvers.cg.posterior import PATH_ENERGY_SHARE
 from gpx_scale.solvers.cg.solver import ALPHA_TOLERANCE_NATS
 from gpx_scale.solvers.grid.interpolation import INTERPOLATION_ERROR
-from gpx_scale.solvers.neighborhood import FLOAT32_ROUNDING_SHARE, LocalVariance
+from gpx_scale.solvers.local_variance import LocalVariance
+from gpx_scale.solvers.neighborhood import FLOAT32_ROUNDING_SHARE
 from problems import session_of
 
 EPS, EPS_SINGLE = np.finfo(np.float64).eps, np.finfo(np.float32).eps

@@ -29,6 +29,15 @@ def significant(value: float, digits: int = 4) -> str:
     return as_text(value, f",.{decimals(value, digits)}f" if usual else f".{digits - 1}e")
 
 
+def as_value(value: float) -> str:
+    """Return the value of a feature, with four digits and with all digits before its point.
+
+    >>> as_value(27.0), as_value(2.34567), as_value(250_000.0)
+    ('27', '2.346', '250,000')
+    """
+    return significant(value) if 1e4 <= abs(value) < 1e12 else as_text(value)
+
+
 def decimals(value: float, digits: int) -> int:
     """Return how many decimals a number needs in order to show `digits` significant digits.
 

@@ -63,6 +63,13 @@ CASES = {
         X2,
         None,
     ),
+    "cg, weights": (
+        GPXRegressor(
+            "rbf", solver="cg", prune=False, fit_intercept=False, **SMALL | {"weights": "semi"}
+        ),
+        X2,
+        None,
+    ),
     "exact, kernels": (GPXRegressor(ROUGH, solver="exact", **SMALL, fit_intercept=False), X2, None),
     "exact, frame": (
         GPXRegressor("rbf", fit_intercept=False, **SMALL),

@@ -12,6 +12,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.stats import norm
@@ -20,7 +21,7 @@ from gpx_scale import GPXRegressor, InputError, datasets, palette
 from gpx_scale.explanation import Explanation, joined
 
 pytest.importorskip("jinja2", reason="reports need the extra [report]")
-from gpx_scale.report import Section, write_report
+from gpx_scale.report import Section, effects, write_report
 from gpx_scale.report.held_out import HeldOut, coverage_tables, seconds_of
 
 HOSTILE = "<script>alert(1)</script>"
@@ -326,7 +327,7 @@ def test_importance_is_in_order_with_the_share_of_sure_signs(tmp_path, diabetes)
     text = Elements(written(tmp_path, Section("Diabetes", explanation))).text
     names = np.array(explanation.feature_names)[np.argsort(-explanation.importance())]
     part = text[text.index("What matters overall") :]
-    rows = re.findall(r"^(\w+)\s+([\d.,]+)\s+(\d+)%$", part, flags=re.MULTILINE)
+    rows = re.findall(r"^(\w+)\s+([\d.,]+)\s+± [\d.,]+\s+(\d+)%$", part, flags=re.MULTILINE)
     assert [name for name, _, _ in rows] == names.tolist()
     probability = explanation.probability_positive()
     for name, size, sure in rows:
@@ -987,3 +988,37 @@ def test_groups_are_one_reason(tmp_path):
                 assert weight is None
                 expected = explanation.contributions[sample["i"], 1:].sum()
                 assert contribution == pytest.approx(expected, rel=1e-5)
+
+
+def test_effects_are_drawn_on_one_scale(tmp_path, diabetes):
+    """A curve has the means of the effect, and a category has its levels."""
+    explanation, _ = diabetes
+    page = Elements(written(tmp_path, Section("Diabetes", explanation)))
+    curves = [kept["points"] for tag, kept in page.elements if tag == "polyline"]
+    importance = explanation.importance()
+    order = np.argsort(-importance, kind="stable")[: effects.MAX_EFFECTS]
+    assert len(curves) == len(order)
+    assert f"effect of {importance.names[order[0]]}" in {
+        kept.get("aria-label") for tag, kept in page.elements if tag == "svg"
+    }
+    found = [explanation.effect(int(at)) for at in order]
+    heights = [
+        np.array([float(point.split(",")[1]) for point in points.split()]) for points in curves
+    ]
+    slope = np.ptp(heights[0]) / np.ptp(found[0].mean)
+    for effect, drawn in zip(found, heights, strict=True):
+        expected = slope * (effect.mean - effect.mean[0])
+        np.testing.assert_allclose(drawn[0] - drawn, expected, atol=0.2)
+    few = Elements(written(tmp_path, Section("Few", explanation[:5])))
+    assert not any(tag == "polyline" for tag, _ in few.elements)
+
+
+def test_levels_of_a_category_have_their_effects(tmp_path):
+    random = np.random.RandomState(0)
+    frame = pd.DataFrame({"cut": random.choice(["Fair", "<b>Good</b>"], 40), "n": random.rand(40)})
+    y = frame["n"] + (frame["cut"] == "Fair")
+    model = GPXRegressor("rbf", optimizer=None, weights="shared").fit(frame, y)
+    page = written(tmp_path, Section("Cuts", model.explain(frame)))
+    assert sum(tag == "circle" for tag, _ in Elements(page).elements) == 2
+    assert "<b>Good" not in page
+    assert "Fair</text>" in page

@@ -14,6 +14,7 @@ from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.linalg import lower_tiles, preconditioner
 from gpx_scale.linalg.covariance import TiledCovariance
 from gpx_scale.linalg.preconditioner import LowRankPreconditioner
+from gpx_scale.linalg.sparse_covariance import covariances
 from gpx_scale.model.term import Term
 from gpx_scale.model.weight_prior import WeightPrior
 from gpx_scale.solvers.exact.solver import ExactSolver
@@ -81,15 +82,20 @@ def test_blocks_are_contracted_as_by_the_slow_way(case, is_compiled, monkeypatch
         assert_allclose(product, one, rtol=1e-9, atol=1e-10)
 
 
-def test_derivatives_of_a_preconditioner_are_those_of_differences(monkeypatch):
+@pytest.mark.parametrize("name", ["semi", "own curves", "constant"])
+@pytest.mark.parametrize("constants", ["apart", "in one"])
+def test_derivatives_of_a_preconditioner_are_those_of_differences(name, constants, monkeypatch):
     """The factor is in float64, because differences would show the rounding of float32."""
     monkeypatch.setattr(preconditioner, "FLOAT32_SQUARED_NORM", 0.0)
-    problem, case = make_problem(n=45), CASES["semi"]
+    problem, case = make_problem(n=45), CASES[name]
     hyperparameters = case.hyperparameters(problem)
     pivots, V = np.arange(0, 45, 4), np.random.RandomState(0).standard_normal((45, 3))
 
     def at(theta):
         there = hyperparameters.with_theta(theta)
+        if constants == "apart":
+            given = problem.inputs, there, session_of(), "recomputed", np.float64, None
+            return LowRankPreconditioner.of(covariances(*given)[0], pivots)
         C = TiledCovariance(problem.inputs, there, session_of())
         return LowRankPreconditioner.of(C, pivots)
 

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..numbers_as_text import as_text, decimals, percent, significant
+from ..numbers_as_text import as_text, as_value, decimals, percent
 from .groups import OTHERS, by_groups
 
 if TYPE_CHECKING:
     from .explanation import Explanation
-
-# From this size on, values are written with all digits before their point.
-LARGE_VALUE = 1e4
 
 
 def paragraph(explanation: Explanation, i: int, k: int, level: float, groups: object) -> str:
@@ -133,6 +130,5 @@ def _with_value(name: str, value: float | str, one: Explanation) -> str:
         return f"{name} = {value}"
     if np.isnan(value):
         return name
-    text = significant(value) if abs(value) >= LARGE_VALUE else as_text(value)
     unit = (one.units or {}).get(name, "")
-    return f"{name} = {text}{f' {unit}' if unit else ''}"
+    return f"{name} = {as_value(value)}{f' {unit}' if unit else ''}"

@@ -77,6 +77,18 @@ class Covariance(abc.ABC):
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def varying(self) -> Covariance:
+        """Return the covariance without the constant parts of the weights, if it has them apart."""
+        return self
+
+    @cached_property
+    def constant_columns(self) -> np.ndarray:
+        """Return B with B B^T = C minus the part that varies;  (n, c)."""
+        if self.varying is self:
+            return np.empty((len(self), 0))
+        return self.weight_prior.constant_columns(self.rows.Z)
+
     def columns(self, index: np.ndarray) -> np.ndarray:
         """Return S[:, index] in float64;  (r,) -> (n, r);  n r kernel values."""
         prepared = self.weight_prior.prepare(self.rows)

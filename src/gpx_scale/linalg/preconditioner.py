@@ -7,6 +7,9 @@ The pivots are chosen once per fit, by a randomly pivoted Cholesky factorisation
 other parameters, the same pivots give another F, so P changes smoothly with the parameters. The
 pivots take n r^2 flops, F and its Gram matrix 2 n r^2, and each column that is solved 4 n r.
 
+The columns of constant parts of the weights, C = V + B B^T, join those of the pivots: F = (F_V, B),
+where F_V is that of the part V which varies. So P has them exactly.
+
 With a sparse Z, the diagonal dominates C, so D_i is C_ii - |F_i|^2 and not the noise. Without
 pivots, this is Jacobi's preconditioner. Such a P is not below C, so it gives no bound of the error
 (the noise alone does). Its derivatives are not needed: they would reduce the variance of estimated
@@ -23,7 +26,7 @@ import numpy as np
 from scipy.linalg import cho_solve, get_lapack_funcs, solve_triangular
 
 from ..compiled import low_rank as loops
-from ..model.weight_prior import PreparedRows
+from ..model.weight_prior import PreparedRows, WeightPrior
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import tile_threads
@@ -130,7 +133,8 @@ class LowRankPreconditioner(Preconditioner):
     """The preconditioner P = D^1/2 (I + G G^T) D^1/2 = D + F F^T of r pivot rows.
 
     F = S_nI L^-T with S_II = L L^T, and G = D^-1/2 F, (n, r), is float64, or float32 if that is
-    enough. If it `bounds_from_below`, D is the noise, and P <= C but for rounding: then
+    enough. Columns of constant weights follow those of the pivots, whose S has the terms that vary.
+    If it `bounds_from_below`, D is the noise, and P <= C but for rounding: then
     (1 - rounding) P <= C. If not, D_i = C_ii - |F_i|^2.
 
     If G is rounded to float32, its entries change by at most u = 2^-24 times themselves, and P is
@@ -158,15 +162,18 @@ class LowRankPreconditioner(Preconditioner):
         Rows whose weights have lost all of their variances are left out.
         """
         noise, n_jobs = covariance.noise, covariance.session.executor.n_jobs
+        varying = covariance.varying
         if not covariance.weight_prior.is_shared:
-            pivots = pivots[covariance.diagonal[pivots] > noise[pivots]]
-        F = covariance.columns(pivots)
+            pivots = pivots[varying.diagonal[pivots] > noise[pivots]]
+        F = varying.columns(pivots)
         L = F[pivots]
         if pivots.size:
             rows = f"The covariance of {pivots.size} pivot rows"
             failure = f"{rows} has no Cholesky factor. Check that the kernel is positive definite."
             L, _ = factor_in_parallel(L, L.diagonal().copy(), PIVOT_ROWS_JITTER, failure, n_jobs)
             F = right_solve(L, F, covariance.session)
+        if covariance.constant_columns.size:
+            F = np.hstack([F, covariance.constant_columns])
         explained = np.empty(len(F))
         with tile_threads(n_jobs) as threads:
             threads.run(loops.square_rows, F, explained)
@@ -185,7 +192,7 @@ class LowRankPreconditioner(Preconditioner):
 
     @property
     def rank(self) -> int:
-        return self.pivots.size
+        return int(self.G.shape[1])
 
     @property
     def F(self) -> np.ndarray:
@@ -302,32 +309,42 @@ class LowRankPreconditioner(Preconditioner):
         With M = I + G^T G and H = P^-1 Q = D^-1/2 G M^-1 L^-1, this is
         2 sum(H o dS_nI) - sum((H^T Q) o dS_II) + diag(P^-1).dD. Here
         H^T Q = L^-T M^-1 (M - I) L^-1, since G^T G = M - I, and
-        D diag(P^-1) = 1 - rowsum(H o S_nI), since D^1/2 G L^T = S_nI.
+        D diag(P^-1) = 1 - rowsum(H o S_nI), since D^1/2 G L^T = S_nI. For a constant column b_l,
+        b_l.P^-1 b_l = 1 - (M^-1)_ll, and H has the first rows of M^-1 alone.
         """
         if not self.rank:
             return self._along_noise(1.0 / self.D)
-        M_inverse = inverse_in_parallel(self.inner_factor, self._n_jobs)
-        inner = sandwich(self.L, np.eye(self.rank) - M_inverse, self.session)
-        right = np.ascontiguousarray(right_solve_transposed(self.L, M_inverse, self.session).T)
-        along_S, explained = self._contract(self.G, right, 1.0 / self._root)
-        gradient: np.ndarray = 2.0 * along_S - self._contract_pivots(inner)
+        M_inverse, r = inverse_in_parallel(self.inner_factor, self._n_jobs), self.pivots.size
+        of_constants = np.ascontiguousarray(M_inverse[:, r:])
+        inner = sandwich(self.L, np.eye(r) - M_inverse[:r, :r], self.session)
+        H = right_solve_transposed(self.L, np.ascontiguousarray(M_inverse[:, :r]), self.session)
+        along_S, explained = self._contract(self.G, np.ascontiguousarray(H.T), 1.0 / self._root)
+        along_columns = 1.0 - of_constants[r:].diagonal()
+        gradient = self._joined(2.0 * along_S - self._contract_pivots(inner), along_columns)
+        if along_columns.size:
+            explained = explained + column_sums(self._up(of_constants).T, self.G[:, r:].T)
         gradient += self._along_noise((1.0 - explained) / self.D)
         return gradient
+
+    def _joined(self, along_varying: np.ndarray, along_columns: np.ndarray) -> np.ndarray:
+        """Return derivatives by all parameters from those of S and of constant columns."""
+        return self.covariance.weight_prior.with_constants(along_varying, along_columns)
 
     def contract(self, V: np.ndarray) -> np.ndarray:
         """Return sum_c v_c^T (dP/dtheta) v_c for every parameter;  (n, c) -> (t,)."""
         if not self.rank:
             return self._along_noise(np.einsum("ij,ij->i", V, V))
-        QtV = self._q_transposed(V)
-        gradient: np.ndarray = 2.0 * self._contract(V, QtV)[0] - self._contract_pivots(QtV @ QtV.T)
+        QtV, inner = self._transposed_products(V)
+        along_S = 2.0 * self._contract(V, QtV)[0] - self._contract_pivots(QtV @ QtV.T)
+        gradient = self._joined(along_S, np.square(inner).sum(axis=1))
         gradient += self._along_noise(np.einsum("ij,ij->i", V, V))
         return gradient
 
-    def _q_transposed(self, V: np.ndarray) -> np.ndarray:
-        """Return Q^T V = L^-T G^T D^1/2 V;  (n, c) -> (r, c)."""
-        down = self._down(self._root[:, None] * V)
-        solved = solve_triangular(self.L, down, lower=True, trans="T", check_finite=False)
-        return np.ascontiguousarray(solved)
+    def _transposed_products(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return Q^T V = L^-T G^T D^1/2 V of the pivots, and B^T V;  (n, c) -> (r, c), (b, c)."""
+        down, r = self._down(self._root[:, None] * V), self.pivots.size
+        solved = solve_triangular(self.L, down[:r], lower=True, trans="T", check_finite=False)
+        return np.ascontiguousarray(solved), down[r:]
 
     def _along_noise(self, diagonal: np.ndarray) -> np.ndarray:
         """Return sum_i diagonal_i dD_i/dtheta for every parameter;  (n,) -> (t,)."""
@@ -340,9 +357,9 @@ class LowRankPreconditioner(Preconditioner):
             return np.hstack(
                 [np.zeros((len(v), self._theta_size)), v[:, None] * self.covariance.noise_gradient]
             )
-        prior, rows = self.covariance.weight_prior, self._rows
+        prior, rows, r = self._varying, self._rows, self.pivots.size
         pivots = rows[self.pivots]
-        Qtv = self._q_transposed(v[:, None])
+        Qtv, inner_products = self._transposed_products(v[:, None])
 
         def products(a: PreparedRows, b: PreparedRows, right: np.ndarray) -> np.ndarray:
             """Return (dS_ab/dtheta_t) right for every parameter;  (b, 1) -> (a, t)."""
@@ -350,14 +367,22 @@ class LowRankPreconditioner(Preconditioner):
 
         tangents = products(rows, pivots, Qtv)
         inner = products(pivots, rows, v[:, None]) - products(pivots, pivots, Qtv)
-        solved = solve_triangular(self.L, inner, lower=True, check_finite=False)
+        solved = np.zeros((self.rank, inner.shape[1]))
+        solved[:r] = solve_triangular(self.L, inner, lower=True, check_finite=False)
         tangents += self._root[:, None] * self._up(solved)
+        of_constants = inner_products * (self._root[:, None] * self.G[:, r:]).T
+        tangents = self._joined(tangents.T, of_constants).T
         return np.hstack([tangents, v[:, None] * self.covariance.noise_gradient])
 
     @cached_property
     def _rows(self) -> PreparedRows:
         """Return all rows in the form that blocks of S are computed from, in float64."""
-        return self.covariance.weight_prior.prepare(self.covariance.rows)
+        return self._varying.prepare(self.covariance.rows)
+
+    @property
+    def _varying(self) -> WeightPrior:
+        """Return the prior of the terms of S, of which there are pivots."""
+        return self.covariance.varying.weight_prior
 
     def _contract(
         self, U: np.ndarray, V: np.ndarray, weights: np.ndarray | None = None
@@ -366,7 +391,7 @@ class LowRankPreconditioner(Preconditioner):
 
         W = diag(weights) U V^T with (n,), (n, c) and (r, c). Without weights, they are 1.
         """
-        prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
+        prior, pivots = self._varying, self._rows[self.pivots]
         along, sums = prior.contract_product(self._rows, pivots, U, V, self.session)
         if weights is not None:
             along, sums = along * weights[:, None], sums * weights
@@ -374,7 +399,7 @@ class LowRankPreconditioner(Preconditioner):
 
     def _contract_pivots(self, W: np.ndarray) -> np.ndarray:
         """Return sum_ij W_ij dS_II/dtheta;  (r, r) -> (t,)."""
-        prior, pivots = self.covariance.weight_prior, self._rows[self.pivots]
+        prior, pivots = self._varying, self._rows[self.pivots]
         return self._with_noise(prior.contract_matrix(pivots, pivots, W, self.session)[0])
 
     def _with_noise(self, along: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from ..runtime.memory import aligned
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import Threads, tile_threads
+from .constant_terms import CovarianceWithConstants
 from .covariance import Covariance, StoredCovariance, TiledCovariance
 from .pairs import Pairs
 
@@ -217,6 +218,14 @@ def covariances(
     `form` is "pairs", "stored" or "recomputed", and `dtype` that of the first one if it need not be
     float64.
     """
+    prior = hyperparameters.weight_prior
+    if prior.has_constants:
+        varying = replace(hyperparameters, weight_prior=prior.without_constants)
+        first, second = covariances(data, varying, session, form, dtype, pairs)
+        found = CovarianceWithConstants.of(hyperparameters, first)
+        if first is second:
+            return found, found
+        return found, CovarianceWithConstants.of(hyperparameters, second)
     exact = TiledCovariance(data, hyperparameters, session)
     can_round = float32_is_enough(exact)
     if form == "pairs":
@@ -228,7 +237,7 @@ def covariances(
     if not can_round:
         return exact, exact
     tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
-    kernels = [term.kernel for term in hyperparameters.weight_prior.active]
+    kernels = [term.kernel for term in prior.active]
     is_safe = all(kernel.float32_is_safe(data.x) for kernel in kernels)
     tile_dtype = dtype if is_safe else np.float64
     return tiles(data, hyperparameters, session, tile_dtype), exact

@@ -12,7 +12,7 @@ from ..kernels.kernel import Kernel, Prepared
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
 from .cross_block import CrossBlock
-from .term import VARYING
+from .term import CONSTANT, VARYING
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,26 @@ class CrossCovariance:
         others = tuple(other[queries] for other in self.others)
         return replace(self, K=self.K[queries], points=self.points[queries], others=others)
 
+    @property
+    def has_constants(self) -> bool:
+        """Return whether any weight has a part that is the same everywhere."""
+        return any(
+            one.part == CONSTANT and one.weight_variances is not None and one.weight_variances.any()
+            for one in self.of_terms
+        )
+
+    @property
+    def varying_terms(self) -> CrossCovariance | None:
+        """Return the covariance without constant parts, None if there is nothing else."""
+        return _sum_of([one for one in self.of_terms if one.part != CONSTANT])
+
     def of_part(self, part: str) -> CrossCovariance:
         """Return the covariance of one part of the weights with f."""
-        terms = [one for one in self.of_terms if one.part == part]
-        if not terms:
+        found = _sum_of([one for one in self.of_terms if one.part == part])
+        if found is None:
             none = np.zeros(self.Z.shape[1])
             return replace(self, weight_variances=none, part=part, others=())
-        return replace(terms[0], others=tuple(terms[1:]))
+        return found
 
     def variance(self) -> np.ndarray:
         """Return the prior variance of each weight of a query, without its noise.
@@ -109,6 +122,11 @@ class CrossCovariance:
         for other in self.others:
             found += other.of_all_weights()
         return found
+
+
+def _sum_of(terms: list[CrossCovariance]) -> CrossCovariance | None:
+    """Return the sum of the covariances of single terms, None if there are none."""
+    return replace(terms[0], others=tuple(terms[1:])) if terms else None
 
 
 def kernel_matrix(

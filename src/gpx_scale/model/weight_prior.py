@@ -33,7 +33,7 @@ from .cross_block import CrossBlock
 from .cross_covariance import CrossCovariance as CrossCovariance
 from .cross_covariance import kernel_matrix as kernel_matrix
 from .packed_terms import PackedTerms, TermBlock
-from .term import PARTS, VARYING, Term
+from .term import CONSTANT, PARTS, VARYING, Term
 
 
 def variances(weight_variance: np.ndarray | float, Z: Features) -> np.ndarray:
@@ -124,6 +124,57 @@ class WeightPrior:
     def active(self) -> tuple[Term, ...]:
         """Return the terms that any weight has, and at least the first one."""
         return tuple(term for term in self.terms if term.is_active) or self.terms[:1]
+
+    @property
+    def has_constants(self) -> bool:
+        """Return whether any weight has a part that is the same everywhere."""
+        return not self.is_shared and any(term.part == CONSTANT for term in self.active)
+
+    @property
+    def without_constants(self) -> WeightPrior:
+        """Return the prior of the parts that vary with x."""
+        return replace(self, terms=tuple(term for term in self.terms if term.part != CONSTANT))
+
+    def constant_scales(self) -> np.ndarray:
+        """Return the deviations of the constant parts, in the rows of their weights;  (d, c)."""
+        return np.hstack(
+            [
+                np.diag(np.sqrt(term.variances))[:, term.columns]
+                for term in self.active
+                if term.part == CONSTANT
+            ]
+        )
+
+    def constant_columns(self, Z: Features) -> np.ndarray:
+        """Return B of the constant parts, whose covariance is B B^T;  (n, d) -> (n, c)."""
+        return np.hstack(
+            [term.scaled(Z).to_dense() for term in self.active if term.part == CONSTANT]
+        )
+
+    def with_constants(self, along_others: np.ndarray, along_columns: np.ndarray) -> np.ndarray:
+        """Return derivatives by all parameters from those of the prior `without_constants`.
+
+        The others are those by the log variances of constant columns, in the order of
+        `constant_columns`. Further ones, of sigma_w and of a likelihood, may follow the first ones.
+        """
+        if not along_columns.size:
+            return along_others
+        is_constant = np.concatenate(
+            [np.zeros(term.kernel.theta.size, bool) for term in self.terms if term.is_active]
+            + [np.full(term.free_variances.size, term.part == CONSTANT) for term in self.terms]
+        )
+        parts, at = [], 0
+        for term in self.active:
+            if term.part == CONSTANT:
+                size = term.columns.size
+                parts.append(term.along_free_variances(along_columns[at : at + size]))
+                at += size
+        along = np.concatenate(parts)
+        found = np.empty((len(along_others) + len(along), *along_others.shape[1:]))
+        where = np.zeros(len(found), bool)
+        where[: is_constant.size] = is_constant
+        found[where], found[~where] = along, along_others
+        return found
 
     @property
     def theta(self) -> np.ndarray:

@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 
 from ..errors import InputError
-from ..explanation import Explanation, Reason, by_groups
+from ..explanation import Explanation, Importance, Reason, by_groups
 from ..numbers_as_text import decimals, percent, significant
 from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
@@ -30,6 +30,7 @@ from ..runtime.files import atomic_write, import_optional
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
 from ..text import pieces_of, shade
+from .effects import effect_pictures
 from .held_out import HeldOut, calibration, coverage_tables, held_out_predictions, seconds_of
 from .model_card import model_card
 from .verdict import figures, spread_of, verdict
@@ -254,7 +255,8 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
 
     Pixels and the words of texts stay by themselves, as they are shown in their places.
     """
-    if section.image_shape is None and section.documents is None:
+    in_place = section.image_shape is not None or section.documents is not None
+    if not in_place:
         grouped = by_groups(section.explanation)
         section = replace(section, explanation=grouped, units=None, target_units=None)
     explanation, fit = section.explanation, section.explanation.fit_report
@@ -286,6 +288,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         if d > MAX_IMPORTANT_FEATURES
         else features,
         "importance": _importance(explanation, importance, section.level),
+        "effects": [] if in_place else effect_pictures(explanation, importance, section.level),
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),
         "samples": _json(
@@ -328,15 +331,16 @@ def _far(explanation: Explanation) -> str:
     )
 
 
-def _importance(explanation: Explanation, importance: np.ndarray, level: float) -> dict[str, Any]:
+def _importance(explanation: Explanation, importance: Importance, level: float) -> dict[str, Any]:
     """Return the table of the most important features: `rows`, and whether `sure` informs.
 
-    A row has the mean absolute contribution, its parts that add and take away, in % of the largest,
-    and the share of samples in which the sign is sure, because the interval does not contain 0. For
-    sparse features, that is the share of those samples that have the feature. These shares inform
-    if they differ between features.
+    A row has the mean absolute contribution, how far it may be off at most, its parts that add and
+    take away, in % of the largest, and the share of samples in which the sign is sure, because the
+    interval does not contain 0. For sparse features, that is the share of those samples that have
+    the feature. These shares inform if they differ between features.
     """
     entries, most = explanation.entries(), float(importance.max()) or 1.0
+    bounds = importance.uncertainty
     contributions, d = entries["contribution"], len(importance)
     added = np.bincount(entries["feature"], np.maximum(contributions, 0.0), minlength=d) / len(
         explanation
@@ -352,6 +356,7 @@ def _importance(explanation: Explanation, importance: np.ndarray, level: float) 
         {
             "name": explanation.feature_names[l],
             "size": significant(float(importance[l])),
+            "reach": "" if bounds is None else f"± {significant(float(reach * bounds[l]), 2)}",
             "parts": [
                 f"{100 * part / most:.2f}%"
                 for part in (added[l], max(importance[l] - added[l], 0.0))

@@ -17,7 +17,7 @@ alone, they exceed those of y by 60% or 38%.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,36 +25,30 @@ import numpy as np
 
 from ..compiled import neighborhood as loops
 from ..compiled import term_neighborhood as term_loops
-from ..data.inputs import Preprocessor, TrainingRows
+from ..data.inputs import TrainingRows
 from ..kernels.kernel import Kernel, Prepared, Profile
 from ..linalg.cholesky import FEW_ROWS_JITTER, factor_of_few_rows
-from ..linalg.neighbor_search import Eligible, Neighbors, NeighborSearch, largest_scores
+from ..linalg.neighbor_search import Neighbors, NeighborSearch
 from ..linalg.preconditioner import right_solve, right_solve_transposed
 from ..model.hyperparameters import Hyperparameters
 from ..model.weight_prior import CrossCovariance, PreparedRows, kernel_matrix
 from ..runtime.parallel import slices
 from ..runtime.session import Session
-from ..runtime.state import must, must_be_indices, stored
 from ..runtime.tile_loops import tile_threads
 from .posterior import MomentRequest, Moments, symmetric_part
-from .weighted_sums import WeightedSums, constant_columns
+from .weighted_sums import WeightedSums, constant_columns, informative_coefficients
 
 # All queries share at most this many rows. The value was chosen by hand: n |U| numbers are kept.
 MAX_SHARED_ROWS = 3_000
-# Each query has this many rows nearby for itself. The value was chosen by hand: a query takes
-# |N|^2 |U| flops.
-NEARBY_ROWS = 512
 # F is kept in float32 if all D_i are above this share of C_ii.
 FLOAT32_LEAST_NOISE_SHARE = 5e-4
 # F_N^T F_N in float32 is off by 1e-7 of C's diagonal per entry, and by 5e-6 as a matrix of
-# NEARBY_ROWS rows. This share of C's diagonal, added to C_N|U, makes up for it and raises a
+# 512 rows. This share of C's diagonal, added to C_N|U, makes up for it and raises a
 # variance by at most FLOAT32_ROUNDING_SHARE / FLOAT32_LEAST_NOISE_SHARE of itself. S_NN stays in
 # float64, as its errors in float32 would be larger.
 FLOAT32_ROUNDING_SHARE = 1e-5
 # Given weighted sums over many rows, at least this share of the noise of a row is left.
 LEAST_NOISE_SHARE = 0.5
-# The shared rows determine a column of Z if no more than this is left of it, relative to noise.
-NO_FEATURE = 1e-7
 # The matrices S_NN that are formed at once take at most this many bytes.
 BLOCK_BYTES = 2**26
 
@@ -169,7 +163,7 @@ class SharedRows:
         Columns of F for the sums are there already, and are written.
         """
         m, c = self.shared.size, columns.size
-        G = self._coefficients(summed, columns, session)
+        G = informative_coefficients(self, summed, columns, session)
         is_used = G.any(axis=0)
         sums = WeightedSums.over(self.search, summed, G, session)
         W = right_solve(self.L, sums.covariances[self.shared].T.copy(), session)
@@ -186,24 +180,15 @@ class SharedRows:
                 self.F[some, m:] = right_solve(L_sums, rest, session)
         return replace(self, L=L, a=a, sums=sums)
 
-    def _coefficients(
-        self, summed: np.ndarray, columns: np.ndarray, session: Session
-    ) -> np.ndarray:
-        """Return the coefficients of sums for some columns of Z, scaled alike;  (s, c)."""
-        m, Z = self.shared.size, self.search.rows.Z
-        z = Z[summed].to_dense()[:, columns]
-        half = right_solve(self.L, Z[self.shared].to_dense()[:, columns].T.copy(), session)
-        G = np.empty_like(z)
-        for some in _row_slices(summed.size, m):
-            index = summed[some]
-            F = self.factors_of(index, session) if self.F is None else self.F[index, :m]
-            left = self.diagonal[index] - np.einsum("ij,ij->i", F, F)
-            G[some] = z[some] - F @ half.T
-            z[some] = G[some]
-            G[some] /= np.maximum(left, self.noise[index])[:, None]
-        size = np.sqrt((z * G).sum(axis=0))
-        scaled: np.ndarray = np.divide(G, size, out=np.zeros_like(G), where=size > NO_FEATURE)
-        return scaled
+    def factor_blocks(
+        self, index: np.ndarray, session: Session
+    ) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of some rows, with their F_j^T for the shared rows alone;  (., m)."""
+        for some in _row_slices(index.size, self.shared.size):
+            if self.F is None:
+                yield some, self.factors_of(index[some], session)
+            else:
+                yield some, self.F[index[some], : self.shared.size]
 
     def __len__(self) -> int:
         return len(self.y)
@@ -506,98 +491,3 @@ def _kernel_of_near(
 
     session.executor.map(one, range(len(near)))
     return K
-
-
-@stored
-@dataclass(frozen=True)
-class LocalVariance:
-    """Variances from the rows that all queries share and from the rows nearby.
-
-    `shared` has the indices of the shared rows (m,), and `nearby` is the number of rows that are
-    most correlated with a query.
-    """
-
-    rows: TrainingRows
-    hyperparameters: Hyperparameters
-    shared: np.ndarray
-    nearby: int
-
-    @classmethod
-    def of(
-        cls,
-        rows: TrainingRows,
-        hyperparameters: Hyperparameters,
-        shared: np.ndarray,
-        session: Session,
-        nearby: int = NEARBY_ROWS,
-    ) -> LocalVariance:
-        """Return local variances with the shared rows factorised;  n m^2 flops."""
-        made = cls(rows, hyperparameters, shared, nearby)
-        made.shared_rows(session)
-        return made
-
-    def shared_rows(self, session: Session) -> SharedRows:
-        """Return the quantities of the shared rows.
-
-        They are kept, but neither copied nor saved: a copy or a loaded model computes them when it
-        first needs them;  n m^2 flops.
-        """
-        known: SharedRows | None = self.__dict__.get("_shared_rows")
-        if known is None:
-            known = SharedRows.of(self.rows, self.hyperparameters, self.shared, session)
-            self.__dict__["_shared_rows"] = known
-        return known
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the fields without the n m numbers of the shared rows."""
-        return {name: value for name, value in self.__dict__.items() if name != "_shared_rows"}
-
-    def must_fit(
-        self,
-        hyperparameters: Hyperparameters,
-        n: int,
-        preprocessor: Preprocessor,
-    ) -> None:
-        """Raise a ValueError unless these are variances from n rows at these hyperparameters."""
-        same = self.hyperparameters == hyperparameters and len(self.rows) == n
-        must(same, "variances are of another model")
-        self.rows.must_fit(hyperparameters.kernel, preprocessor, n)
-        must_be_indices(self.shared, n, "shared rows")
-        must(self.nearby >= 1, "a count is out of range")
-
-    def reduction(
-        self, cross: CrossCovariance, request: MomentRequest, session: Session
-    ) -> Moments:
-        """Return lower bounds of b.C^-1 b for each query, with the shapes of `Posterior.reduction`.
-
-        b is diag(k*) z_l for weight l, and diag(k*) Z a along a vector a, or a sum of such terms.
-        """
-        known, along = self.shared_rows(session), [cross.along(A) for A in request.along]
-        scores = self._interest(cross, along) ** 2 / known.diagonal
-        b, n = scores.shape
-        among = Eligible.without(n, self.shared, b)
-        near = largest_scores(
-            scores, known.search.norms, min(self.nearby, n - self.shared.size), among, session
-        )
-        parts, d = [], 0
-        if request.variance or request.covariance:
-            d = cross.Z.shape[1]
-            parts.append(RightHandSides.of_terms(cross, near, self.shared))
-        for one in along:
-            of_near = np.take_along_axis(one, near.rows, axis=1)
-            parts.append(RightHandSides.of_one(of_near, one[:, self.shared]))
-        sides = RightHandSides.joined(parts, near, self.shared.size)
-        return known.condition(near, sides, session, full=request.covariance).reduction(d, request)
-
-    def _interest(self, cross: CrossCovariance, along: list[np.ndarray]) -> np.ndarray:
-        """Return the covariances by which rows are near: with y*, or the weights if z* = 0.
-
-        `along` are those of the vectors that are asked for, that of y* first;  (m, n).
-        """
-        if not along:
-            return cross.interest()
-        interest = along[0].copy()
-        others = np.flatnonzero(~interest.any(axis=1))
-        if others.size:
-            interest[others] = cross[others].interest()
-        return interest

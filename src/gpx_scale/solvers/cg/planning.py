@@ -126,7 +126,8 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
         4 * (problem.p + 2) + 3 * problem.d + 10
     )
     iterating = tiles + 3 * 8 * n * rank + 4 * 8 * rank * rank + vectors + working
-    iterating += problem.weight_bytes(n)
+    # The columns of constant weights are solved for.
+    iterating += problem.weight_bytes(n) + 8 * n * 4 * problem.d * problem.weight_terms
     return 8 * n * n * problem.gram + max(iterating, problem.exact_bytes(subset))
 
 

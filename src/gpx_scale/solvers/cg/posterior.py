@@ -25,7 +25,7 @@ from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Diagnostics, KernelPosterior, MomentRequest, Moments, symmetric_part
 from ..sparse_weights import MAX_ROWS_OF_A_FEATURE, EntryReduction, LocalEntryReduction
 from .pathwise_sampling import PriorPath, inflation, path_bytes, prior_paths
@@ -160,11 +160,12 @@ class CGPosterior(KernelPosterior):
             if self.support.Z.is_sparse
             else ""
         )
+        all_rows = "" if near.constants is None else "constant weights from all rows; others "
         excess = ", ".join(
             f"{middle:.1%} (at most {most:.1%}) for {what}" for what, (middle, most) in kinds
         )
         return (
-            f"local: conditioned on {near.shared.size} rows for all queries and on the "
+            f"local: {all_rows}conditioned on {near.shared.size} rows for all queries and on the "
             f"{min(near.nearby, len(self))} rows most correlated with each query{of_weights}; "
             f"{NEVER_BELOW}; at {CALIBRATION_ROWS} training rows above it by {excess}"
         )
@@ -267,7 +268,7 @@ class CGPosterior(KernelPosterior):
         cross, vectors = self.cross(x, session), self.hyperparameters.kernel.vectors(x)
         drawn = np.empty((len(cross), self.d, solved.shape[1]))
         for s, path in enumerate(paths):
-            drawn[:, :, s] = path(vectors, session) - cross.weights(solved[:, s], session)
+            drawn[:, :, s] = path(vectors, self.d, session) - cross.weights(solved[:, s], session)
         return drawn
 
     def _fresh_centred_draws(
@@ -348,7 +349,8 @@ class CGPosterior(KernelPosterior):
         more = count - len(self.bank.paths)
         solving = self.solve_bytes(more) if more > 0 else 0
         kept = 1 if self.support.Z.is_sparse else max(0, more)
-        cross, paths = (1 + self._terms) * m * n, kept * path_bytes(d, self._terms)
+        cross = (1 + self._terms) * m * n
+        paths = kept * path_bytes(self.hyperparameters.weight_prior, d)
         return solving + 8 * (cross + 3 * m * d * count + n * count) + paths
 
     def joint_bytes(self, m: int) -> int:

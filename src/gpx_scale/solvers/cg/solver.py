@@ -39,9 +39,10 @@ from ...optimize.search import SUBSET_TOLERANCE_NATS_PER_ROW, Search
 from ...runtime.memory import within
 from ...runtime.parallel import slices
 from ...runtime.session import Session
+from ..constant_weights import ConstantWeights
 from ..contract import Evidence, Plan, Problem, Solver, SolverSetup
 from ..exact.solver import ExactSolver
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import Posterior, symmetric_part
 from ..rates import Rates
 from .pathwise_sampling import PriorPath, prior_paths
@@ -77,6 +78,9 @@ ALPHA_TOLERANCE_NATS = 1e-6
 LEAST_RATIO_OF_GROUPS = 1e-8
 # The errors of the solutions for the average information may be up to this share of the energies.
 INFORMATION_ENERGY_SHARE = 1e-2
+# The errors of the solutions for constant weights may be up to this share of the energies. Then
+# standard deviations are off by at most about 1e-4 of themselves.
+CONSTANT_ENERGY_SHARE = 1e-8
 # Preconditioners are compared by solves for y with an error of up to this many nats per row.
 TRIAL_TOLERANCE_NATS_PER_ROW = 1e-2
 # If Jacobi's preconditioner needs fewer iterations than this, it is taken without comparison.
@@ -241,7 +245,7 @@ class CGSolver(Solver):
         P = LowRankPreconditioner.of(C, self._pivots, bounds)
         if self._draws is None:
             draw = self._session.random.standard_normal if bounds else self._signs
-            self._draws = draw((self._pivots.size, PROBES)), draw((len(y), PROBES))
+            self._draws = draw((P.rank, PROBES)), draw((len(y), PROBES))
         return P
 
     def _choose_pivots(self, C: Covariance, precise: Covariance, y: np.ndarray) -> np.ndarray:
@@ -259,7 +263,8 @@ class CGSolver(Solver):
         converged = without != MAX_ITERATIONS
         rank = self.settings.rank
         rank = -(-rank // TRIAL_RANK_DIVISOR) if converged else rank
-        pivots = choose_pivots(C, rank, self._session.random, below_noise=REMAINDER_PER_NOISE)
+        random = self._session.random
+        pivots = choose_pivots(C.varying, rank, random, below_noise=REMAINDER_PER_NOISE)
         if not converged:
             return pivots
         n, r, product = len(y), pivots.size, C.product_cost
@@ -442,11 +447,12 @@ class CGSolver(Solver):
         # For variances, rows that are drawn at random are nearly as good as pivots.
         rest = np.setdiff1d(np.arange(len(data)), P.pivots)
         order = np.concatenate([P.pivots, self._session.random.permutation(rest)])
-        shared = order[: max(self.settings.shared, P.rank if P.bounds_from_below else 0)]
+        shared = order[: max(self.settings.shared, P.pivots.size * P.bounds_from_below)]
+        constants = self._constant_weights(C, precise)
         self._last = known = None
         del B, C, precise, start
         count, self._pairs = 0 if self._pairs is None else len(self._pairs), None
-        near = LocalVariance.of(data, hyperparameters, shared, self._session)
+        near = LocalVariance.of(data, hyperparameters, shared, self._session, constants=constants)
         return CGPosterior(
             hyperparameters,
             data,
@@ -464,6 +470,23 @@ class CGSolver(Solver):
             seed=seed,
             pair_count=count,
         )
+
+    def _constant_weights(self, C: Covariance, precise: Covariance) -> ConstantWeights | None:
+        """Return the posterior of the constant parts of weights, None if there are none."""
+        B, V = C.constant_columns, C.varying
+        if not B.size or self._pivots is None:
+            return None
+        P = LowRankPreconditioner.of(V, self._pivots)
+        nats = CONSTANT_ENERGY_SHARE * 0.5 * np.einsum("ij,ij->j", B, P.solve(B))
+        tell = self._session.journal.iterated
+        M = np.hstack(
+            [
+                solve(V, P, B[:, j], nats[j], precise=precise.varying, tell=tell).X
+                for j in slices(B.shape[1], PRODUCT_COLUMNS)
+            ]
+        )
+        scales = C.weight_prior.constant_scales()
+        return ConstantWeights.of(scales, B, M, precise.varying.matmul(M))
 
 
 def iterations_for(C: Covariance, precise: Covariance, pivots: np.ndarray, y: np.ndarray) -> int:

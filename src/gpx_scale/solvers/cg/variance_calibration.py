@@ -19,7 +19,7 @@ from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import evenly_spaced
 from ...runtime.session import Session
 from ...runtime.state import stored
-from ..neighborhood import LocalVariance
+from ..local_variance import LocalVariance
 from ..posterior import MomentRequest
 from ..sparse_weights import Entries, LocalEntryReduction, entry_moments
 
@@ -123,7 +123,7 @@ class CalibrationRows:
         `known` are the solved b.C^-1 b, which give the exact variances;  (c,).
         """
         count, prior, rows = self.rows.size, self.hyperparameters.weight_prior, self.training
-        diagonal = near.shared_rows(session).diagonal[self.rows]
+        diagonal = near.variances_of(self.rows, session)
         cross = prior.cross(rows.x[self.rows], rows, session)
         less = near.reduction(cross, MomentRequest(along=[rows.Z[self.rows]]), session).along[0]
         noise = self.hyperparameters.noise(rows)[self.rows]

@@ -14,6 +14,7 @@ from ..contract import Plan, Problem, SolverSettings
 from ..exact.solver import WEIGHT_TERMS_FACTOR
 from ..neighborhood import BLOCK_BYTES
 from ..rates import Rates
+from ..weighted_sums import MOST_STEPS, STEP_PAIRS, SUMMED_PAIRS
 from .vecchia import LEAST_SAMPLED_ROWS, MOST_NEIGHBORS, MOST_SHARED, sampled_rows
 
 # The search for hyperparameters starts at the exact optimum of this many rows.
@@ -39,9 +40,7 @@ FACTOR_MEMORY_SHARE = 0.25
 # A random order of all rows, from which Vecchia's likelihood and held-out rows are sampled, takes
 # so many bytes per row while it is made: five arrays of 8 bytes.
 ORDER_BYTES_PER_ROW = 40
-# Weighted sums for constant weights are over so many rows that kernel values with all rows are at
-# most so many: all rows up to 60,000 for one kernel. Of rows in files, they are over so many.
-SUMMED_PAIRS = 4e9
+# Weighted sums for constant weights are over so many rows of files.
 SUMMED_FILE_ROWS = 4_096
 # There are no sums unless so many rows for each of them are not near a query. A sum over only a few
 # further rows would be determined by those that a query is conditioned on.
@@ -111,7 +110,7 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
     n, k, m = problem.n, min(problem.n, settings.neighbors), settings.shared
     # Points of each kernel, and scaled features of the parts of a weight, with those of the rows of
     # weighted sums. These sums have coefficients, covariances, and columns of F.
-    terms = 8 * (2 * problem.weight_kernels * problem.p + 9 * problem.d * problem.weight_terms)
+    terms = 8 * (2 * problem.weight_kernels * problem.p + 14 * problem.d * problem.weight_terms)
     if problem.stream:
         chunk = min(n, FILE_CHUNK_ROWS) * (8 * (8 * (problem.p + 2) + 4 * problem.d) + terms)
         held = ORDER_BYTES_PER_ROW * n + chunk
@@ -219,7 +218,8 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     pivots = settings.pivot_rows * m**2 * 2.0 / rates.flops64
     factor = n * m**2 / rates.flops64 if settings.keeps_factor else 0.0
     if plan.weight_kernels:
-        factor += min(SUMMED_PAIRS, n**2 * plan.weight_kernels) / rates.entries64
+        pairs = min(SUMMED_PAIRS + STEP_PAIRS, (MOST_STEPS + 1) * n**2 * plan.weight_kernels)
+        factor += pairs / rates.entries64
     query = k**3 / 3.0 + k**2 * m + m**2 * (k if not settings.keeps_factor else 1.0)
     choosing = settings.choose_neighbors or settings.choose_shared
     compared = COMPARED_QUERIES * query / rates.flops64 if choosing else 0.0

@@ -108,7 +108,9 @@ class NeighborsSolver(Solver):
             if len(some) == len(rows):
                 return replace(found, evidence=None)
             first = found.hyperparameters
-            if journal.stopped or search.most_rows(len(rows)) <= len(some):
+            # Terms are tested on a subset, too, and those that are left are searched again.
+            is_tested = not first.weight_prior.is_shared
+            if journal.stopped or is_tested or search.most_rows(len(rows)) <= len(some):
                 return replace(found, evidence=None)
         # The search on sampled rows takes them all where all rows are asked for.
         on = replace(search, search_rows="all").starting_at(first).without_restarts()
