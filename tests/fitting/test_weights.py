@@ -280,10 +280,13 @@ def test_a_plan_says_that_priors_of_weights_take_time():
     assert plans["multiscale"].weight_kernels == 6
 
 
-def test_rows_are_not_added_to_a_model_that_would_lose_its_terms():
-    X, y, Z, _ = rows(20)
-    with pytest.raises(SolverUnavailable, match="priors of their own"):
-        semi().__sklearn_clone__().fit(*rows(60)[:3]).partial_fit(X, y, Z)
+def test_a_model_to_which_rows_are_added_keeps_its_terms():
+    X, y, Z, _ = rows(20, seed=5)
+    model = GPXRegressor(weights="semi", **FAST).fit(*rows(60)[:3])
+    prior = model.posterior_.hyperparameters.weight_prior
+    model.partial_fit(X, y, Z)
+    assert model.posterior_.n_rows == 80
+    assert model.posterior_.hyperparameters.weight_prior is prior
 
 
 def test_saved_models_predict_and_explain_alike(tmp_path):
