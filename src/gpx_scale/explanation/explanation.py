@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
 from .local_fit import local_r2_of
+from .notebook import shown_in_notebook
 from .words import paragraph
 
 
@@ -201,6 +202,9 @@ class Explanation:
     groups_std: np.ndarray | None = None
     levels: np.ndarray | None = None
 
+    # Whether predictions are those of a latent function, on another scale than y.
+    is_latent: ClassVar[bool] = False
+
     def __len__(self) -> int:
         return len(self.prediction)
 
@@ -242,6 +246,10 @@ class Explanation:
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
         return f"{type(self).__name__}({sizes}, {std} uncertainty{far})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a table of the first samples and their largest reasons."""
+        return shown_in_notebook(self)
 
     def with_units(
         self, units: Mapping[str, str] | None = None, target_units: str | None = None

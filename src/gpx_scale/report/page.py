@@ -138,6 +138,12 @@ class Section:
             np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()
         ):
             raise InputError(f"y must have {m} finite numbers, one per explanation.")
+        if self.y is not None and self.explanation.is_latent:
+            raise InputError(
+                "Explanations of classes are on the scale of the latent function, to which y "
+                "cannot be compared. Leave y out, and give sklearn.metrics.log_loss the "
+                "probabilities."
+            )
         if self.image_shape is not None and (
             len(self.image_shape) != 2 or math.prod(self.image_shape) != d
         ):
