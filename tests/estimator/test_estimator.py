@@ -55,7 +55,7 @@ def test_scikit_learn_s_own_checks_pass(arguments):
         warnings.simplefilter("ignore")  # scikit-learn warns of checks that do not apply.
         results = check_estimator(GPXRegressor(**arguments), on_fail=None)
     failed = [r["check_name"] for r in results if r["status"] not in ("passed", "skipped")]
-    assert failed == []
+    assert not failed
     assert len(results) > 40
 
 

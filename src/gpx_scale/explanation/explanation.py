@@ -20,7 +20,7 @@ from .effects import Effect, effect_of
 from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
-from .local_fit import local_r2_of
+from .local_fit import local_r2_of, part_shares_of
 from .notebook import shown_in_notebook
 from .words import paragraph
 
@@ -640,6 +640,31 @@ class Explanation:
         ((100,), True)
         """
         return local_r2_of(self)
+
+    def part_shares(self) -> dict[str, float]:
+        """Return how much of the variance of the contributions each part of the weights carries.
+
+        The part "constant" has the straight effects, "own" the curves of single features, and
+        "varying" what depends on other columns of x, too: the interactions. The variance of each
+        part is that of its contributions, added up over features, over the samples.
+
+        Returns
+        -------
+        shares : dict of str to float
+            The shares, which add up to 1. It is empty if weights share their prior, if features are
+            groups, or if contributions do not differ.
+
+        Examples
+        --------
+        >>> from gpx_scale import GPXRegressor
+        >>> from gpx_scale.datasets import synth_semi
+        >>> data = synth_semi(80)
+        >>> model = GPXRegressor("rbf", weights="semi", optimizer=None)
+        >>> shares = model.fit(data.X, data.y, data.Z).explain(data.X, data.Z).part_shares()
+        >>> list(shares), round(sum(shares.values()), 10)
+        (['constant', 'varying'], 1.0)
+        """
+        return part_shares_of(self)
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.

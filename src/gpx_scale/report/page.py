@@ -30,7 +30,7 @@ from ..runtime.files import atomic_write, import_optional
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
 from ..text import pieces_of, shade
-from .effects import effect_pictures
+from .effects import effect_pictures, parts_in_words
 from .held_out import HeldOut, calibration, coverage_tables, held_out_predictions, seconds_of
 from .model_card import model_card
 from .verdict import figures, spread_of, verdict
@@ -294,6 +294,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         if d > MAX_IMPORTANT_FEATURES
         else features,
         "importance": _importance(explanation, importance, section.level),
+        "parts": parts_in_words(explanation.part_shares()),
         "effects": [] if in_place else effect_pictures(explanation, importance, section.level),
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),
