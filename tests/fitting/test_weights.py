@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 
 from gpx_scale import GPXRegressor, datasets, kernels, load
 from gpx_scale.errors import GPXWarning, InputError, MemoryLimitError, SolverUnavailable
@@ -121,6 +122,53 @@ def test_local_t_values_are_weights_over_their_deviations():
     t = found.local_t()
     assert_allclose(t[:, :3], found.weights[:, :3] / found.weights_std[:, :3])
     assert not t[:, 3:].any()
+
+
+def test_signs_of_weights_and_local_r2():
+    X, y, Z, _ = rows()
+    model = semi()
+    found = model.explain(X, Z, std="surface")
+    sure = norm.cdf(found.local_t()) * (found.weights_std > 0)
+    assert_allclose(found.probability_positive("weights"), sure, atol=1e-12)
+    with pytest.raises(InputError, match="of='parts' is not valid"):
+        found.probability_positive("parts")
+    # The share of the variance that one row's weights explain, of all rows if they had them.
+    noise = model.hyperparameters_["sigma_y"] * y.std()
+    explained = np.var(Z @ found.weights[0], ddof=1)
+    assert_allclose(found.local_r2()[0], explained / (explained + noise**2), rtol=1e-10)
+    assert (model.explain(X, Z).local_r2() <= found.local_r2()).all()
+    for few, message in (
+        (found[:1], "at least two"),
+        (model.explain(X[:9], Z[:9], groups={"a": [0, 1]}).grouped(), "grouped"),
+    ):
+        with pytest.raises(InputError, match=message):
+            few.local_r2()
+
+
+def test_the_levels_of_a_category_are_a_group():
+    pd = pytest.importorskip("pandas")
+    random = np.random.RandomState(0)
+    frame = pd.DataFrame({"size": random.standard_normal(80), "city": list("abca" * 20)})
+    y = frame["size"] * frame["city"].map({"a": 1.0, "b": 3.0, "c": -2.0})
+    model = GPXRegressor(weights="semi", **FAST, prune=False).fit(frame, y)
+    assert model.weight_table_["feature"].tolist() == ["size", "city"]
+    varying = model.hyperparameters_["varying_variances"]
+    assert varying[1] == varying[2] == varying[3]
+    both = GPXRegressor(weights="semi", groups={"both": ["city", "size"]}, max_iter=2, **FAST)
+    assert [row.feature for row in both.fit(frame, y).fit_report_.weight_table] == ["both"]
+    alone = GPXRegressor(weights="semi", groups={"one": ["city_a"]}, max_iter=2, **FAST)
+    names = [row.feature for row in alone.fit(frame, y).fit_report_.weight_table]
+    assert names == ["size", "one", "city_b", "city_c"]
+
+
+def test_a_plan_without_enough_memory_for_length_scales_of_their_own_names_what_runs():
+    """More than 3 columns of X, and more rows than the exact solver holds."""
+    random = np.random.RandomState(0)
+    X, y = random.standard_normal((6000, 5)), random.standard_normal(6000)
+    plan = GPXRegressor(weights="multiscale", memory_limit="200MiB", **FAST).plan(X, y)
+    assert plan.solver in ("cg", "neighbors")
+    verdicts = {one.solver: one.verdict for one in plan.candidates}
+    assert "not taken" in verdicts["exact"]
 
 
 def test_parts_of_training_rows_add_up():

@@ -420,7 +420,7 @@ def test_prior_paths_have_the_kernel_s_second_moments(kernel, session):
     random, prior = np.random.RandomState(0), WeightPrior.of(kernel, 0.0)
     x = random.randn(5, 2)
     # The draws have the shape (paths, 5, 3).
-    draws = np.stack([PriorPath.draw(prior, 2, 3, random)(x, session) for _ in range(600)])
+    draws = np.stack([PriorPath.draw(prior, 2, 3, random)(x, 3, session) for _ in range(600)])
     expected = kernel(x)
     found = np.einsum("sil,sjl->ij", draws, draws) / (600 * 3)
     assert_allclose(found, expected, atol=5 * expected.max() * np.sqrt(2 / 1800))

@@ -226,3 +226,31 @@ def test_a_loaded_model_explains_the_same(fits, tmp_path):
         )
         assert_allclose(found.weights_std, wanted.weights_std, rtol=1e-9)
         assert_allclose(found.constant_std, wanted.constant_std, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weights", ["semi", "multiscale", "additive"])
+def test_a_search_on_all_rows_finds_the_optimum_of_the_exact_solver(weights, monkeypatch):
+    """Terms are removed and split between searches, which keep the pivots and the probes."""
+    monkeypatch.setattr(lower_tiles, "MAX_TILE_ROWS", 128)
+    monkeypatch.setattr(cg, "ALPHA_TOLERANCE_NATS", 1e-6)
+    monkeypatch.setattr(cg, "CONSTANT_ENERGY_SHARE", 1e-8)
+    monkeypatch.setattr("gpx_scale.solvers.cg.planning.SUBSET_ROWS", 150)
+    problem = make_problem(n=400, p=3, d=3, tied=weights == "additive")
+    X, Z = problem.X, problem.Z
+    y = np.sin(2.0 * X[:, 0]) * Z[:, 0] + 1.5 * Z[:, 1]
+    y = y + 0.3 * np.random.RandomState(1).standard_normal(400)
+    given = {"weights": weights, "kernel": "rbf", "random_state": 0, "n_jobs": 1}
+    # The curves of an additive model are those of the same columns, which are all that it has.
+    data = (X, y) if weights == "additive" else (X, y, Z)
+    exact, iterative = (
+        GPXRegressor(solver=name, fit_intercept=False, **given).fit(*data)
+        for name in ("exact", "cg")
+    )
+    evaluations = iterative.fit_report_.evaluations
+    assert evaluations["150 rows"] >= 1
+    assert evaluations["all rows"] >= 1
+    table, other = exact.weight_table_, iterative.weight_table_
+    assert table["decision"].tolist() == other["decision"].tolist()
+    assert exact.theta_.size == iterative.theta_.size
+    reached = exact.log_marginal_likelihood(iterative.theta_)
+    assert reached > exact.log_marginal_likelihood() - 1.0

@@ -21,17 +21,27 @@ def checked_groups(groups: Any) -> dict[str, list[Any]]:
     return {name: _columns_in(groups[name], name) for name in groups}
 
 
-def members_of(groups: Mapping[str, Sequence[Any]], names: Sequence[str]) -> dict[str, list[int]]:
+def members_of(
+    groups: Mapping[str, Sequence[Any]],
+    names: Sequence[str],
+    encoded: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, list[int]]:
     """Return the numbers of the columns of each group, or raise an InputError.
 
-    `names` are those of all columns. A column can be in one group only, and once.
+    `names` are those of all columns. A column can be in one group only, and once. A name of
+    `encoded` stands for all columns that were made of one column of a frame.
     """
     found: dict[str, list[int]] = {}
     seen: dict[int, str] = {}
     counts = Counter(names)
     places = {name: at for at, name in enumerate(names) if counts[name] == 1}
     for group, columns in groups.items():
-        found[group] = [_number_of(column, group, names, places) for column in columns]
+        found[group] = []
+        for column in columns:
+            if isinstance(column, str) and column not in places and column in (encoded or {}):
+                found[group] += (encoded or {})[column]
+            else:
+                found[group].append(_number_of(column, group, names, places))
         for column in found[group]:
             if column in seen:
                 raise InputError(

@@ -205,6 +205,7 @@ class FittedModel:
             "row_keys": self._row_keys(queries),
             "baseline": base,
             "groups": chosen,
+            "noise": scaling.y_scale * self.hyperparameters.sigma_y,
         }
         if std:
             moments, known["learned"] = self._completed(moments, queries, request)

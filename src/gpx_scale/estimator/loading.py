@@ -45,8 +45,9 @@ def load(path: Any) -> Any:
     True
     """
     state = read_state(path)
-    # Only a classifier has classes.
+    # Only a classifier has classes. Weights share their prior in versions without the argument.
     model = GPXClassifier() if "classes_" in state else GPXRegressor()
+    model.weights = "shared"
     check_model(state, set(model.get_params(deep=False)), path)
     model.__dict__.update(state)
     return model

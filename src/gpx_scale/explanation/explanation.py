@@ -13,13 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import InputError
-from ..runtime.arguments import probability, real_array, whole
+from ..runtime.arguments import one_of, probability, real_array, whole
 from ..runtime.files import atomic_write, import_optional
 from ..runtime.journal import FitReport
 from .effects import Effect, effect_of
 from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
+from .local_fit import local_r2_of
 from .words import paragraph
 
 
@@ -61,6 +62,7 @@ FAR_SHARE = 1e-3
 FIELDS_OF_THE_MODEL = (
     *("feature_names", "target_name", "fit_report"),
     *("units", "target_units", "training_record", "baseline", "groups", "weights_noise"),
+    "noise",
     "likelihood",
 )
 
@@ -136,6 +138,9 @@ class Explanation:
     weights_noise : ndarray of shape (d,), or None
         The part of `weights_std` that is the noise of a row's own weights (sigma_w), in the units
         of the weights. It is 0 with `std="surface"`, and None if it is not known.
+    noise : float or None
+        The standard deviation of the Gaussian noise of y (sigma_y), in the units of y. It is 0 for
+        a classifier, and None if it is not known.
     baseline : ndarray of shape (d,), or None
         The z to which contributions are relative, in the units of the data.
     groups : Groups or None
@@ -190,6 +195,7 @@ class Explanation:
     row_keys: np.ndarray | None = None
     training_record: Any = None
     weights_noise: np.ndarray | None = None
+    noise: float | None = None
     baseline: np.ndarray | None = None
     groups: Groups | None = None
     groups_std: np.ndarray | None = None
@@ -538,11 +544,18 @@ class Explanation:
         """
         return between(self.prediction, self._known(self.prediction_std), level)
 
-    def probability_positive(self) -> Any:
-        """Return the probability that each contribution is positive.
+    def probability_positive(self, of: str = "contributions") -> Any:
+        """Return the probability that each contribution, or each weight, is positive.
 
         Near 1, a feature surely adds to the prediction; near 0, it surely does not. The probability
-        is 0 for a feature at its baseline, whose contribution is exactly 0.
+        is 0 for a feature at its baseline, whose contribution is exactly 0, and for a weight that
+        is known to be zero.
+
+        Parameters
+        ----------
+        of : {"contributions", "weights"}, default="contributions"
+            Of which numbers. A map shows that of the weights, which is near 0 or 1 where the sign
+            of an effect is known. Explain with `std="surface"` for the weights of the surface.
 
         Returns
         -------
@@ -560,6 +573,8 @@ class Explanation:
         >>> bool(((probability >= 0) & (probability <= 1)).all())
         True
         """
+        if one_of(of, ("contributions", "weights"), "of") == "weights":
+            return entrywise(probability_of_sign, self.weights, self._known(self.weights_std))
         return entrywise(
             probability_of_sign, self.contributions, self._known(self.contributions_std)
         )
@@ -585,6 +600,38 @@ class Explanation:
         (3, 5)
         """
         return entrywise(ratio_of, self.weights, self._known(self.weights_std))
+
+    def local_r2(self) -> np.ndarray:
+        """Return the share of the variance of y that the weights of each sample explain.
+
+        If all samples had the weights w of this one, the variance of w . z over the features of the
+        samples would be explained, and that of the noise (sigma_y, and sigma_w times z) would not.
+        It answers what the local R^2 of GWR does, from the model instead of the residuals of
+        neighbours. Explain enough samples to know the covariance of the features: a slice of an
+        explanation has that of its own samples.
+
+        Returns
+        -------
+        r2 : ndarray of shape (m,)
+            The shares, between 0 and 1.
+
+        Raises
+        ------
+        InputError
+            If there are fewer than two samples, if the features are sparse or groups, or if there
+            is no Gaussian noise.
+
+        Examples
+        --------
+        >>> from gpx_scale import GPXRegressor
+        >>> from gpx_scale.datasets import synth2
+        >>> data = synth2(100)
+        >>> model = GPXRegressor("rbf", optimizer=None).fit(data.X, data.y, data.Z)
+        >>> r2 = model.explain(data.X, data.Z).local_r2()
+        >>> r2.shape, bool(((r2 >= 0) & (r2 <= 1)).all())
+        ((100,), True)
+        """
+        return local_r2_of(self)
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.

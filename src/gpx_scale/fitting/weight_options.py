@@ -102,16 +102,23 @@ class WeightOptions:
     def features(self, preprocessor: Preprocessor) -> WeightNames:
         """Return the columns of Z by group, or raise an InputError if a group has others.
 
-        Columns that no group names are groups by themselves.
+        The levels of a category are a group, unless a group names one of them. Other columns that
+        no group names are groups by themselves.
         """
         names = [*preprocessor.z_names, *([INTERCEPT] if preprocessor.scaling.intercept else [])]
         tied = np.arange(len(names))
         labels = list(names)
-        for group, found in members_of(self.groups or {}, preprocessor.z_names).items():
+        encoded = preprocessor.z_groups
+        groups = members_of(self.groups or {}, preprocessor.z_names, encoded)
+        named = {column for found in groups.values() for column in found}
+        for category in preprocessor.z_categories:
+            if category in encoded and named.isdisjoint(encoded[category]):
+                groups[category] = encoded[category]
+        for group, found in groups.items():
             tied[found] = min(found)
             for column in found:
                 labels[column] = group
-        tied_or_none = tied if self.groups else None
+        tied_or_none = tied if groups else None
         return WeightNames(tuple(labels), tied_or_none, preprocessor.scaling.intercept)
 
     def applied(self, found: Hyperparameters, features: WeightNames) -> Hyperparameters:

@@ -17,22 +17,26 @@ where y_s are the data that the prior path g_s would have shown, noise included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.stats import chi2
 
-from ...data.features import Features
+from ...data.features import DenseFeatures, Features
 from ...data.inputs import Preprocessor, TrainingRows
+from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
 from ...model.weight_prior import WeightPrior
 from ...runtime.parallel import slices
 from ...runtime.session import Session
 from ...runtime.state import must, must_be_numbers, stored
 
-# A path has this many frequencies.
+# A path has this many frequencies, which the kernels of weights with priors of their own share, but
+# each of them has at least a few.
 FREQUENCIES = 512
+LEAST_FREQUENCIES = 64
 # A standard deviation from samples is not below the exact one with this probability, for each
 # query.
 NOT_BELOW_PROBABILITY = 0.99
@@ -45,32 +49,43 @@ ROWS_AT_ONCE = 1024
 class PriorPath:
     """One draw of g = (g_1 .. g_d) from the prior, as a function.
 
-    It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, d) of the
-    cosines and then the sines. A constant has one frequency, which is 0.
+    It is a sum over `components`, each with frequencies (F, p) and amplitudes (2 F, c) of the
+    cosines and then the sines. A constant has one frequency, which is 0. `columns` are the c
+    weights that have each component; None stands for all d weights in all of them.
     """
 
     components: list[tuple[np.ndarray, np.ndarray]]
+    columns: list[np.ndarray] | None = None
 
     @classmethod
     def draw(cls, prior: WeightPrior, p: int, d: int, random: np.random.RandomState) -> PriorPath:
         """Return a draw of d functions of p inputs."""
-        components = []
+        if prior.is_shared:
+            return cls(_components(prior.kernel, p, d, FREQUENCIES, random))
+        components, columns = [], []
         for term in prior.active:
-            scales = 1.0 if term.weight_variances is None else np.sqrt(term.weight_variances)
-            for frequencies, variance in term.kernel.sample_frequencies(p, FREQUENCIES, random):
-                count = len(frequencies)
-                amplitudes = np.sqrt(variance / count) * random.standard_normal((2 * count, d))
-                components.append((frequencies, (scales * amplitudes).astype(np.float32)))
-        return cls(components)
+            own = term.columns
+            for one in _components(term.kernel, p, own.size, _frequencies(prior), random):
+                frequencies, amplitudes = one
+                scales = np.sqrt(term.variances[own]).astype(np.float32)
+                components.append((frequencies, scales * amplitudes))
+                columns.append(own)
+        return cls(components, columns)
 
-    def __call__(self, x: Any, session: Session) -> np.ndarray:
-        """Return g(x_i);  (n, p) -> (n, d);  n F sines and cosines."""
+    def __call__(self, x: Any, d: int, session: Session) -> np.ndarray:
+        """Return g(x_i) of d weights;  (n, p) -> (n, d);  n F sines and cosines."""
 
         def one(rows: slice) -> np.ndarray:
-            total: np.ndarray = sum(
+            found = (
                 self._waves(x[rows], frequencies) @ amplitudes
                 for frequencies, amplitudes in self.components
             )
+            if self.columns is None:
+                whole: np.ndarray = sum(found)
+                return whole
+            total = np.zeros((rows.stop - rows.start, d))
+            for columns, values in zip(self.columns, found, strict=True):
+                total[:, columns] += values
             return total
 
         parts = session.executor.map(one, slices(len(x), ROWS_AT_ONCE))
@@ -79,15 +94,21 @@ class PriorPath:
     def must_fit(self, prior: WeightPrior, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless this is a path of this prior, these columns and weights."""
         random = np.random.RandomState(0)
-        of_terms = (
-            term.kernel.sample_frequencies(preprocessor.n_x, 1, random) for term in prior.active
-        )
-        all_there = len(self.components) == sum(map(len, of_terms))
+        expected = [
+            np.arange(preprocessor.n_weights) if prior.is_shared else term.columns
+            for term in prior.active
+            for _ in term.kernel.sample_frequencies(preprocessor.n_x, 1, random)
+        ]
+        all_there = len(self.components) == len(expected)
         must(all_there, "a path has another number of components than its kernels")
-        for frequencies, amplitudes in self.components:
+        must((self.columns is None) == prior.is_shared, "a path has the weights of another prior")
+        found = expected if self.columns is None else self.columns
+        same = len(found) == len(expected) and all(map(np.array_equal, found, expected))
+        must(same, "the components of a path are those of other weights")
+        for (frequencies, amplitudes), columns in zip(self.components, expected, strict=True):
             count, single = len(frequencies), (np.float32,)
             must_be_numbers(frequencies, (count, preprocessor.n_x), "the frequencies of a path")
-            shape = 2 * count, preprocessor.n_weights
+            shape = 2 * count, columns.size
             must_be_numbers(amplitudes, shape, "the amplitudes of a path", single)
 
     def along(self, x: Any, Z: Features, session: Session) -> np.ndarray:
@@ -95,15 +116,17 @@ class PriorPath:
 
         Z is multiplied by the amplitudes first, so that a sparse Z stays sparse.
         """
+        all_of_them = [None] * len(self.components)
+        own: Sequence[np.ndarray | None] = all_of_them if self.columns is None else self.columns
 
         def one(rows: slice) -> np.ndarray:
             total: np.ndarray = sum(
                 np.einsum(
                     "ij,ij->i",
                     self._waves(x[rows], frequencies),
-                    Z[rows].right_multiply(amplitudes.T),
+                    _of_columns(Z[rows], columns).right_multiply(amplitudes.T),
                 )
-                for frequencies, amplitudes in self.components
+                for (frequencies, amplitudes), columns in zip(self.components, own, strict=True)
             )
             return total
 
@@ -138,9 +161,34 @@ def prior_paths(
     return paths, seen
 
 
-def path_bytes(d: int, terms: int) -> int:
+def path_bytes(prior: WeightPrior, d: int) -> int:
     """Return the bytes of one path: its amplitudes, drawn in float64 and kept in float32."""
-    return 12 * 2 * FREQUENCIES * d * terms
+    if prior.is_shared:
+        return 12 * 2 * FREQUENCIES * d
+    return 12 * 2 * _frequencies(prior) * sum(term.columns.size for term in prior.active)
+
+
+def _frequencies(prior: WeightPrior) -> int:
+    """Return the number of frequencies of each kernel of weights with priors of their own."""
+    varying = sum(not term.kernel.is_constant for term in prior.active)
+    return max(LEAST_FREQUENCIES, FREQUENCIES // max(1, varying))
+
+
+def _components(
+    kernel: Kernel, p: int, d: int, count: int, random: np.random.RandomState
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the frequencies and amplitudes of a draw of d functions with one kernel."""
+    components = []
+    for frequencies, variance in kernel.sample_frequencies(p, count, random):
+        size = len(frequencies)
+        amplitudes = np.sqrt(variance / size) * random.standard_normal((2 * size, d))
+        components.append((frequencies, amplitudes.astype(np.float32)))
+    return components
+
+
+def _of_columns(Z: Features, columns: np.ndarray | None) -> Features:
+    """Return some columns of Z, or all of them if that is None."""
+    return Z if columns is None else DenseFeatures(Z.to_dense()[:, columns])
 
 
 def inflation(samples: int) -> float:

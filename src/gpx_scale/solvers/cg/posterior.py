@@ -268,7 +268,7 @@ class CGPosterior(KernelPosterior):
         cross, vectors = self.cross(x, session), self.hyperparameters.kernel.vectors(x)
         drawn = np.empty((len(cross), self.d, solved.shape[1]))
         for s, path in enumerate(paths):
-            drawn[:, :, s] = path(vectors, session) - cross.weights(solved[:, s], session)
+            drawn[:, :, s] = path(vectors, self.d, session) - cross.weights(solved[:, s], session)
         return drawn
 
     def _fresh_centred_draws(
@@ -349,7 +349,8 @@ class CGPosterior(KernelPosterior):
         more = count - len(self.bank.paths)
         solving = self.solve_bytes(more) if more > 0 else 0
         kept = 1 if self.support.Z.is_sparse else max(0, more)
-        cross, paths = (1 + self._terms) * m * n, kept * path_bytes(d, self._terms)
+        cross = (1 + self._terms) * m * n
+        paths = kept * path_bytes(self.hyperparameters.weight_prior, d)
         return solving + 8 * (cross + 3 * m * d * count + n * count) + paths
 
     def joint_bytes(self, m: int) -> int:
