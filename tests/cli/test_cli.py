@@ -101,20 +101,14 @@ def test_as_a_program_and_as_a_module():
 
 
 def test_the_model_of_a_table_is_the_one_of_python(folder):
-    """The same numbers, from a frame with its category, and the names that the table has."""
+    """The same numbers, from a frame as it comes, and the names that the table has."""
     model = gpx_scale.load(folder / "few.gpx")
     assert model.target_name_ == "target"
     columns = [name for name in FEW if name != "target"]
     assert list(model.feature_names_in_) == columns
-    coded = pd.get_dummies(FEW[columns], columns=["sex"], dtype=float)
-    names = model.explain(NEW[columns]).feature_names
-    assert sorted(names) == sorted(coded.columns)
-    assert {"sex_man", "sex_woman"} < set(names)
-    # X and Z are made apart, so that no weight has a curve of its own column.
-    alike = gpx_scale.GPXRegressor(x_transformer=names, z_transformer=[*names], random_state=0)
-    alike.fit(coded[names], FEW["target"])
-    asked = pd.get_dummies(NEW[columns], columns=["sex"], dtype=float)[names]
-    np.testing.assert_allclose(model.predict(NEW[columns]), alike.predict(asked), rtol=1e-12)
+    assert {"sex_man", "sex_woman"} < set(model.explain(NEW[columns]).feature_names)
+    own = gpx_scale.GPXRegressor(random_state=0).fit(FEW[columns], FEW["target"])
+    np.testing.assert_allclose(model.predict(NEW[columns]), own.predict(NEW[columns]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("out", ["p.csv", "p.tsv", "p.parquet", "p.json", "p.csv.gz", None])
@@ -444,10 +438,6 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
         ("a,Y\n1,2\n3,4\n", "Did you mean 'Y'?"),
         ("a;b;y\n1;2;3\n", "--sep ';'"),
         (
-            "a,b,y\n1,2,3\n4,,6\n7,8,9\n",
-            "column 'b' has 1 missing value in rows 1 to 3, the first in row 2",
-        ),
-        (
             "a,b,y\n1,2,3\n4,5,NA\n",
             "column 'y' has 1 missing value in rows 1 to 2, the first in row 2",
         ),
@@ -481,7 +471,12 @@ def test_tables_that_work(text, encoding, options, tmp_path, capsys):
             'a,y\n"1,200",2\n"3,400",3\n',
             "looks like numbers: it has '1,200', '3,400'. Write them plainly",
         ),
-        ("a,y\n2024-01-31,2\n2024-02-01,3\n", "looks like dates"),
+        ("a,y\n31/01/2024,2\n01/02/2024,3\n", "looks like dates: it has '01/02/2024'"),
+        (
+            "a,y\n2024-01-31,2\nsoon,3\n2024-02-01,4\n",
+            "column 'a' has dates, but row 2 has 'soon'. Make all of its values dates",
+        ),
+        ("a,y\n2024-01-31,2\n2024-02-31,3\n", "dates that cannot be read"),
         ('a,y\n1,"1,701"\n2,"2,702"\n', "row 1 has '1,701'. Write numbers plainly"),
         ("a,y\n1,NA\n2,3\n", "a word such as NA"),
     ],
@@ -519,16 +514,18 @@ def test_files_that_are_no_tables(tmp_path, capsys, folder):
     assert "has a ndarray in each row" in refused(
         capsys, "fit", tmp_path / "nested.parquet", "-t", "target", "-o", out
     )
-    FEW.assign(k=[datetime.date(2020, 1, 1)] * len(FEW)).to_parquet(tmp_path / "dates.parquet")
-    assert "'k' has dates or times" in refused(
-        capsys, "fit", tmp_path / "dates.parquet", "-t", "target", "-o", out
-    )
-    frame = FEW.assign(day=pd.date_range("2020-01-01", periods=len(FEW)))
-    frame.to_parquet(tmp_path / "times.parquet")
-    assert "'day' has dates or times" in refused(
-        capsys, "fit", tmp_path / "times.parquet", "-t", "target", "-o", out
-    )
     assert not out.exists()
+
+
+def test_dates_of_a_parquet_file(tmp_path, capsys):
+    days = pd.date_range("2020-01-01", periods=40)
+    frame = pd.DataFrame({"day": days, "date": days.date, "y": np.arange(40.0) % 7})
+    frame["time"] = [datetime.time(k % 24, 30) for k in range(40)]
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert main(["plan", str(tmp_path / "t.parquet"), "-t", "y"]) == 0
+    out, _ = said(capsys)
+    assert "column day: date" in out
+    assert "p = 7, d = 7" in out
 
 
 def test_what_a_parquet_file_says_of_its_columns_counts(tmp_path, capsys):
@@ -553,6 +550,11 @@ def test_an_empty_line_of_one_column_is_a_value_that_is_missing(tmp_path, capsys
     )
     said(capsys)
     path = written(tmp_path, "a\n1.0\n\n2.0\n", "one.csv")
+    assert main(["predict", str(tmp_path / "m.gpx"), str(path)]) == 0
+    assert said(capsys)[0].count("\n") == 4
+    fit = ["fit", tmp_path / "table.csv", "-t", "y", "-o", tmp_path / "m.gpx"]
+    assert main([*map(str, fit), "--missing", "error", "--kernel", "rbf"]) == 0
+    said(capsys)
     assert "'a' has 1 missing value in rows 1 to 3, the first in row 2" in refused(
         capsys, "predict", tmp_path / "m.gpx", path
     )
@@ -746,16 +748,13 @@ def test_rows_that_the_model_does_not_know(folder, tmp_path, capsys):
     difference = refused(capsys, "predict", model, tmp_path / "t.csv")
     assert "lacks columns of this model: 'bmi', 's6'. The model does not use 'BMI'" in difference
     new.assign(sex="child").to_csv(tmp_path / "t.csv", index=False)
-    assert (
-        "column 'sex' has 'child', which the model has not seen. It knows 'man', 'woman'"
-        in refused(capsys, "explain", model, tmp_path / "t.csv")
-    )
+    assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
+    assert "column 'sex' has 'child', which the model has not seen, and takes" in said(capsys)[1]
     new.assign(bmi="high").to_csv(tmp_path / "t.csv", index=False)
     assert "'bmi'" in refused(capsys, "predict", model, tmp_path / "t.csv")
     new.assign(bp=np.nan).to_csv(tmp_path / "t.csv", index=False)
-    assert "column 'bp' has 30 missing values in rows 1 to 30, the first in row 1" in refused(
-        capsys, "report", model, tmp_path / "t.csv", "--out", tmp_path / "report.html"
-    )
+    assert main(["predict", str(model), str(tmp_path / "t.csv")]) == 0
+    said(capsys)
     new[::-1][list(new)[::-1]].assign(other=1).to_csv(
         tmp_path / "t.csv", index=False
     )  # more columns, in another order
@@ -865,7 +864,122 @@ def test_an_unknown_number_of_rows_is_refused(folder, tmp_path, capsys):
         assert "search_rows" in said(capsys)[1]
 
 
+# tables as they come
+
+
+def mixed_table(n=60):
+    """Return a table with a name for each row, a category, dates in two forms and missing values.
+
+    One category has a level that only the last row has.
+    """
+    random = np.random.RandomState(0)
+    days = pd.date_range("2022-03-01", periods=n, freq="9D")
+    frame = pd.DataFrame(
+        {
+            "house": [f"=house {k}" for k in range(n)],
+            "size": random.randint(30, 200, n).astype(float),
+            "heating": [*random.choice(["gas", "oil"], n - 1), "wood"],
+            "sold": days.strftime("%Y-%m-%d"),
+            "built": days.strftime("%d/%m/%Y"),
+            "price": random.uniform(1, 9, n).round(3),
+        }
+    )
+    frame.loc[2, "size"] = np.nan
+    frame.loc[3, "heating"] = None
+    return frame
+
+
+AS_THEY_COME = ["--id", "house", "--dates", "built:%d/%m/%Y"]
+QUICK = ["--kernel", "rbf", "--no-intercept", "--weights", "shared"]
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory):
+    """A mixed table and a model of it."""
+    folder = tmp_path_factory.mktemp("mixed")
+    mixed_table().to_csv(folder / "t.csv", index=False)
+    fit = ["fit", str(folder / "t.csv"), "-t", "price", "-o", str(folder / "m.gpx")]
+    assert main([*fit, *AS_THEY_COME, *QUICK]) == 0
+    return folder
+
+
+def test_a_mixed_table_gives_the_model_of_python(mixed):
+    model = gpx_scale.load(mixed / "m.gpx")
+    frame = mixed_table().drop(columns=["house", "price"])
+    frame["built"] = pd.to_datetime(frame["built"], format="%d/%m/%Y")
+    own = gpx_scale.GPXRegressor(
+        "rbf", fit_intercept=False, weights="shared", random_state=0, n_jobs=1
+    ).fit(frame, mixed_table()["price"])
+    assert model.z_groups_ == own.z_groups_
+    assert list(own.z_groups_) == ["size", "heating", "sold", "built"]
+    np.testing.assert_allclose(model.predict(frame), own.predict(frame), rtol=1e-9)
+
+
+def test_results_have_the_names_of_rows(mixed, tmp_path, capsys):
+    given = [str(mixed / "m.gpx"), str(mixed / "t.csv"), *AS_THEY_COME]
+    names = mixed_table()["house"].tolist()
+    for command, count in ((["predict"], 1), (["explain", "--wide"], 1), (["explain"], 16)):
+        out = tmp_path / "out.parquet"
+        assert main([*command, *given, "--out", str(out)]) == 0
+        frame = pd.read_parquet(out)
+        assert frame.columns[:2].tolist() == ["row", "house"]
+        assert frame["house"].tolist() == np.repeat(names, count).tolist()
+    assert main(["explain", *given, "--top", "1", "--out", str(tmp_path / "out.json")]) == 1
+    assert main(["explain", *given, "--out", str(tmp_path / "out.json")]) == 0
+    samples = json.loads((tmp_path / "out.json").read_text())["samples"]
+    assert [sample["index"] for sample in samples] == names
+    assert main(["report", *given, "--out", str(tmp_path / "r.html")]) == 0
+    assert "=house 7" in (tmp_path / "r.html").read_text()
+    said(capsys)
+    evaluate = ["evaluate", str(mixed / "t.csv"), "-t", "price", *AS_THEY_COME, *QUICK]
+    assert main([*evaluate, "--folds", "2", "--report", str(tmp_path / "cv.html")]) == 0
+    assert "=house 7" in (tmp_path / "cv.html").read_text()
+    said(capsys)
+    renamed = mixed_table().rename(columns={"house": "row"})
+    renamed.to_csv(tmp_path / "t.csv", index=False)
+    given = [mixed / "m.gpx", tmp_path / "t.csv", "--id", "row", *AS_THEY_COME[2:]]
+    assert "'row' of --id has the name" in refused(capsys, "predict", *given)
+
+
+def test_all_problems_of_a_table_are_one_error(tmp_path, capsys):
+    frame = mixed_table().assign(name=[f"n{k}" for k in range(60)])
+    frame["size"] = frame["size"].astype(object)
+    frame.loc[7, "size"], frame.loc[9, "price"] = "large", np.nan
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    given = ["fit", tmp_path / "t.csv", "-t", "price", "--id", "house", "-o", tmp_path / "m.gpx"]
+    message = refused(capsys, *given)
+    for words in (
+        "There are 4 problems:",
+        "t.csv: column 'size' has numbers, but row 8 has 'large'",
+        "t.csv: column 'price' has 1 missing value in rows 1 to 60, the first in row 10",
+        "Column 'built' looks like dates",
+        "Column 'name' has 60 different texts in 60 rows, which is no category",
+    ):
+        assert words in message
+    message = refused(capsys, *given, "--missing", "error")
+    assert "There are 5 problems:" in message
+    assert "column 'heating' has 1 missing value in rows 1 to 60, the first in row 4" in message
+    message = refused(capsys, *given, "--dates", "built:%Y-%m-%d")
+    assert "t.csv: column 'built' has dates that cannot be read" in message
+    assert "no column 'when'" in refused(capsys, *given, "--dates", "when")
+    assert "neither" in refused(capsys, *given, "--missing", "drop", code=2)
+
+
 # long tables
+
+
+def test_chunks_of_a_mixed_table_have_all_levels_and_missing_values(mixed, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MAX_HELD_ROWS", 30)
+    monkeypatch.setattr(tables, "FILE_CHUNK_ROWS", 25)
+    monkeypatch.setattr(recipes, "MAX_SUBSET_ROWS", 5)
+    fit = ["fit", str(mixed / "t.csv"), "-t", "price", "-o", str(tmp_path / "m.gpx"), *AS_THEY_COME]
+    assert main([*fit, *QUICK, "--n-inducing", "10"]) == 0
+    model = gpx_scale.load(tmp_path / "m.gpx")
+    assert model.solver_ == "inducing"
+    assert model.z_groups_ == gpx_scale.load(mixed / "m.gpx").z_groups_
+    given = [str(tmp_path / "m.gpx"), str(mixed / "t.csv"), *AS_THEY_COME]
+    assert main(["predict", *given, "--out", str(tmp_path / "p.csv")]) == 0
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 60
 
 
 def test_long_tables_are_read_in_chunks(folder, tmp_path, capsys, monkeypatch):

@@ -16,7 +16,9 @@ from gpx_scale.data.inputs import Queries
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.linalg.neighbor_search import Eligible, NeighborSearch
 from gpx_scale.model.weight_prior import WeightPrior
-from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.exact.solver import ExactSolver, exact_subset_optimum
+from gpx_scale.solvers.neighbors import planning
+from gpx_scale.solvers.neighbors import solver as neighbors_solver
 from gpx_scale.solvers.neighbors.posterior import NeighborsPosterior
 from gpx_scale.solvers.neighbors.vecchia import OrderedRows
 from gpx_scale.solvers.posterior import MomentRequest
@@ -180,6 +182,27 @@ def semi():
     return model.fit(X, y, Z), X, y, Z
 
 
+def test_vecchia_s_likelihood_holds_the_variances_of_constant_weights(semi, monkeypatch):
+    """A few hundred neighbours do not tell small constant weights from zero; a subset does."""
+    model, *arrays = semi
+    monkeypatch.setattr(planning, "SUBSET_ROWS", 150)
+    found = []
+
+    def spied(*given):
+        found.append(exact_subset_optimum(*given))
+        return found[-1]
+
+    monkeypatch.setattr(neighbors_solver, "exact_subset_optimum", spied)
+    fitted = GPXRegressor(**model.get_params()).fit(*arrays)
+    assert len(found) == 1
+    (before,) = (one.hyperparameters.weight_prior.terms[1] for one in found)
+    prior = fitted.posterior_.hyperparameters.weight_prior
+    # The constant part has taken over the small variance of the part that varies.
+    moved = prior.terms[1].variances[1] - before.variances[1]
+    assert_allclose(moved, found[0].hyperparameters.weight_prior.terms[0].variances[1], rtol=1e-9)
+    assert abs(fitted.theta_[1] - found[0].hyperparameters.theta[1]) > 1e-6
+
+
 def test_a_fit_finds_what_the_weights_are(semi):
     model, X, _, Z = semi
     assert list(model.weight_table_["decision"]) == ["varying", "constant", "zero"]
@@ -316,3 +339,13 @@ def test_constant_weights_are_nearly_as_certain_as_with_all_rows(constant_case):
     assert (found >= wanted * (1.0 - 1e-9)).all()
     lost = (found - wanted).sum() / (without - wanted).sum()
     assert lost < 0.15
+
+
+def test_length_scales_of_their_own_are_fitted_after_a_comparison_of_kernels():
+    """The comparison was one of other parameters, so its information is not that of the fit."""
+    random = np.random.RandomState(0)
+    X = random.uniform(-2, 2, (120, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * X[:, 1] + 0.2 * random.standard_normal(120)
+    given = {"n_neighbors": 30, "n_shared": 20, "random_state": 0}
+    model = GPXRegressor("rbf", solver="neighbors", weights="multiscale", **given).fit(X, y)
+    assert model.score(X, y) > 0.9

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from ..data.frame_encoder import ERROR, INDICATOR
 from ..data.table_files import PLAIN, TextFormat
 from ..estimator.regressor import GPXRegressor
 from .column_roles import ColumnRoles
+from .tables import Reading
 
 UTF8 = PLAIN.encoding
 
@@ -57,7 +59,24 @@ def column_roles_of(target: str | None, x: str, z: str, text: str | None, drop: 
     return ColumnRoles(target, names_in(x), names_in(z), text, names_in(drop))
 
 
-def text_format_of(separator: str | None, encoding: str) -> TextFormat:
+def reading_of(
+    separator: str | None,
+    encoding: str,
+    dates: str = "",
+    row_names: str | None = None,
+    missing: str = INDICATOR,
+) -> Reading:
+    """Return how a file is read, as --sep, --encoding, --dates, --id and --missing say it."""
+    if missing not in (INDICATOR, ERROR):
+        raise typer.BadParameter(f"--missing {missing!r} is neither {INDICATOR!r} nor {ERROR!r}.")
+    formats: dict[str, str | None] = {}
+    for one in names_in(dates):
+        name, _, form = one.partition(":")
+        formats[name.strip()] = form.strip() or None
+    return Reading(_text_format(separator, encoding), missing, formats, row_names)
+
+
+def _text_format(separator: str | None, encoding: str) -> TextFormat:
     """Return the format of a text file that --sep and --encoding name."""
     separator = "\t" if separator == "\\t" else separator
     if separator is not None and len(separator) != 1:

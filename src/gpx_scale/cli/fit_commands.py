@@ -10,16 +10,19 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from sklearn.frozen import FrozenEstimator
 
+from ..data.frame_encoder import INDICATOR
 from ..errors import InputError
 from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
-from .app import UTF8, app, column_roles_of, model_of, print_remark, row_count, text_format_of
+from .app import UTF8, app, column_roles_of, model_of, print_remark, reading_of, row_count
 from .column_roles import TabularData
 from .options import (
     Ard,
     Data,
+    Dates,
     Drop,
     Encoding,
     Intercept,
@@ -27,7 +30,9 @@ from .options import (
     Kernel,
     Level,
     Memory,
+    Missing,
     Points,
+    RowNames,
     SearchRows,
     Seed,
     Separator,
@@ -38,7 +43,7 @@ from .options import (
     X,
     Z,
 )
-from .tables import output_path
+from .tables import names_of_rows, output_path
 
 
 @app.command()
@@ -52,6 +57,9 @@ def fit(
     z: Z = "",
     text: Text = None,
     drop: Drop = "",
+    row_names: RowNames = None,
+    dates: Dates = "",
+    missing: Missing = INDICATOR,
     kernel: Kernel = "auto",
     ard: Ard = None,
     solver: Solver = "auto",
@@ -76,20 +84,23 @@ def fit(
     """Learn a model from a table, and write it to a file.
 
     Columns of numbers are used as they are. A category becomes a column of 0 and 1 for each of its
-    values. A missing value is an error that names its row and column. A table of more than 100,000
+    values, a date the days since the first one and the parts of the calendar. A missing value
+    becomes the median, and a column says where values are missing. A table of more than 100,000
     rows is read in chunks, and is never in memory as a whole.
 
     Example: `gpx-scale fit houses.csv --target price --x lon,lat --z size,age --out houses.gpx`
     """
     output_path(out, data)
     recipe = TabularData.of(
-        data, column_roles_of(target, x, z, text, drop), text_format_of(sep, encoding)
+        data,
+        column_roles_of(target, x, z, text, drop),
+        reading_of(sep, encoding, dates, row_names, missing),
     )
     model = model_of(
         kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, seed
     ).set_params(checkpoint=checkpoint, search_rows=row_count(search_rows))
-    X, y, transformers = recipe.data()
-    model.set_params(**transformers).fit(X, y)
+    X, y, arguments = recipe.data()
+    model.set_params(**arguments).fit(X, y)
     model.target_name_ = recipe.target
     model.save(out)
     print_remark(str(model.fit_report_))
@@ -111,6 +122,9 @@ def evaluate(
     z: Z = "",
     text: Text = None,
     drop: Drop = "",
+    row_names: RowNames = None,
+    dates: Dates = "",
+    missing: Missing = INDICATOR,
     kernel: Kernel = "auto",
     ard: Ard = None,
     solver: Solver = "auto",
@@ -143,7 +157,7 @@ def evaluate(
     recipe = TabularData.of(
         data,
         column_roles_of(target, x, z, text, drop),
-        text_format_of(sep, encoding),
+        reading_of(sep, encoding, dates, row_names, missing),
         hold=sys.maxsize,
     )
     if recipe.table.rows < 2 * folds:
@@ -151,7 +165,9 @@ def evaluate(
             f"{recipe.table.rows} rows are too few for {folds} folds. Each fold needs two rows "
             "at least."
         )
-    X, y, transformers = recipe.data()
+    X, y, _ = recipe.data()
+    # All folds have the same features, so that their explanations can be joined.
+    transformers = {name: FrozenEstimator(made) for name, made in recipe.fitted().items()}
     model = model_of(
         kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, seed
     ).set_params(search_rows=row_count(search_rows), **transformers)
@@ -179,7 +195,7 @@ def evaluate(
             f"Every row of {data.name} is predicted by a model of the other {folds - 1} of {folds} "
             "parts. The model that is described is that of the last part."
         )
-        names = [f"row {i + 1}" for i in range(len(y))]
+        names = names_of_rows(X, row_names)
         section = Section(
             f"{target} of {data.name}",
             found.explanation,
@@ -210,6 +226,9 @@ def plan(
     z: Z = "",
     text: Text = None,
     drop: Drop = "",
+    row_names: RowNames = None,
+    dates: Dates = "",
+    missing: Missing = INDICATOR,
     kernel: Kernel = "auto",
     ard: Ard = None,
     solver: Solver = "auto",
@@ -228,15 +247,19 @@ def plan(
     Example: `gpx-scale plan houses.csv --target price`
     """
     recipe = TabularData.of(
-        data, column_roles_of(target, x, z, text, drop), text_format_of(sep, encoding)
+        data,
+        column_roles_of(target, x, z, text, drop),
+        reading_of(sep, encoding, dates, row_names, missing),
     )
-    X, y, transformers = recipe.data()
+    X, y, arguments = recipe.data()
     model = model_of(
         kernel, ard, solver, intercept, weights, n_inducing, memory_limit, n_jobs, 0
-    ).set_params(verbose=0, **transformers)
+    ).set_params(verbose=0, **arguments)
     found = model.plan(X, y)
     for column in recipe.table.columns.values():
         levels = f" of {len(column.levels)} values" if column.kind == "category" else ""
+        missing_values = f", {column.missing} missing" if column.missing else ""
         role = "target" if column.name == recipe.target else "column"
-        print(f"{role} {column.name}: {column.kind}{levels}")
+        if column.name != row_names:
+            print(f"{role} {column.name}: {column.kind or 'empty'}{levels}{missing_values}")
     print(found)

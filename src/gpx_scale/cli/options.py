@@ -52,6 +52,30 @@ Drop = Annotated[
         "--drop", help="Columns to leave out, such as the names of rows.", show_default=False
     ),
 ]
+Dates = Annotated[
+    str,
+    typer.Option(
+        "--dates",
+        help="Columns of dates and how they are written, such as sold:%d/%m/%Y,built:%Y. Dates "
+        "such as 2024-05-31 are recognised without it.",
+        show_default=False,
+    ),
+]
+RowNames = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        help="The column that names the rows. Results have it; the model does not see it.",
+        show_default=False,
+    ),
+]
+Missing = Annotated[
+    str,
+    typer.Option(
+        help="What becomes of missing values: with indicator, they are replaced by the median, and "
+        "a column says where they are; error refuses them."
+    ),
+]
 Kernel = Annotated[
     str,
     typer.Option(

@@ -16,10 +16,10 @@ from ..estimator.regressor import GPXRegressor
 from ..explanation import Explanation, between
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
-from .app import UTF8, app, text_format_of
+from .app import UTF8, app, reading_of
 from .column_roles import table_for, text_column
-from .options import Data, Encoding, Level, Model, Separator
-from .tables import check_output_table, output_path, write_csv, write_table
+from .options import Data, Dates, Encoding, Level, Model, RowNames, Separator
+from .tables import check_output_table, names_of_rows, output_path, write_csv, write_table
 
 
 @app.command()
@@ -36,6 +36,8 @@ def predict(
         ),
     ] = None,
     level: Level = 0.95,
+    row_names: RowNames = None,
+    dates: Dates = "",
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
@@ -45,10 +47,12 @@ def predict(
     """
     check_output_table(out, model, data)
     pandas, fitted = import_optional("pandas", "cli"), loaded(model)
-    pieces = []
-    for frame in table_for(fitted, data, text_format_of(sep, encoding)).chunks():
+    pieces: list[Any] = []
+    labels: list[Any] = []
+    for frame in table_for(fitted, data, reading_of(sep, encoding, dates, row_names)).chunks():
         mean, std = fitted.predict(frame[list(fitted.feature_names_in_)], return_std=True)
         pieces.append(np.column_stack([mean, std]))
+        labels += frame.index.tolist()
     mean, std = np.concatenate(pieces).T
     lower, upper = between(mean, std, level)
     columns = {
@@ -58,7 +62,7 @@ def predict(
         "lower": lower,
         "upper": upper,
     }
-    write(pandas.DataFrame(columns), out)
+    write(_with_names(pandas.DataFrame(columns), row_names, labels), out)
 
 
 @app.command()
@@ -93,6 +97,8 @@ def explain(
         ),
     ] = "mean",
     level: Level = 0.95,
+    row_names: RowNames = None,
+    dates: Dates = "",
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
@@ -107,7 +113,7 @@ def explain(
     if wide and top is not None:
         raise typer.BadParameter("--wide shows all contributions: leave out --top, or --wide.")
     fitted = loaded(model)
-    table = table_for(fitted, data, text_format_of(sep, encoding))
+    table = table_for(fitted, data, reading_of(sep, encoding, dates, row_names))
     found = _explained(fitted, table.chunks(), baseline)
     if out is not None and out.suffix.lower() == ".json":
         if table.held is None or top is not None or wide:
@@ -121,12 +127,13 @@ def explain(
     pandas, frames, start = import_optional("pandas", "cli"), [], 1
     for explanation in found:
         frame = explanation.to_frame(wide=wide, level=level)
+        labels = frame.index.tolist()
         if wide:
             frame = _one_line_each(frame, start)
         else:
             frame.insert(0, "row", frame.pop("sample") + start)
-            frame = frame if top is None else _largest(frame, top)
-        frames.append(frame)
+        frame = _with_names(frame, row_names, labels)
+        frames.append(frame if top is None else _largest(frame, top))
         start += len(explanation)
     write(pandas.concat(frames, ignore_index=True), out)
 
@@ -149,6 +156,18 @@ def _one_line_each(frame: Any, start: int) -> Any:
     return frame.apply(
         lambda column: column.sparse.to_dense() if hasattr(column.dtype, "fill_value") else column
     )
+
+
+def _with_names(frame: Any, row_names: str | None, labels: list[Any]) -> Any:
+    """Return a frame with the names of its rows after their numbers, if --id gives a column."""
+    if row_names is not None:
+        if row_names in frame.columns:
+            raise InputError(
+                f"The column {row_names!r} of --id has the name of a column of the result. Rename "
+                "it."
+            )
+        frame.insert(1, row_names, labels)
+    return frame
 
 
 def _largest(frame: Any, k: int) -> Any:
@@ -174,6 +193,8 @@ def report(
         str | None, typer.Option(help="The title of the report.", show_default=False)
     ] = None,
     level: Level = 0.95,
+    row_names: RowNames = None,
+    dates: Dates = "",
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
@@ -186,7 +207,9 @@ def report(
     """
     output_path(out, model, data)
     fitted = loaded(model)
-    table = table_for(fitted, data, text_format_of(sep, encoding), also=fitted.target_name_)
+    table = table_for(
+        fitted, data, reading_of(sep, encoding, dates, row_names), also=fitted.target_name_
+    )
     rows = table.evenly(samples)
     frame = table.taken(rows)
     (explanation,) = _explained(fitted, iter([frame]))
@@ -199,7 +222,7 @@ def report(
         about=f"These are {len(rows):,} of {table.rows:,} rows of {data.name}, by the model "
         f"{model.name}.",
         documents=None if document is None else frame[document].tolist(),
-        sample_names=[f"row {i + 1}" for i in rows],
+        sample_names=names_of_rows(frame, row_names),
         level=level,
     )
     print(f"report: {write_report(out, [section], title=section.title)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ..data.column_encodings import MAX_CATEGORY_LEVELS
+from ..data.frame_columns import ISO_DATE, OFFSET
+from ..data.frame_encoder import INDICATOR
 from ..data.table_files import (
     FILE_CHUNK_ROWS,
     PLAIN,
@@ -31,16 +34,15 @@ from ..data.table_files import (
 from ..errors import InputError
 from ..runtime.files import atomic_write, import_optional, writable
 from ..runtime.parallel import evenly_spaced
+from ..runtime.problems import Problems
 from ..solvers.contract import CG_ROWS
 
 # A table of more rows is read in chunks. From this number on, the solvers that `auto` takes
 # need only sums over the rows.
 MAX_HELD_ROWS = CG_ROWS
-# A category has at most this many values; more are not counted.
-MAX_CATEGORY_LEVELS = 1000
 # These are numbers that are not written plainly, such as 1,200 or 5 %.
 NUMBER = re.compile(r"(?=.*[,' %€$£\u00a0\u202f])[-+€$£]?\d[\d.,' \u00a0\u202f]*[%€]?")
-# These are dates, with or without a time of day.
+# These are dates, with or without a time of day, in any order.
 DATE = re.compile(
     r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{4}|\d{1,2}/\d{1,2}/\d{2})"
     r"([ T]\d{1,2}:\d{2}.*)?"
@@ -50,52 +52,84 @@ FORMULA_STARTS = tuple("=+-@\t\r\n")
 PLAIN_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How the columns of a file are read.
+
+    text_format : the separator and the encoding of a text file.
+    missing : "indicator" if values may be missing, or "error".
+    dates : the formats of columns of dates, by name; None stands for ISO 8601.
+    row_names : the column that names the rows, or None.
+    """
+
+    text_format: TextFormat = PLAIN
+    missing: str = INDICATOR
+    dates: Mapping[str, str | None] = field(default_factory=dict)
+    row_names: str | None = None
+
+
+# A file about which the user says nothing.
+AS_USUAL = Reading()
+
+
 @dataclass
 class Column:
     """A column of a table.
 
-    `kind` is "number", "category", "text" or, if it is not known, "". Numbers have extremes,
-    `low` and `high`; a category has `levels`, its values.
+    `kind` is "number", "category", "date", "text" (documents), "name" (of rows, or a column that is
+    only passed on) or, if it is not known, "". `wanted` is the kind that it must have, if that is
+    known; "target" stands for numbers none of which is missing. Nothing more is added to a column
+    that is `broken`. `levels` are the values of a category. `seen` has a row for each level, for
+    the smallest and the largest number, and for a missing value: rows that show all that the column
+    has.
     """
 
     name: str
     kind: str = ""
+    wanted: str = ""
     levels: set[str] = field(default_factory=set)
     low: float = np.inf
     high: float = -np.inf
+    missing: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    broken: bool = False
 
 
 @dataclass(frozen=True)
 class Table:
     """The wanted columns of a file, in its order.
 
-    `held` is a frame of all rows if they are few, and None otherwise.
+    `held` is a frame of all rows if they are few, and None otherwise. The index of its frames are
+    the names of the rows, or numbers that begin with 1.
     """
 
     path: Path
-    text_format: TextFormat
+    reading: Reading
     columns: dict[str, Column]
     rows: int
     held: Any
 
     def chunks(self) -> Iterator[Any]:
-        """Return all rows as frames, in which numbers are float64 and all else is text."""
+        """Return all rows as frames, in which numbers are float64."""
         if self.held is not None:
-            return iter([self.held])
-        kinds = {
-            name: "float64" if column.kind == "number" else "str"
-            for name, column in self.columns.items()
-        }
-        return (
-            _typed(frame, self.columns)
-            for frame in frames(
-                self.path, self.text_format, list(self.columns), kinds, FILE_CHUNK_ROWS
-            )
-        )
+            yield self.held
+            return
+        kinds = {name: "str" for name, column in self.columns.items() if column.kind != "number"}
+        start = 0
+        for frame in frames(
+            self.path, self.reading.text_format, list(self.columns), kinds, FILE_CHUNK_ROWS
+        ):
+            yield _typed(frame, self.columns, self.reading, start)
+            start += len(frame)
 
     def evenly(self, most: int) -> np.ndarray:
         """Return the numbers of at most `most` rows, evenly spread over the table."""
         return evenly_spaced(most, self.rows)
+
+    def showing(self, most: int) -> np.ndarray:
+        """Return the numbers of about `most` rows, in which every column has all that it has."""
+        special = [row for column in self.columns.values() for row in column.seen.values()]
+        return np.union1d(self.evenly(most), np.array(special, dtype=int))
 
     def taken(self, rows: np.ndarray) -> Any:
         """Return rows, whose numbers are in ascending order, as one frame."""
@@ -104,133 +138,217 @@ class Table:
             inside = rows[(rows >= start) & (rows < start + len(frame))]
             found.append(frame.iloc[inside - start])
             start += len(frame)
-        return import_optional("pandas", "cli").concat(found, ignore_index=True)
+        return import_optional("pandas", "cli").concat(found)
 
 
 def read_table(
     path: Any,
     wanted: Sequence[str] | None = None,
-    text_format: TextFormat = PLAIN,
-    kinds: dict[str, str] | None = None,
+    reading: Reading = AS_USUAL,
+    kinds: Mapping[str, str] | None = None,
     hold: int | None = None,
+    problems: Problems | None = None,
 ) -> Table:
     """Survey a file.
 
     `wanted` are the columns to read, by default all; `kinds` says what columns must be, as far
-    as that is known; a table of more than `hold` rows is not kept in memory.
+    as that is known; a table of more than `hold` rows is not kept in memory. What is wrong with
+    columns is added to `problems`, or raised as one error.
     """
     path, hold = Path(path), MAX_HELD_ROWS if hold is None else hold
-    names = header_of(path, text_format)
+    names, kinds = header_of(path, reading.text_format), dict(kinds or {})
+    if reading.row_names is not None:
+        kinds[reading.row_names] = "name"
+        wanted = None if wanted is None else [*wanted, reading.row_names]
     if wanted is not None:
         must_have(wanted, names, path.name)
+    must_have(list(reading.dates), names, path.name)
     some = set(names if wanted is None else wanted)
     wanted = [name for name in names if name in some]
-    found = {name: Column(name, (kinds or {}).get(name, "")) for name in wanted}
+    kinds |= dict.fromkeys(reading.dates, "date")
+    found = {name: Column(name, wanted=kinds.get(name, "")) for name in wanted}
+    for column in found.values():
+        column.kind = "number" if column.wanted == "target" else column.wanted
+    survey = _Survey(path.name, reading, is_parquet(path))
     rows = 0
     kept: list[Any] | None = []
-    as_written = {name: "str" for name in wanted if found[name].kind in ("category", "text")}
-    with closing(frames(path, text_format, wanted, as_written, FILE_CHUNK_ROWS)) as chunks:
+    as_written = {
+        name: "str" for name in wanted if found[name].wanted not in ("", "number", "target")
+    }
+    with closing(frames(path, reading.text_format, wanted, as_written, FILE_CHUNK_ROWS)) as chunks:
         for frame in chunks:
             for name in wanted:
-                _survey(
-                    frame[name],
-                    found[name],
-                    rows,
-                    path.name,
-                    (kinds or {}).get(name, ""),
-                    is_parquet(path),
-                )
-            rows += len(frame)
+                survey.add(frame[name], found[name], rows)
             if kept is not None:
-                kept = [*kept, _typed(frame, found)] if rows <= hold else None
+                fits = rows + len(frame) <= hold and not survey.problems.found
+                kept = [*kept, _typed(frame, found, reading, rows)] if fits else None
+            rows += len(frame)
     if not rows:
         raise InputError(
             f"{path.name} has columns ({listed(names)}) and no rows. Give a table with rows."
         )
-    held = (
-        None if kept is None else import_optional("pandas", "cli").concat(kept, ignore_index=True)
-    )
-    return Table(path, text_format, found, rows, held)
+    if problems is None:
+        survey.problems.raise_all()
+    else:
+        problems.found += survey.problems.found
+    held = None if kept is None else import_optional("pandas", "cli").concat(kept)
+    return Table(path, reading, found, rows, held)
 
 
-def _survey(
-    values: Any, column: Column, start: int, file: str, must_be: str = "", typed: bool = False
-) -> None:
-    """Add what a chunk shows to what is known of a column.
+class _Survey:
+    """What is found out about the columns of a file, and what is wrong with them.
 
-    An error names its row, counted from 1 below the header. If the file is `typed`, it says
-    what its columns are, and texts are not taken for numbers, whatever they look like.
+    If the file is `typed`, it says what its columns are, and texts are not taken for numbers,
+    whatever they look like. Errors name rows, counted from 1 below the header.
     """
-    missing = values.isna().to_numpy()
-    if missing.any():
-        count = int(missing.sum())
+
+    def __init__(self, file: str, reading: Reading, typed: bool) -> None:
+        self.file, self.reading, self.typed = file, reading, typed
+        self.problems = Problems()
+
+    def add(self, values: Any, column: Column, start: int) -> None:
+        """Add what a chunk shows to what is known of a column, unless something is wrong with it.
+
+        `start` is the number of rows before the chunk.
+        """
+        if column.broken or column.wanted == "name":
+            return
+        column.broken = True
+        with self.problems:
+            missing = values.isna().to_numpy()
+            if missing.any():
+                self._add_missing(missing, column, start)
+            rows = start + np.flatnonzero(~missing)
+            if rows.size:
+                self._add(values[~missing], column, rows)
+            column.broken = False
+
+    def _add_missing(self, missing: np.ndarray, column: Column, start: int) -> None:
+        """Count missing values, or raise an error if there may be none."""
+        count, first = int(missing.sum()), start + int(missing.argmax())
+        column.missing += count
+        column.seen.setdefault("missing value", first)
+        if self.reading.missing == INDICATOR and column.wanted not in ("target", "text"):
+            return
+        may_be = "" if column.wanted in ("target", "text") else ", or give --missing indicator"
         raise InputError(
-            f"{file}: column {column.name!r} has {count} missing value{'s' * (count > 1)} in rows "
-            f"{start + 1} to {start + len(missing)}, the first in row "
-            f"{start + int(missing.argmax()) + 1}. (A value is missing if it is empty, or a word "
-            "such as NA, None or null.) Fill in such values, or remove their rows."
+            f"{self.file}: column {column.name!r} has {count} missing value{'s' * (count > 1)} in "
+            f"rows {start + 1} to {start + len(missing)}, the first in row {first + 1}. (A value "
+            "is missing if it is empty, or a word such as NA, None or null.) Fill in such values, "
+            f"or remove their rows{may_be}."
         )
-    first = values.iloc[0]
-    if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
-        raise InputError(
-            f"{file}: column {column.name!r} has dates or times. Replace them by numbers, such "
-            "as days since the first."
+
+    def _add(self, values: Any, column: Column, rows: np.ndarray) -> None:
+        """Add values that are not missing, which are those of the given rows."""
+        first = values.iloc[0]
+        if column.wanted == "text":
+            return
+        if column.name in self.reading.dates:
+            _as_dates(values, column.name, self.reading.dates[column.name], self.file)
+            return
+        if values.dtype.kind in "Mm" or isinstance(first, datetime.date | datetime.time):
+            self._agree(column, "date", rows[0], first)
+            return
+        if isinstance(first, list | tuple | dict | set | bytes | np.ndarray):
+            raise InputError(
+                f"{self.file}: column {column.name!r} has a {type(first).__name__} in each row. "
+                "Leave it out with --drop."
+            )
+        if values.dtype == object and all(isinstance(value, bool | np.bool_) for value in values):
+            values = values.astype(bool)
+        if values.dtype.kind in "biuf" and column.wanted != "category":
+            self._add_numbers(values.to_numpy(dtype=float), column, rows, first)
+            return
+        texts = values.astype(str)
+        number = (
+            import_optional("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
         )
-    if isinstance(first, list | tuple | dict | set | bytes | np.ndarray):
-        raise InputError(
-            f"{file}: column {column.name!r} has a {type(first).__name__} in each row. Leave it "
-            "out with --drop."
-        )
-    if values.dtype.kind in "biuf":
-        numbers = values.to_numpy(dtype=float)
+        if self.typed and isinstance(first, str):
+            number = np.zeros_like(number)
+        at = int((~number).argmax())
+        # The file may keep numbers as texts.
+        if number.all() and column.wanted not in ("category", "date"):
+            self._add_numbers(texts.to_numpy(dtype=float), column, rows, first)
+        elif column.wanted in ("number", "target") or (
+            2 * number.sum() > len(number) and column.wanted not in ("category", "date")
+        ):
+            has = "must have numbers" if column.wanted else "has numbers"
+            raise self._mixed(column.name, has, rows[at], texts.iloc[at])
+        elif column.wanted != "category" and (is_date := _are_dates(texts)).mean() > 0.5:
+            self._agree(column, "date", rows[0], first)
+            if not is_date.all():
+                at = int(is_date.argmin())
+                raise self._mixed(column.name, "has dates", rows[at], texts.iloc[at])
+            _as_dates(texts, column.name, None, self.file)
+        else:
+            self._agree(column, "category", rows[at], texts.iloc[at])
+            if len(column.levels) <= MAX_CATEGORY_LEVELS:
+                new = ~texts.duplicated().to_numpy()
+                for level, row in zip(texts[new].tolist(), rows[new].tolist(), strict=True):
+                    column.levels.add(level)
+                    column.seen.setdefault(f"level {level}", row)
+
+    def _add_numbers(
+        self, numbers: np.ndarray, column: Column, rows: np.ndarray, first: Any
+    ) -> None:
+        """Add numbers, which must be finite."""
         if not np.isfinite(numbers).all():
             at = int(np.flatnonzero(~np.isfinite(numbers))[0])
             raise InputError(
-                f"{file}: the value in row {start + at + 1}, column {column.name!r} is "
+                f"{self.file}: the value in row {rows[at] + 1}, column {column.name!r} is "
                 f"{numbers[at]}. Replace it by a finite number, or remove its row."
             )
-        _agree(column, "number", lambda: (start, values.iloc[0]), file)
-        column.low, column.high = min(column.low, numbers.min()), max(column.high, numbers.max())
-        return
-    texts = values.astype(str)
-    if column.kind == "text":
-        return
-    number = import_optional("pandas", "cli").to_numeric(texts, errors="coerce").notna().to_numpy()
-    if typed and isinstance(first, str):
-        number = np.zeros_like(number)
-    at = int((~number).argmax())
-    # The file may keep numbers as texts.
-    if number.all() and must_be != "category":
-        _survey(texts.astype(float), column, start, file)
-    elif must_be == "number" or (2 * number.sum() > len(number) and must_be != "category"):
-        has = "must have numbers" if must_be == "number" else "has numbers"
-        raise _mixed(file, column.name, has, start + at, texts.iloc[at])
-    else:
-        _agree(column, "category", lambda: (start + at, texts.iloc[at]), file)
-        if len(column.levels) <= MAX_CATEGORY_LEVELS:
-            column.levels.update(texts.unique())
+        self._agree(column, "number", rows[0], first)
+        for extreme, at in (("low", int(numbers.argmin())), ("high", int(numbers.argmax()))):
+            best = getattr(column, extreme)
+            if (numbers[at] < best) if extreme == "low" else (numbers[at] > best):
+                setattr(column, extreme, float(numbers[at]))
+                column.seen[extreme] = int(rows[at])
+
+    def _agree(self, column: Column, kind: str, row: int, value: Any) -> None:
+        """Set the kind of a column; another kind than before is an error at a row."""
+        if column.kind and column.kind != kind:
+            has = {"number": "numbers", "date": "dates"}.get(column.kind, "texts")
+            must = "must have" if column.wanted else "has"
+            raise self._mixed(column.name, f"{must} {has}", row, value)
+        column.kind = kind
+
+    def _mixed(self, name: str, has: str, row: int, value: Any) -> InputError:
+        """Return the error of a column that `has` values of one kind, and another in a row."""
+        what = has.rpartition(" ")[2]
+        remedy = (
+            "Write numbers plainly, as in 1200.5."
+            if what == "numbers" and looks_like(NUMBER, [str(value)])
+            else f"Make all of its values {what}."
+            if has.startswith("must")
+            else f"Make all of its values {what}, or all of them texts."
+            if what != "texts"
+            else "Make all of its values numbers, or all of them texts."
+        )
+        return InputError(
+            f"{self.file}: column {name!r} {has}, but row {row + 1} has {str(value)!r}. {remedy}"
+        )
 
 
-def _agree(column: Column, kind: str, where: Callable[[], tuple[int, Any]], file: str) -> None:
-    """Set the kind of a column; another kind than before is an error at `where` (row, value)."""
-    if column.kind and column.kind != kind:
-        has = "has numbers" if column.kind == "number" else "has texts"
-        raise _mixed(file, column.name, has, *where())
-    column.kind = kind
+def _are_dates(texts: Any) -> np.ndarray:
+    """Return which texts are dates in the order of ISO 8601;  (n,)."""
+    return np.asarray(texts.str.strip().str.fullmatch(ISO_DATE).to_numpy(dtype=bool))
 
 
-def _mixed(file: str, name: str, has: str, row: int, value: Any) -> InputError:
-    """Return the error of a column that `has` values of one kind, and another kind in a row."""
-    remedy = (
-        "Write numbers plainly, as in 1200.5."
-        if looks_like(NUMBER, [str(value)])
-        else "Make all of its values numbers."
-        if has.startswith("must")
-        else "Make all of its values numbers, or all of them texts."
-    )
-    return InputError(
-        f"{file}: column {name!r} {has}, but row {row + 1} has {str(value)!r}. {remedy}"
-    )
+def _as_dates(values: Any, name: str, form: str | None, file: str) -> Any:
+    """Return texts as dates, or raise an error that names the column."""
+    if values.dtype.kind == "M":
+        return values
+    texts, pandas = values.astype(str).where(values.notna()), import_optional("pandas", "cli")
+    try:
+        zoned = form is None and texts.str.fullmatch(OFFSET).fillna(False).any()
+        return pandas.to_datetime(texts, format=form or "ISO8601", utc=bool(zoned))
+    except (ValueError, OverflowError) as error:
+        said = str(error).splitlines()[0].partition(". You might")[0].rstrip(".")
+        raise InputError(
+            f"{file}: column {name!r} has dates that cannot be read: {said}. Say how they are "
+            f"written, such as --dates '{name}:%d/%m/%Y'."
+        ) from None
 
 
 def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
@@ -238,16 +356,37 @@ def looks_like(form: re.Pattern[str], texts: Iterable[str]) -> bool:
     return all(form.fullmatch(text.strip()) for text in texts)
 
 
-def _typed(frame: Any, columns: dict[str, Column]) -> Any:
-    """Return a frame with numbers as float64 and all else as text."""
-    number = {name for name in frame.columns if columns[name].kind == "number"}
-    typed = {
-        name: frame[name].astype(float)
-        if name in number
-        else frame[name].astype(str).astype(object)
-        for name in frame
-    }
-    return import_optional("pandas", "cli").DataFrame(typed)
+def _typed(frame: Any, columns: dict[str, Column], reading: Reading, start: int) -> Any:
+    """Return a frame with numbers as float64, dates as such, and all else as text or None.
+
+    Its index are the names of the rows, or their numbers from `start` + 1.
+    """
+    pandas = import_optional("pandas", "cli")
+    rows = pandas.RangeIndex(start + 1, start + len(frame) + 1)
+    if reading.row_names is not None:
+        rows = pandas.Index(frame[reading.row_names].astype(str), name=reading.row_names)
+    typed = {}
+    for name in frame:
+        column, values = columns[name], frame[name]
+        if name == reading.row_names:
+            continue
+        if column.kind == "number":
+            typed[name] = values.astype(float)
+        elif name in reading.dates:
+            typed[name] = _as_dates(values, name, reading.dates[name], "The table")
+        elif column.kind == "date":
+            typed[name] = values
+        else:
+            typed[name] = values.astype(str).astype(object).where(values.notna(), None)
+    return pandas.DataFrame(typed).set_axis(rows)
+
+
+def names_of_rows(frame: Any, named: Any) -> list[str]:
+    """Return the names of the rows of a frame: its index, which are numbers if nothing is `named`.
+
+    A number is written as "row 7".
+    """
+    return [str(label) if named is not None else f"row {label}" for label in frame.index]
 
 
 def write_csv(frame: Any, where: Any, separator: str = ",") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import InputError
 from ..runtime.arguments import one_of
 from ..runtime.files import import_optional
+from ..runtime.problems import Problems
 from ..runtime.state import must, stored
 from .checks import matrix_of
 from .column_encodings import (
@@ -106,11 +107,8 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.missing = missing
         self.keep_constants = keep_constants
 
-    def fit(self, X: Any, y: Any = None, levels: Mapping[str, Sequence[str]] | None = None) -> Self:
-        """Learn how each column is encoded. All columns that cannot be are named in one error.
-
-        `levels` has further levels of categories, which other rows have.
-        """
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn how each column is encoded. All columns that cannot be are named in one error."""
         one_of(self.missing, (INDICATOR, ERROR), "missing")
         if not is_frame(X):
             raise InputError("A FrameEncoder is fitted on a pandas data frame. Give one.")
@@ -121,7 +119,7 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             problems = Problems()
             for k in at:
                 with problems:
-                    self._learn(X.iloc[:, k], self.names_in_[k], levels or {})
+                    self._learn(X.iloc[:, k], self.names_in_[k])
             problems.raise_all()
         counts = Counter(self.get_feature_names_out().tolist())
         if twice := sorted(name for name, count in counts.items() if count > 1):
@@ -157,20 +155,17 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return np.zeros(A.shape[1], bool)
         return ColumnMoments.of(A).constant
 
-    def _learn(self, column: Any, name: str, levels: Mapping[str, Sequence[str]]) -> None:
+    def _learn(self, column: Any, name: str) -> None:
         """Learn how one column is encoded, or that it is left out."""
         given = self._values(column, name)
         if not given.kind:
             self.left_out_.append(name)
             return
-        if name in levels:
-            every = tuple(sorted({*given.levels, *levels[name]}))
-            given = ColumnValues(given.kind, given.values, given.missing, every)
         indicator = bool(given.missing.any())
         rows, varies = len(column), True
         found = encoding_of(name, given, rows, indicator, varies)
         made = found.encode(given, column)
-        if name not in levels and self._are_constant(made).all():
+        if self._are_constant(made).all():
             self.left_out_.append(name)
             return
         if isinstance(found, NumberEncoding) and self._are_constant(made[:, :1]).all():
@@ -251,6 +246,11 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The names of the columns that are categories."""
         return [one.name for one in self.encodings_ if CATEGORY in one.kinds]
 
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The levels of each category, by its name."""
+        return {one.name: one.levels for one in self.encodings_ if one.kinds[0] == CATEGORY}
+
     def is_like(self, other: Any) -> bool:
         """Return whether another object is an encoder that makes the same of every frame."""
         return isinstance(other, FrameEncoder) and vars(self) == vars(other)
@@ -263,31 +263,6 @@ class FrameEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             {one.name for one in self.encodings_} <= set(self.names_in_),
             "an encoder names columns that its frame does not have",
         )
-
-
-class Problems:
-    """The errors of several columns, each of which is caught inside of a `with` statement."""
-
-    def __init__(self) -> None:
-        self.found: list[InputError] = []
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        """Keep an InputError for later."""
-        if isinstance(error, InputError):
-            self.found.append(error)
-            return True
-        return False
-
-    def raise_all(self) -> None:
-        """Raise one InputError with all that were caught, if there are any."""
-        if len(self.found) == 1:
-            raise self.found[0]
-        if self.found:
-            lines = "".join(f"\n- {error}" for error in self.found)
-            raise InputError(f"There are {len(self.found)} problems:{lines}")
 
 
 def names_of(frame: Any) -> list[str]:

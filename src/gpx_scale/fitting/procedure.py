@@ -340,6 +340,9 @@ def information_of(optimum: Optimum, decision: Decision | None, n: int) -> np.nd
     start = None if decision is None else decision.start
     if start is None or start.information is None:
         return None
+    if start.hyperparameters.names != optimum.hyperparameters.names:
+        # The comparison was one of weights that share their prior.
+        return None
     of_all_rows: np.ndarray = start.information * (n / start.rows)
     return of_all_rows
 

@@ -216,6 +216,15 @@ class WeightPrior:
             at += term.kernel.theta.size
         return found
 
+    @property
+    def of_constants(self) -> np.ndarray:
+        """Return which entries of `theta` are variances of constant weights;  (t + 1,)."""
+        kernels = sum(term.kernel.theta.size for term in self.terms if term.is_active)
+        variances = [
+            np.full(term.free_variances.size, term.kernel.is_constant) for term in self.terms
+        ]
+        return np.concatenate([np.zeros(kernels, bool), *variances, np.zeros(1, bool)])
+
     def with_theta(self, theta: np.ndarray) -> WeightPrior:
         """Return this prior with other parameters;  (t + 1,)."""
         terms, at = [], 0

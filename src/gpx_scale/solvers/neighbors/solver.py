@@ -19,7 +19,7 @@ from ...errors import InputError
 from ...linalg.covariance import TiledCovariance
 from ...linalg.neighbor_search import search_among
 from ...linalg.preconditioner import choose_pivots
-from ...model.hyperparameters import Hyperparameters
+from ...model.hyperparameters import HyperparameterPrior, Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import Search
 from ...runtime.parallel import all_but
@@ -101,20 +101,21 @@ class NeighborsSolver(Solver):
         """Return the optimum of Vecchia's likelihood, from the exact optimum of a subset on."""
         journal, rows = self._session.journal, search.rows
         first = search.start
-        if not search.warm:
+        has_terms = not first.weight_prior.is_shared
+        if not search.warm or (has_terms and len(rows) <= self._plan.subset):
             data, count = rows.indexed(), search.most_rows(self._plan.subset)
             some = data[least(keys(0, len(data), self._seed), count)]
-            found = exact_subset_optimum(search, some, first)
+            found = exact_subset_optimum(search, some, first, search.warm)
             if len(some) == len(rows):
                 return replace(found, evidence=None)
             first = found.hyperparameters
             # Terms are tested on a subset, too, and those that are left are searched again.
-            is_tested = not first.weight_prior.is_shared
-            if journal.stopped or is_tested or search.most_rows(len(rows)) <= len(some):
+            if journal.stopped or has_terms or search.most_rows(len(rows)) <= len(some):
                 return replace(found, evidence=None)
         # The search on sampled rows takes them all where all rows are asked for.
-        on = replace(search, search_rows="all").starting_at(first).without_restarts()
-        sampled = sampled_rows(int(search.prior.free.sum()))
+        on = replace(search, search_rows="all", prior=_without_constants(search.prior, first))
+        on = on.starting_at(first).without_restarts()
+        sampled = sampled_rows(int(on.prior.free.sum()))
         if search.search_rows != "auto":
             sampled = max(sampled, search.most_rows(len(rows)))
         for _ in range(MOST_ROUNDS):
@@ -226,6 +227,19 @@ class NeighborsSolver(Solver):
         given = rest, n, posterior.nearby, sums, kernels, posterior.rows.in_memory, self._seed
         summed = rows_of_sums(*given)
         return replace(posterior, summed=summed) if summed.size else posterior
+
+
+def _without_constants(prior: HyperparameterPrior, at: Hyperparameters) -> HyperparameterPrior:
+    """Return a prior in which the variances of constant weights are held.
+
+    A row of Vecchia's likelihood is predicted from a few hundred others, which are too few to tell
+    a small constant weight from zero. The subset that the search starts from is larger.
+    """
+    if at.weight_prior.is_shared:
+        return prior
+    likelihood = np.zeros(at.likelihood.theta.size, bool)
+    constants = np.concatenate([at.weight_prior.of_constants, likelihood])
+    return replace(prior, held=np.asarray(prior.held) | constants)
 
 
 def _has_moved(before: Hyperparameters, after: Hyperparameters) -> bool:
