@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from gpx_scale import GPXRegressor, InputError, datasets, kernels, load
+from gpx_scale.fitting import model_decision
 from gpx_scale.fitting.model_choice import AUTO_WEIGHTS
 from gpx_scale.fitting.model_comparison import Contender
 from gpx_scale.fitting.procedure import reason_against_terms
@@ -109,6 +110,24 @@ def test_columns_that_leave_the_kernel_have_curves_of_their_own():
     assert "does not read" in str(model.fit_report_)
     assert not any("Error" in one.note for one in model.fit_report_.prior_table)
     assert np.isfinite(model.predict(X)).all()
+
+
+def test_terms_without_prospects_are_not_searched_on_all_rows(monkeypatch):
+    monkeypatch.setattr(model_decision, "COMPARISON_ROWS", 120)
+    X, y, Z = semi_rows(200)
+    states = []
+    model = GPXRegressor(**NO_INTERCEPT, callbacks=[lambda state: states.append(state)])
+    model.fit(X, y, Z)
+    first = next(state for state in states if state["phase"] == "all rows")
+    # Most of the 10 features that do nothing have no variance from the beginning.
+    assert (np.asarray(first["hyperparameters"]["varying_variances"]) == 0.0).sum() >= 8
+    named = GPXRegressor(**{**NO_INTERCEPT, "weights": "semi"}).fit(X, y, Z)
+    found, wanted = (
+        [row.decision for row in one.fit_report_.weight_table] for one in (model, named)
+    )
+    assert found == wanted
+    gap = model.log_marginal_likelihood_value_ - named.log_marginal_likelihood_value_
+    assert gap == pytest.approx(0.0, abs=0.1)
 
 
 def test_weights_are_shared_where_no_feature_earns_one():

@@ -145,6 +145,19 @@ def test_signs_of_weights_and_local_r2():
             few.local_r2()
 
 
+def test_shares_of_the_parts_are_those_of_their_contributions(tmp_path):
+    X, _, Z, _ = rows()
+    found = semi().explain(X, Z)
+    moved = Z - Z.mean(axis=0)
+    constant, varying = (
+        np.var((part * moved).sum(axis=1)) for part in (found.constant, found.varying)
+    )
+    shares = found.part_shares()
+    assert shares.keys() == {"constant", "varying"}
+    assert_allclose(shares["varying"], varying / (constant + varying), rtol=1e-9)
+    assert found.to_html(tmp_path / "r.html").read_text().count("(interactions)") == 1
+
+
 def test_the_levels_of_a_category_are_a_group():
     pd = pytest.importorskip("pandas")
     random = np.random.RandomState(0)
@@ -286,10 +299,15 @@ def test_a_plan_says_that_priors_of_weights_take_time():
     assert plans["multiscale"].weight_kernels == 6
 
 
-def test_rows_are_not_added_to_a_model_that_would_lose_its_terms():
-    X, y, Z, _ = rows(20)
-    with pytest.raises(SolverUnavailable, match="priors of their own"):
-        semi().__sklearn_clone__().fit(*rows(60)[:3]).partial_fit(X, y, Z)
+def test_rows_are_added_to_a_model_that_keeps_its_terms():
+    X, y, Z, weights = rows(100)
+    model = GPXRegressor(weights="semi", **FAST).fit(X[:60], y[:60], Z[:60])
+    before = model.hyperparameters_
+    model.partial_fit(X[60:], y[60:], Z[60:])
+    assert model.fit_report_.n_samples == 100
+    assert_allclose(model.hyperparameters_["varying_variances"], before["varying_variances"])
+    found = model.explain(X[60:], Z[60:], std=False).weights
+    assert np.sqrt(np.mean((found - weights[60:]) ** 2)) < 0.2
 
 
 def test_saved_models_predict_and_explain_alike(tmp_path):

@@ -17,7 +17,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.stats import norm
 
-from gpx_scale import GPXRegressor, InputError, datasets, palette
+from gpx_scale import GPXClassifier, GPXRegressor, InputError, datasets, palette
 from gpx_scale.explanation import Explanation, joined
 
 pytest.importorskip("jinja2", reason="reports need the extra [report]")
@@ -459,6 +459,15 @@ def test_nothing_is_left_where_it_cannot_be_written(tmp_path, monkeypatch):
 def test_what_does_not_fit_is_said(options, message):
     with pytest.raises(InputError, match=message):
         Section("A", made(), **options)
+
+
+def test_classes_are_not_compared_with_the_latent_function(tmp_path):
+    data = datasets.load_diabetes()
+    model = GPXClassifier("rbf", fit_intercept=False, optimizer=None)
+    explanation = model.fit(data.X[:40], data.y[:40] > 150.0).explain(data.X[:9])
+    with pytest.raises(InputError, match=r"scale of the latent function.*log_loss"):
+        Section("A", explanation, y=data.y[:9])
+    assert "true values are not given" in written(tmp_path, Section("A", explanation))
 
 
 def test_no_samples_and_no_sections_are_errors(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class ClassExplanation(Explanation):
     classes: np.ndarray | None = None
     probability: np.ndarray | None = None
     likelihood: BernoulliLikelihood | None = None
+
+    is_latent: ClassVar[bool] = True
 
     def _paragraph(self, *asked: Any) -> str:
         return paragraph_of_class(self, *asked)

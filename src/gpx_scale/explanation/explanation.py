@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,7 +20,8 @@ from .effects import Effect, effect_of
 from .groups import Groups, by_groups, grouped
 from .importance import Importance, importance_of
 from .intervals import Interval, between, dense, entrywise, probability_of_sign, ratio_of
-from .local_fit import local_r2_of
+from .local_fit import local_r2_of, part_shares_of
+from .notebook import shown_in_notebook
 from .words import paragraph
 
 
@@ -201,6 +202,9 @@ class Explanation:
     groups_std: np.ndarray | None = None
     levels: np.ndarray | None = None
 
+    # Whether predictions are those of a latent function, on another scale than y.
+    is_latent: ClassVar[bool] = False
+
     def __len__(self) -> int:
         return len(self.prediction)
 
@@ -242,6 +246,10 @@ class Explanation:
         far = f", the data say nothing about {count}" if count else ""
         sizes = f"{len(self)} samples, {self.weights.shape[1]} features"
         return f"{type(self).__name__}({sizes}, {std} uncertainty{far})"
+
+    def _repr_html_(self) -> str:
+        """Return what notebooks show: a table of the first samples and their largest reasons."""
+        return shown_in_notebook(self)
 
     def with_units(
         self, units: Mapping[str, str] | None = None, target_units: str | None = None
@@ -636,6 +644,31 @@ class Explanation:
         ((100,), True)
         """
         return local_r2_of(self)
+
+    def part_shares(self) -> dict[str, float]:
+        """Return how much of the variance of the contributions each part of the weights carries.
+
+        The part "constant" has the straight effects, "own" the curves of single features, and
+        "varying" what depends on other columns of x, too: the interactions. The variance of each
+        part is that of its contributions, added up over features, over the samples.
+
+        Returns
+        -------
+        shares : dict of str to float
+            The shares, which add up to 1. It is empty if weights share their prior, if features are
+            groups, or if contributions do not differ.
+
+        Examples
+        --------
+        >>> from gpx_scale import GPXRegressor
+        >>> from gpx_scale.datasets import synth_semi
+        >>> data = synth_semi(80)
+        >>> model = GPXRegressor("rbf", weights="semi", optimizer=None)
+        >>> shares = model.fit(data.X, data.y, data.Z).explain(data.X, data.Z).part_shares()
+        >>> list(shares), round(sum(shares.values()), 10)
+        (['constant', 'varying'], 1.0)
+        """
+        return part_shares_of(self)
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
         """Return the share of true values that lie in the intervals of their predictions.

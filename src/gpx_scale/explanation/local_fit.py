@@ -1,4 +1,4 @@
-"""How well the weights of a sample explain y around it: the local R^2."""
+"""What weights explain: the local R^2, and the share of each of their parts."""
 
 from __future__ import annotations
 
@@ -35,3 +35,15 @@ def local_r2_of(explanation: Explanation) -> np.ndarray:
         rest += float(explanation.weights_noise**2 @ covariance.diagonal())
     share: np.ndarray = explained / (explained + rest)
     return share
+
+
+def part_shares_of(explanation: Explanation) -> dict[str, float]:
+    """Return the share of the variance of each part, as `Explanation.part_shares` describes it."""
+    parts = {name: getattr(explanation, name) for name in ("constant", "own", "varying")}
+    known = {name: part for name, part in parts.items() if part is not None}
+    if not known or explanation.baseline is None or explanation.weights.shape[1] == 0:
+        return {}
+    moved = explanation.data - explanation.baseline
+    spread = {name: float((part * moved).sum(axis=1).var()) for name, part in known.items()}
+    total = sum(spread.values())
+    return {name: size / total for name, size in spread.items()} if total > 0 else {}

@@ -198,16 +198,8 @@ class Contender:
         The evidence is that of the smaller model. All terms are in the optimum that was `found`,
         from which searches on other rows begin.
         """
-        rows = setting.with_intercept(self.fit_intercept)
-
-        def evidence(hyperparameters: Hyperparameters) -> float:
-            try:
-                return setting.solver.evaluate(rows, hyperparameters, gradient=False).value
-            except (NotPositiveDefinite, NotConverged):
-                return -np.inf
-
         assert self.priors is not None
-        kept = tested_once(Tested(self.found), evidence, LEAST_EARNED_NATS).hyperparameters
+        kept = self.simplified(setting, LEAST_EARNED_NATS)
         if kept.theta.size == self.found.theta.size:
             return
         priors = replace(self.priors, options=replace(self.priors.options, prune=False))
@@ -217,6 +209,18 @@ class Contender:
         self.seconds += smaller.seconds
         if smaller.integrated > self.integrated:
             self.point, self.integrated = smaller.point, smaller.integrated
+
+    def simplified(self, setting: Setting, least: float) -> Hyperparameters:
+        """Return what was found without the terms that earn less than `least` nats."""
+        rows = setting.with_intercept(self.fit_intercept)
+
+        def evidence(hyperparameters: Hyperparameters) -> float:
+            try:
+                return setting.solver.evaluate(rows, hyperparameters, gradient=False).value
+            except (NotPositiveDefinite, NotConverged):
+                return -np.inf
+
+        return tested_once(Tested(self.found), evidence, least).hyperparameters
 
     def _search_from(self, setting: Setting, start: Hyperparameters, rule: Rule) -> None:
         """Search from one start, and keep the best point, also if the search is stopped."""

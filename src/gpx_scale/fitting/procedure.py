@@ -36,7 +36,7 @@ from ..solvers.posterior import Diagnostics
 from .checkpoint import choice_in
 from .model_decision import Decision, decided
 from .options import FitOptions
-from .pruning import Tested
+from .pruning import Tested, same_terms
 from .starting_point import KnownOptimum, StartingPoint, find_length_scales, starting_point
 from .weight_choice import with_weights
 from .weight_decisions import notes_on_weights, weight_table
@@ -81,12 +81,15 @@ def fit_model(
     rows, given = prepared_rows(rows, plan, options, session)
     weights = WeightFit(options.weights, options.weights.features(preprocessor))
     given = weights.applied(given)
+    subset = None if decision is None else weights.started(decision.start)
+    if subset is not None and not options.weights.shared:
+        given = same_terms(given, subset.hyperparameters)
     start = starting_point(
         *(rows, given, options.search, weights.restarted(known, given)),
         solver=registry.find(plan.solver).fingerprint(plan, setup),
         most_points=min(plan.n, options.solver.n_inducing),
         session=session,
-        subset=None if decision is None else weights.started(decision.start),
+        subset=subset,
         choice=choice,
     )
     if plan.needs_length_scales:
@@ -191,7 +194,7 @@ def decision_about(
             problem_of(rows, preprocessor, with_kind, session), shared_seconds
         )
 
-    return with_weights(decision, options, preprocessor, session, reason_against)
+    return with_weights(decision, options, preprocessor, session, reason_against, len(rows))
 
 
 def reason_against_terms(problem: Problem, shared_seconds: float | None) -> str | None:

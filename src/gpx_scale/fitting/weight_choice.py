@@ -17,7 +17,7 @@ from ..model.hyperparameters import Hyperparameters
 from ..runtime.memory import counted
 from ..runtime.session import Session
 from .model_choice import ModelChoice
-from .model_comparison import Contender, Race, raced
+from .model_comparison import Contender, Race, Setting, raced
 from .model_decision import Decision
 from .options import FitOptions
 from .pruning import LEAST_EARNED_NATS
@@ -48,8 +48,12 @@ def with_weights(
     preprocessor: Preprocessor,
     session: Session,
     reason_against: ReasonAgainst,
+    n_rows: int,
 ) -> Decision:
-    """Return a decision in which the integrated evidence has chosen the priors of the weights."""
+    """Return a decision in which the integrated evidence has chosen the priors of the weights.
+
+    The fit to all `n_rows` begins without the terms that have no prospect of staying.
+    """
     kinds, reasons = possible_kinds(options, preprocessor, reason_against)
     comparison = decision.comparison
     stopped = session.journal.stopped or session.journal.was_interrupted
@@ -90,7 +94,17 @@ def with_weights(
     if best.fit_intercept != choice.fit_intercept:
         reason = "An additive model has a local intercept, with a kernel of its own."
         choice = replace(choice, fit_intercept=True, reasons=(*choice.reasons, reason))
-    start = SubsetOptimum(best.found, best.point.evidence.n_rows)
+    compared_rows = best.point.evidence.n_rows
+    start = SubsetOptimum(best.found, compared_rows)
+    # What a term earns grows with the rows. Without those that would earn too little on all rows,
+    # an additive model of ten features has a few terms there instead of 23.
+    # A checkpoint is read before anything is known of the terms, and has all of them.
+    if options.weights.prune and n_rows > compared_rows and options.search.checkpoint is None:
+        least = LEAST_EARNED_NATS * compared_rows / n_rows
+        with session.journal.phase("tests of the weights"):
+            promising = best.simplified(Setting.of(comparison.some, session), least)
+        if any(term.is_active for term in promising.weight_prior.terms):
+            start = replace(start, hyperparameters=promising)
     return Decision(choice, start, comparison)
 
 

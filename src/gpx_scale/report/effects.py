@@ -48,6 +48,22 @@ class EffectPicture:
     zero: float
 
 
+# What the parts of weights are called in a report.
+PARTS = {
+    "constant": "effects that are the same everywhere",
+    "own": "curves of single features",
+    "varying": "effects that depend on other columns (interactions)",
+}
+
+
+def parts_in_words(shares: dict[str, float]) -> str:
+    """Return a sentence about what the parts of the weights carry, empty if nothing is known."""
+    if not shares:
+        return ""
+    said = [f"{share:.0%} by {PARTS[name]}" for name, share in shares.items()]
+    return f"The variance of the contributions is carried {', '.join(said[:-1])} and {said[-1]}."
+
+
 def effect_pictures(
     explanation: Explanation, importance: Importance, level: float
 ) -> list[EffectPicture]:

@@ -30,7 +30,7 @@ from ..runtime.files import atomic_write, import_optional
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
 from ..text import pieces_of, shade
-from .effects import effect_pictures
+from .effects import effect_pictures, parts_in_words
 from .held_out import HeldOut, calibration, coverage_tables, held_out_predictions, seconds_of
 from .model_card import model_card
 from .verdict import figures, spread_of, verdict
@@ -138,6 +138,12 @@ class Section:
             np.ndim(self.y) == 1 and np.isfinite(np.asarray(self.y, dtype=float)).all()
         ):
             raise InputError(f"y must have {m} finite numbers, one per explanation.")
+        if self.y is not None and self.explanation.is_latent:
+            raise InputError(
+                "Explanations of classes are on the scale of the latent function, to which y "
+                "cannot be compared. Leave y out, and give sklearn.metrics.log_loss the "
+                "probabilities."
+            )
         if self.image_shape is not None and (
             len(self.image_shape) != 2 or math.prod(self.image_shape) != d
         ):
@@ -288,6 +294,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         if d > MAX_IMPORTANT_FEATURES
         else features,
         "importance": _importance(explanation, importance, section.level),
+        "parts": parts_in_words(explanation.part_shares()),
         "effects": [] if in_place else effect_pictures(explanation, importance, section.level),
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),

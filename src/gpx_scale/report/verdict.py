@@ -78,7 +78,8 @@ def _what_matters(explanation: Explanation, importance: np.ndarray) -> str:
         return "no feature contributes anything"
     if len(names) == 1:
         return f"{names[0]} matters most"
-    return f"{', '.join(names[:-1])} and {names[-1]} matter most"
+    comma = "; " if any("," in name for name in names) else ", "
+    return f"{comma.join(names[:-1])} and {names[-1]} matter most"
 
 
 def figures(explanation: Explanation, found: HeldOut, level: float) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import InputError
 from .memory import counted, format_bytes, format_seconds, peak_memory
 from .model_table import ComparedModel, as_lines
+from .notebook import html_table
 from .state import stored
 from .weight_table import DecidedWeight
 
@@ -169,6 +170,23 @@ class FitReport:
 
     def __str__(self) -> str:
         """Return the report as lines of text, each of which begins with what it is about."""
+        return "\n".join([self._title, *(f"  {label:<24} {text}" for label, text in self._entries)])
+
+    def _repr_html_(self) -> str:
+        """Return the report as notebooks show it: a table of what it is about and what it says."""
+        return html_table(self._title, (), self._entries)
+
+    @property
+    def _title(self) -> str:
+        """The numbers of rows and features, and the solver."""
+        return (
+            f"GPX fit: {self.n_samples} samples, {self.n_features} features, "
+            f"solver {self.solver!r} ({self.dtype}, {counted(self.n_jobs, 'thread')})"
+        )
+
+    @property
+    def _entries(self) -> list[tuple[str, str]]:
+        """What the report says, as pairs of a label and a text."""
         solution = self.solution or f"Cholesky, condition number at least {self.condition:.1e}"
         deviation = self.evidence_deviation
         error = f" (standard error {deviation:.2g})" if deviation else ""
@@ -180,7 +198,7 @@ class FitReport:
             if math.isnan(self.leave_one_out_rmse)
             else [("leave-one-out", f"RMSE {self.leave_one_out_rmse:.4g}")]
         )
-        entries = [
+        return [
             *(("why", reason) for reason in self.reasons),
             *(("model", note) for note in self.notes),
             *(("compared", line) for line in as_lines(self.kernel_table)),
@@ -204,11 +222,6 @@ class FitReport:
             ),
             ("variances", self.variances),
         ]
-        title = (
-            f"GPX fit: {self.n_samples} samples, {self.n_features} features, "
-            f"solver {self.solver!r} ({self.dtype}, {counted(self.n_jobs, 'thread')})"
-        )
-        return "\n".join([title, *(f"  {label:<24} {text}" for label, text in entries)])
 
     def after_more_rows(self, plan: Any, evidence: float, posterior: Any) -> FitReport:
         """Return the report of this model after rows were added to it.
