@@ -28,6 +28,7 @@ from ..fitting.options import FitOptions, solver_options
 from ..fitting.procedure import fit_model, problem_for, problem_of
 from ..fitting.starting_point import KnownOptimum
 from ..likelihoods import GaussianLikelihood, Likelihood
+from ..persistence.model_file import reason_not_to_save
 from ..plan import Plan, plan_for, streamed_from
 from ..runtime.arguments import moderate
 from ..runtime.journal import undone_on_failure
@@ -40,7 +41,7 @@ from ..solvers.inducing.solver import sample_rows
 from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
 from .fitted_model import FittedModel
-from .prediction import PredictionMixin
+from .prediction import NOT_SAVED, PredictionMixin
 
 
 def _can_add_rows(estimator: GPXRegressor) -> bool:
@@ -188,8 +189,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but "shared" need a dense Z, and the solver "exact", "cg", "neighbors" or, but for
-        "additive", "basis". `weight_table_` has the decision about each weight.
+        All but "shared" need a dense Z. No solver but "grid" refuses them; "basis" refuses
+        "additive". `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -765,6 +766,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             preprocessor, rows = self._open_rows(X, y, Z, options, session)
             if columns:
                 rows = MemoryRows(replace(rows.load(), columns=columns))
+            unsaved = self._reason_not_to_save(preprocessor)
+            for reason in unsaved:
+                session.journal.say(reason)
             check = partial(remember_columns, self, reset=False)
             setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
             known = self._known if self.warm_start else None
@@ -774,12 +778,23 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             self._rows = None if model.posterior.row_source is not None else rows
             self._index = index_of_rows(unpack(X, Z)[0])
             self.n_iter_ = sum(model.report.evaluations.values())
+            model.report.notes += unsaved
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
             raise KeyboardInterrupt(
                 "The search was interrupted. The model is fitted at the best hyperparameters found."
             )
         return self
+
+    def _reason_not_to_save(self, preprocessor: Preprocessor) -> list[str]:
+        """Return why `save` will refuse the model that is about to be fitted, if it will."""
+        parts = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in NOT_SAVED
+        }
+        reason = reason_not_to_save(**parts, transformers=preprocessor.transforms)
+        return [] if reason is None else [f"save will refuse this model: {reason}"]
 
     def _open_rows(
         self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session
