@@ -953,9 +953,10 @@ def test_a_mixed_table_gives_the_model_of_python(mixed):
 def test_results_have_the_names_of_rows(mixed, tmp_path, capsys):
     given = [str(mixed / "m.gpx"), str(mixed / "t.csv"), *AS_THEY_COME]
     names = mixed_table()["house"].tolist()
-    for command, count in ((["predict"], 1), (["explain", "--wide"], 1), (["explain"], 16)):
+    counts = {"predict": 1, "explain --wide": 1, "explain": 4, "explain --features": 16}
+    for command, count in counts.items():
         out = tmp_path / "out.parquet"
-        assert main([*command, *given, "--out", str(out)]) == 0
+        assert main([*command.split(), *given, "--out", str(out)]) == 0
         frame = pd.read_parquet(out)
         assert frame.columns[:2].tolist() == ["row", "house"]
         assert frame["house"].tolist() == np.repeat(names, count).tolist()
