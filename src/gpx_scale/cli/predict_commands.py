@@ -16,7 +16,7 @@ from ..estimator.regressor import GPXRegressor
 from ..explanation import Explanation, between, by_groups
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
-from .app import UTF8, app, reading_of
+from .app import UTF8, app, is_watched, reading_of
 from .column_roles import table_for, text_column
 from .options import Data, Dates, Encoding, Group, Level, Model, RowNames, Separator
 from .reasons import groups_asked, paragraphs, with_texts
@@ -247,7 +247,7 @@ def report(
         sample_names=names_of_rows(frame, row_names),
         level=level,
     )
-    print(f"report: {write_report(out, [section], title=section.title)}")
+    print(f"report: {write_report(out, [section], section.title, int(is_watched()))}")
 
 
 def loaded(path: Path) -> GPXRegressor:
