@@ -231,11 +231,6 @@ def plan_for(problem: Problem) -> Plan:
         raise SolverUnavailable(
             "No solver takes classes or counts whose rows come in chunks. Give rows in memory."
         )
-    if not offers:
-        raise SolverUnavailable(
-            "No solver takes weights with priors of their own for rows that come in chunks. Give "
-            "weights='shared', or rows in memory."
-        )
     chosen, reason = _choose(offers)
     assert chosen.plan is not None
     candidates = tuple(one.candidate(chosen, reason) for one in found)

@@ -222,7 +222,7 @@ def test_what_classes_do_not_have_is_refused_by_name():
     model = GPXClassifier(**NAMED, optimizer=None).fit(X, y)
     assert not hasattr(model, "partial_fit")
     for call in (model.leave_one_out, lambda: model.sample_y(X)):
-        with pytest.raises(SolverUnavailable, match="classifier"):
+        with pytest.raises(SolverUnavailable, match="classes"):
             call()
     with pytest.raises(InputError, match="not a class"):
         model.explain(X, class_="perhaps")

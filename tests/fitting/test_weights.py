@@ -280,12 +280,6 @@ def test_rows_that_cannot_be_held_are_refused():
     with pytest.raises(MemoryLimitError, match="solver='cg'"):
         GPXRegressor(weights="semi", solver="exact", memory_limit="40MiB", **FAST).plan(X, y, Z)
 
-    def chunks():
-        yield X, y, Z
-
-    with pytest.raises(SolverUnavailable, match="rows in memory"):
-        GPXRegressor(**{**FAST, "weights": "semi", "kernel": "rq"}).fit(chunks)
-
 
 def test_a_plan_says_that_priors_of_weights_take_time():
     X, y, Z, _ = rows(200)

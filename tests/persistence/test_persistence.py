@@ -1,5 +1,6 @@
 """Saved models answer as before, loading runs no code, and only a whole model is loaded."""
 
+import functools
 import io
 import json
 import pickle
@@ -15,17 +16,23 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector, make_column_transformer
 from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 
 import gpx_scale
 from damage import CASES as DAMAGED
 from damage import DATA
 from gpx_scale import GPXRegressor, GPXWarning, InputError, kernels
 from gpx_scale.persistence.model_file import TREE, read_state, write_state
+from gpx_scale.runtime import state
 from gpx_scale.runtime.state import stored, stored_by_name, stored_classes
 
 RANDOM = np.random.RandomState(0)
@@ -289,6 +296,72 @@ def test_a_model_of_points_is_as_small_as_they_are(tmp_path):
     assert (tmp_path / "model.gpx").stat().st_size < A.nbytes / 4
 
 
+def halved(table):
+    return table / 2
+
+
+@pytest.fixture
+def declared_function():
+    """A function that a file may name, as long as the test runs."""
+    yield state.stored_function(halved)
+    del state._FUNCTIONS["halved"]
+
+
+TABLE = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": FRAME["city"], "c": np.arange(120) % 5})
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [
+            (OneHotEncoder(), make_column_selector(dtype_include=[object, "string"])),
+            (StandardScaler(), make_column_selector(dtype_include=np.number)),
+        ],
+        [(StandardScaler(), make_column_selector("^[ab]", dtype_exclude=[np.int64, bool]))],
+        [(SplineTransformer(5), ["a", "b"]), (SplineTransformer(extrapolation="periodic"), ["c"])],
+        [(FunctionTransformer(np.cbrt), ["a", "b"])],
+        [(FunctionTransformer(halved), ["a", "b"])],
+    ],
+)
+def test_transformers_of_columns_and_functions_by_name(steps, tmp_path, declared_function):
+    columns = make_column_transformer(*steps, sparse_threshold=0)
+    model = GPXRegressor("rbf", optimizer=None, x_transformer=columns, z_transformer=columns)
+    model.fit(TABLE, Y)
+    assert "save will refuse" not in str(model.fit_report_)
+    model.save(tmp_path / "model.gpx")
+    loaded = gpx_scale.load(tmp_path / "model.gpx")
+    np.testing.assert_array_equal(loaded.predict(TABLE[:5]), model.predict(TABLE[:5]))
+    again = clone(loaded).fit(TABLE, Y)
+    np.testing.assert_array_equal(again.predict(TABLE[:5]), model.predict(TABLE[:5]))
+
+
+def test_a_function_must_be_declared_where_the_file_is_read(tmp_path):
+    state.stored_function(halved)
+    GPXRegressor("rbf", optimizer=None, x_transformer=halved).fit(X, Y).save(tmp_path / "m.gpx")
+    with pytest.raises(TypeError, match="another function named halved"):
+        state.stored_function(functools.update_wrapper(lambda table: table, halved, ("__name__",)))
+    del state._FUNCTIONS["halved"]
+    with pytest.raises(InputError, match="names the function 'halved', which is not declared here"):
+        gpx_scale.load(tmp_path / "m.gpx")
+    with pytest.raises(TypeError, match="give this one a name"):
+        state.stored_function(lambda table: table)
+
+
+@pytest.mark.parametrize(
+    ("node", "words"),
+    [
+        ({"is": "ufunc", "of": "load"}, "no ufunc of numpy"),
+        ({"is": "ufunc", "of": ["exp"]}, "no ufunc of numpy"),
+        ({"is": "type", "of": "eval"}, "type 'eval', which is unknown"),
+        ({"is": "function", "of": "system"}, "function 'system', which is not declared"),
+        ({"is": "BSpline", "of": [[0.0], [1.0], 3, True, 0]}, "damaged"),
+    ],
+)
+def test_names_that_a_file_may_not_have(node, words, whole, tmp_path):
+    with pytest.raises(InputError, match=words):
+        load_bytes(tmp_path, rewritten(whole[0], with_state(x_transformer=node)))
+
+
 # refused
 
 
@@ -296,6 +369,9 @@ def test_what_a_file_cannot_hold_is_named_when_saved(tmp_path):
     by_function = GPXRegressor(
         x_transformer=lambda table: table, kernel="rbf", fit_intercept=False, weights="shared"
     ).fit(X, Y)
+    assert "save will refuse this model: x_transformer is '<lambda>'" in str(
+        by_function.fit_report_
+    )
     with pytest.raises(InputError, match=r"x_transformer is '<lambda>'.*no code.*joblib"):
         by_function.save(tmp_path / "model.gpx")
     graphs = GPXRegressor(lambda one, other: np.minimum.outer(one, other), optimizer=None)

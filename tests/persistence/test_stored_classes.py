@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 import gpx_scale
 from frames import mixed_frame
-from gpx_scale import XZ, GPXRegressor, InputError, datasets, kernels
+from gpx_scale import XZ, GPXClassifier, GPXRegressor, InputError, datasets, kernels
 from gpx_scale.data.row_columns import RowColumns
 from gpx_scale.kernels.precomputed import Scaled
 from gpx_scale.likelihoods.likelihood import GaussianLikelihood
@@ -229,7 +229,16 @@ def test_every_stored_class_is_in_a_model_of_some_solver(tmp_path, monkeypatch):
     automatic = GPXRegressor(**SMALL, kernel="rbf", fit_intercept=False).fit(X2, Y)
     noise = RowColumns(noise=np.zeros(len(Y)))
     object.__setattr__(automatic.posterior_.support, "columns", noise)
-    for model in (*map(fitted, CASES), automatic, *models_of_files(tmp_path)):
+    counts = [
+        GPXRegressor(**SMALL, kernel="rbf", fit_intercept=False, likelihood=likelihood)
+        for likelihood in ("poisson", "negbinomial", "binomial", "student")
+    ]
+    classes = [
+        GPXClassifier(**SMALL, kernel="rbf", fit_intercept=False, link=link)
+        for link in ("logit", "probit")
+    ]
+    others = [model.fit(X2, (Y > 0).astype(int)) for model in (*counts, *classes)]
+    for model in (*map(fitted, CASES), automatic, *models_of_files(tmp_path), *others):
         model.save(tmp_path / "model.gpx")
         found |= set(tags_in(tree_of(tmp_path / "model.gpx")["state"]))
     ours = {kind.__name__ for kind in stored_classes() if kind.__module__.startswith("gpx_scale.")}

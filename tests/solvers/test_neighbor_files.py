@@ -91,7 +91,7 @@ def test_a_pass_over_files_shows_its_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(Journal, "passed", lambda self, done, rows: seen.append((done, rows)))
     files.explain(*QUERIES)
     m = len(PROBLEM.X_query)
-    assert seen == [(100, 330), (200, 330), (300, 330), (330, 330), (m, m)]
+    assert seen == [(100, 330), (200, 330), (300, 330), (330, 330), (0, m), (m, m)]
 
 
 def test_held_out_rows_choose_the_same_sizes(tmp_path, monkeypatch):

@@ -218,6 +218,7 @@ def test_rows_are_added_to_a_model_with_terms(semi):
     more = copy.deepcopy(model).partial_fit(X[:5] + 0.01, y[:5], Z[:5])
     assert more.posterior_.n_rows == 305
     assert more.posterior_.summed.size == 260
+    assert more.posterior_.coefficients.shape == (260, 2)
     assert (more.theta_ == model.theta_).all()
     found, anew = (one.explain(X[:9], Z[:9]) for one in (more, pickle.loads(pickle.dumps(more))))
     assert np.abs(found.weights - model.explain(X[:9], Z[:9]).weights).max() > 1e-4

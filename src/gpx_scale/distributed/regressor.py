@@ -108,7 +108,15 @@ class DaskGPXRegressor(GPXRegressor):
         return local
 
     def predict(
-        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+        self,
+        X: Any,
+        Z: Any = None,
+        return_std: bool | str = False,
+        return_cov: bool = False,
+        *,
+        quantiles: Any = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> Any:
         """Return the predicted means, and their uncertainty if asked for.
 
@@ -122,6 +130,12 @@ class DaskGPXRegressor(GPXRegressor):
             As of `GPXRegressor.predict`; for rows in memory only.
         return_cov : bool, default=False
             As of `GPXRegressor.predict`; for rows in memory only.
+        quantiles : list of float, default=None
+            As of `GPXRegressor.predict`; for rows in memory only.
+        offset : array-like of shape (m,), default=None
+            As of `GPXRegressor.predict`; for rows in memory only.
+        trials : array-like of shape (m,), default=None
+            As of `GPXRegressor.predict`; for rows in memory only.
 
         Returns
         -------
@@ -132,7 +146,7 @@ class DaskGPXRegressor(GPXRegressor):
         Raises
         ------
         InputError
-            If X is a Dask collection and Z, `return_std` or `return_cov` is given.
+            If X is a Dask collection, and more than X is given.
 
         Examples
         --------
@@ -146,8 +160,10 @@ class DaskGPXRegressor(GPXRegressor):
         """
         check_is_fitted(self)
         if not is_dask_collection(X):
-            return super().predict(X, Z, return_std, return_cov)
-        if Z is not None or return_std or return_cov:
+            known = {"quantiles": quantiles, "offset": offset, "trials": trials}
+            return super().predict(X, Z, return_std, return_cov, **known)
+        more = any(one is not None for one in (Z, quantiles, offset, trials))
+        if more or return_std or return_cov:
             raise InputError(
                 "predict of a Dask collection returns means only, without Z. For more, use "
                 "to_local() on its partitions."
@@ -198,14 +214,14 @@ class DaskGPXRegressor(GPXRegressor):
                 raise_with_row(client, futures[count:], scaled)
                 raise
 
-    def _query(self, X: Any, Z: Any) -> Any:
+    def _query(self, X: Any, Z: Any, offset: Any = None, trials: Any = None) -> Any:
         """Return the rows of a query, which must be in memory."""
         if is_remote(X):
             raise InputError(
                 "A Dask collection can be given to predict() alone. Use to_local() on its "
                 "partitions, or compute() it first."
             )
-        return super()._query(X, Z)
+        return super()._query(X, Z, offset, trials)
 
     def __sklearn_clone__(self) -> DaskGPXRegressor:
         """Return an unfitted copy, which shares the client."""

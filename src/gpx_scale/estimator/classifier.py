@@ -21,7 +21,13 @@ from ..data.inputs import Queries, name_of
 from ..data.row_columns import NO_COLUMNS, RowColumns
 from ..errors import InputError, SolverUnavailable
 from ..explanation import ClassExplanation, explanation_of_class, in_order
-from ..likelihoods import BernoulliLikelihood, LogitLikelihood, ProbitLikelihood
+from ..likelihoods import (
+    INFERENCE,
+    BernoulliLikelihood,
+    LogitLikelihood,
+    Observed,
+    ProbitLikelihood,
+)
 from ..plan import Plan
 from ..runtime.arguments import flag, one_of, real_array
 from .regressor import GPXRegressor
@@ -30,8 +36,6 @@ LINKS: dict[str, type[BernoulliLikelihood]] = {
     "logit": LogitLikelihood,
     "probit": ProbitLikelihood,
 }
-# The names of inference that users may give, and the method that each stands for.
-INFERENCE = {"auto": "vi", "vi": "vi", "laplace": "laplace"}
 
 
 class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
@@ -173,6 +177,7 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
 
     # Options of solvers that take no classes.
     sigma_y = 1.0
+    likelihood = "gaussian"
     n_inducing = 1000
     inducing_points = "rpcholesky"
     optimize_inducing = "auto"
@@ -252,7 +257,9 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
     classes_: np.ndarray
     _adds_rows = False
 
-    def fit(self, X: Any, y: Any = None, Z: Any = None, *, sample_weight: Any = None) -> Self:
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any = None, Z: Any = None, *, sample_weight: Any = None
+    ) -> Self:
         """Estimate the hyperparameters and condition the model on the data.
 
         Parameters
@@ -737,6 +744,13 @@ class GPXClassifier(ClassifierMixin, GPXRegressor):  # type: ignore[misc]
             queries = self._model.training_queries(session)
         asked = std, cov, baseline, feature_names, dense, None
         return replace(self._explain_class(queries, number, asked), index=self._index)
+
+    def _observed(
+        self, X: Any, y: Any, Z: Any, offset: Any, trials: Any
+    ) -> tuple[Observed, np.ndarray]:
+        raise SolverUnavailable(
+            "A model of classes has no residuals. Compare labels with predict_proba."
+        )
 
 
 def _some(queries: Queries, rows: np.ndarray) -> Queries:

@@ -188,12 +188,16 @@ def _standard_deviations(
 ) -> dict[str, Any]:
     """Return the standard deviations of predictions and of base values, or None if not asked for.
 
-    They come from the variances of w . z and of w . baseline.
+    They come from the variances of w . z and of w . baseline. Those of predictions are without
+    noise where y is not on the scale of f.
     """
     if not moments.along:
         return {"prediction_std": None, "base_values_std": None}
     along_z, along_base = moments.along[:2]
+    likelihood, with_noise = hyperparameters.likelihood, along_z
+    if likelihood.standardizes_target:
+        _, with_noise = likelihood.predict(np.zeros_like(along_z), along_z)
     return {
-        "prediction_std": scaling.deviation(along_z + hyperparameters.sigma_y**2),
+        "prediction_std": scaling.deviation(with_noise),
         "base_values_std": scaling.deviation(along_base),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
+from ..data.scaling import finite
 from ..errors import InputError, SolverUnavailable
 from ..explanation import Explanation, Groups, SupportingRow, WhatIf, comparison
 from ..kernels.kernel import Kernel
@@ -43,6 +44,15 @@ DENSE_BYTES_PER_WEIGHT = 24
 SPARSE_BYTES_PER_WEIGHT = 72
 # The three parts of the weights, and their standard deviations, are six more.
 PARTS_BYTES_PER_WEIGHT = 48
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Predictions of m new y: means and, if asked for, standard deviations and quantiles."""
+
+    mean: np.ndarray
+    std: np.ndarray | None = None
+    quantiles: list[np.ndarray] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -91,10 +101,10 @@ class FittedModel:
         registry.require(self.plan.solver, capability, instead)
 
     def _must_have_numbers(self, what: str) -> None:
-        """Raise an error if y are classes, for which there are no such things."""
+        """Raise an error if the noise is not Gaussian, so that there are no such things."""
         if not self.hyperparameters.likelihood.is_gaussian:
             raise SolverUnavailable(
-                f"A classifier has no {what}. Use predict, predict_proba and explain."
+                f"A model of classes, counts or outliers has no {what}. Use predict and explain."
             )
 
     def _method(self, std: bool | str) -> Literal["default", "bound", "samples"]:
@@ -117,19 +127,40 @@ class FittedModel:
         if not source.in_memory:
             count, each = len(source), 8 * (self.plan.p + 4 * self.posterior.d)
             session.require(count * each, f"Explaining {count} training rows", "explain(X)")
-        rows = source.load()
-        return Queries(rows.x, rows.Z, raw_Z=self.preprocessor.scaling.raw_z(rows.Z), own=True)
+        rows, scaling = source.load(), self.preprocessor.scaling
+        columns = rows.columns
+        if columns.offset is not None:  # That of the rows has the centre of f, which is a shift.
+            columns = replace(columns, offset=columns.offset - scaling.y_shift)
+        raw_Z = scaling.raw_z(rows.Z)
+        return Queries(rows.x, rows.Z, raw_Z=raw_Z, own=True, columns=columns)
 
     def predict(
-        self, queries: Queries, std: bool | str, session: Session
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the mean of y and, with `std`, its standard deviation with noise;  (m,), (m,)."""
-        scaling = self.preprocessor.scaling
-        latent, spread = self.latent(queries, std, session)
-        if spread is None:
-            return scaling.prediction(latent), None
-        mean, variance = self.hyperparameters.likelihood.predict(latent, spread)
-        return scaling.prediction(mean), scaling.deviation(variance)
+        self,
+        queries: Queries,
+        std: bool | str,
+        session: Session,
+        levels: Sequence[float] = (),
+    ) -> Predicted:
+        """Return the mean of y, with `std` its standard deviation with noise, and its quantiles."""
+        scaling, likelihood = self.preprocessor.scaling, self.hyperparameters.likelihood
+        offset, trials = queries.columns.offset, queries.columns.trials
+        in_units = likelihood.standardizes_target
+        latent, spread = self.latent(queries, std or bool(levels) or not in_units, session)
+        if in_units:
+            shift = 0.0 if offset is None else offset
+            mean = scaling.prediction(latent) + shift
+            if spread is None:
+                return Predicted(mean)
+            _, variance = likelihood.predict(latent, spread)
+            at = (likelihood.quantile(level, latent, spread) for level in levels)
+            quantiles = [scaling.prediction(one) + shift for one in at]
+            return Predicted(mean, scaling.deviation(variance), quantiles)
+        assert spread is not None
+        latent = scaling.prediction(latent) + (0.0 if offset is None else offset)
+        mean, variance = likelihood.predict(latent, spread, trials)
+        quantiles = [likelihood.quantile(level, latent, spread, trials) for level in levels]
+        what = "predictions of counts"
+        return Predicted(finite(mean, what), finite(np.sqrt(variance), what), quantiles)
 
     def latent(
         self, queries: Queries, std: bool | str, session: Session
@@ -144,6 +175,7 @@ class FittedModel:
 
     def joint_covariance(self, queries: Queries, session: Session) -> np.ndarray:
         """Return the covariance of new y between all queries, noise included;  (m, m)."""
+        self._must_have_numbers("joint covariance of y")
         if len(queries) > 1:
             self._require(Capability.JOINT_COVARIANCE, "give return_std=True")
         scale = self.preprocessor.scaling.y_scale

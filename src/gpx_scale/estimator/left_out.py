@@ -165,7 +165,8 @@ def _by_folds(estimator: Any, model: FittedModel, rows: RowSource, session: Sess
         part = some[held]
         queries = Queries(model.kernel.query_input(part.x, len(kept)), part.Z, part.Z)
         fewer = replace(model, posterior=posterior)
-        mean, deviations = fewer.predict(queries, True, session)
+        found = fewer.predict(queries, True, session)
+        mean, deviations = found.mean, found.std
         assert deviations is not None
         checked.append(held)
         missed.append(scaling.prediction(part.y) - mean)
@@ -174,8 +175,8 @@ def _by_folds(estimator: Any, model: FittedModel, rows: RowSource, session: Sess
     of = f" of {len(rows):,}" if n < len(rows) else ""
     how = f"{FOLDS} folds of {n:,}{of} rows, each predicted from the others"
     part = some[np.concatenate(checked)]
-    found = np.concatenate(missed), np.concatenate(std)
-    return LeftOut(_keys_of(part, model), scaling.prediction(part.y), *found, how)
+    residuals = np.concatenate(missed), np.concatenate(std)
+    return LeftOut(_keys_of(part, model), scaling.prediction(part.y), *residuals, how)
 
 
 def condition_on(

@@ -17,9 +17,9 @@ from ..data.input_pair import unpack
 from ..data.inputs import Preprocessor, Queries, remember_columns
 from ..data.row_source import RowSource
 from ..errors import InputError
-from ..explanation import Explanation, SupportingRow, WhatIf
+from ..explanation import Explanation, SupportingRow, WhatIf, explanation_of_counts
 from ..persistence.model_file import write_state
-from ..runtime.arguments import flag, one_of, whole
+from ..runtime.arguments import flag, one_of, real_array, whole
 from ..runtime.journal import FitReport
 from ..runtime.session import Session
 from ..solvers.contract import Plan
@@ -28,6 +28,7 @@ from .changed_rows import one_row, with_changes
 from .explain import baseline_vector
 from .fitted_model import FittedModel
 from .left_out import TrainingRecord
+from .outcomes import columns_of, must_have_rows
 
 # Attributes that `save` leaves out: functions, paths and connections that belong to the process or
 # the machine, the rows of a stream, and the index of the training rows.
@@ -72,15 +73,35 @@ class PredictionMixin:
         Z: Any = None,
         return_std: Literal[False] = False,
         return_cov: Literal[False] = False,
+        *,
+        quantiles: None = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> np.ndarray: ...
 
     @overload
     def predict(
-        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+        self,
+        X: Any,
+        Z: Any = None,
+        return_std: bool | str = False,
+        return_cov: bool = False,
+        *,
+        quantiles: Any = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> Any: ...
 
     def predict(
-        self, X: Any, Z: Any = None, return_std: bool | str = False, return_cov: bool = False
+        self,
+        X: Any,
+        Z: Any = None,
+        return_std: bool | str = False,
+        return_cov: bool = False,
+        *,
+        quantiles: Any = None,
+        offset: Any = None,
+        trials: Any = None,
     ) -> Any:
         """Predict y for new rows.
 
@@ -97,6 +118,13 @@ class PredictionMixin:
             that they are not too small.
         return_cov : bool, default=False
             Whether the joint covariance matrix of new y is returned too.
+        quantiles : list of float, default=None
+            Probabilities between 0 and 1, such as [0.05, 0.95] for an interval. The quantiles of
+            new y are returned too.
+        offset : array-like of shape (m,), default=None
+            The part of each row's latent function that is known, as in `fit`. None is 0.
+        trials : array-like of shape (m,), default=None
+            The number of trials of each row, for `likelihood="binomial"`. None is one each.
 
         Returns
         -------
@@ -106,6 +134,8 @@ class PredictionMixin:
             The standard deviations of new y, noise included. Only with `return_std`.
         cov : ndarray of shape (m, m)
             The covariance matrix of new y, noise included. Only with `return_cov`.
+        quantiles : ndarray of shape (m, n_quantiles)
+            The quantiles of new y, noise included. Only with `quantiles`.
 
         Raises
         ------
@@ -138,14 +168,16 @@ class PredictionMixin:
                 "return_std and return_cov were both asked for. Ask for return_cov alone: the "
                 "standard deviations are the square roots of the diagonal."
             )
-        model, queries = self._model, self._query(X, Z)
+        levels = [] if quantiles is None else _levels(quantiles)
+        model, queries = self._model, self._query(X, Z, offset, trials)
         with self._session() as session:
             # A solver without joint covariances says so before any work is done.
             cov = model.joint_covariance(queries, session) if return_cov else None
-            mean, std = model.predict(queries, return_std, session)
-        if cov is not None:
-            return mean, cov
-        return (mean, std) if return_std else mean
+            found = model.predict(queries, return_std, session, levels)
+        parts = [found.mean, *([found.std] if return_std else []), *([] if cov is None else [cov])]
+        if levels:
+            parts.append(np.column_stack(found.quantiles))
+        return tuple(parts) if len(parts) > 1 else found.mean
 
     def score(self, X: Any, y: Any, Z: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination R^2 of the predictions.
@@ -189,6 +221,7 @@ class PredictionMixin:
         groups: Mapping[str, Sequence[Any]] | None = None,
         units: Mapping[str, str] | None = None,
         target_units: str | None = None,
+        offset: Any = None,
     ) -> Explanation:
         """Explain the predictions of new rows by weights and contributions of their features.
 
@@ -234,11 +267,14 @@ class PredictionMixin:
             The units of features, by their names, which plots, reports and sentences write.
         target_units : str, default=None
             The units of y.
+        offset : array-like of shape (m,), default=None
+            The part of each row's latent function that is known, as in `predict`.
 
         Returns
         -------
         explanation : Explanation
-            The explanations of all rows, in the units of the data.
+            The explanations of all rows, in the units of the data. For counts, it is a
+            `LatentExplanation`, on the scale of the latent function.
 
         Raises
         ------
@@ -274,7 +310,7 @@ class PredictionMixin:
         >>> grouped.feature_names, grouped.contributions_std.shape
         (['blood', 'body', 'others'], (342, 3))
         """
-        queries = self._query(X, Z)
+        queries = self._query(X, Z, offset)
         found = self._explain(queries, std, cov, baseline, feature_names, dense, groups)
         found = replace(found, index=index_of_rows(unpack(X, Z)[0]))
         return found.with_units(units, target_units)
@@ -456,8 +492,19 @@ class PredictionMixin:
             "all_features": dense,
             "groups": groups,
         }
+        model, offset = self._model, queries.columns.offset
+        likelihood = model.hyperparameters.likelihood
         with self._session() as session:
-            found = self._model.explain(queries, session, **asked)
+            found = model.explain(queries, session, **asked)
+            if offset is not None:
+                base_values, prediction = found.base_values + offset, found.prediction + offset
+                found = replace(found, base_values=base_values, prediction=prediction)
+            if not likelihood.standardizes_target:
+                _, variance = model.latent(queries, True, session)
+                assert variance is not None
+                found = explanation_of_counts(found, variance, likelihood)
+        if not likelihood.is_gaussian:
+            return found
         return replace(found, training_record=TrainingRecord(self))
 
     @property
@@ -678,8 +725,21 @@ class PredictionMixin:
         if self.posterior_.hyperparameters.kernel.input_kind == "vectors":
             remember_columns(self, X, reset=False)
 
-    def _query(self, X: Any, Z: Any) -> Queries:
-        """Return checked queries in standardised units."""
+    def _query(self, X: Any, Z: Any, offset: Any = None, trials: Any = None) -> Queries:
+        """Return checked queries in standardised units, with their offset and trials."""
         model = self._model
         self._compare_columns(X)
-        return model.queries(X, Z)
+        queries = model.queries(X, Z)
+        columns = columns_of(model.hyperparameters.likelihood, offset, trials)
+        must_have_rows(columns, len(queries))
+        return replace(queries, columns=columns)
+
+
+def _levels(quantiles: Any) -> list[float]:
+    """Return probabilities between 0 and 1, or raise an InputError."""
+    levels = real_array(quantiles)
+    if levels.ndim != 1 or not levels.size or not ((levels > 0) & (levels < 1)).all():
+        raise InputError(
+            f"quantiles={quantiles!r} is not valid. Give a list of probabilities between 0 and 1."
+        )
+    return [float(level) for level in levels]

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.checks import target_of
 from ..data.chunks import is_indexed, source_of, transforms_for
 from ..data.frame_columns import index_of_rows
 from ..data.input_pair import unpack
@@ -27,9 +28,10 @@ from ..errors import InputError, SolverUnavailable
 from ..fitting.options import FitOptions, solver_options
 from ..fitting.procedure import fit_model, problem_for, problem_of
 from ..fitting.starting_point import KnownOptimum
-from ..likelihoods import GaussianLikelihood, Likelihood
+from ..likelihoods import INFERENCE, LIKELIHOOD_NAMES, Likelihood, likelihood_named
+from ..persistence.model_file import reason_not_to_save
 from ..plan import Plan, plan_for, streamed_from
-from ..runtime.arguments import moderate
+from ..runtime.arguments import moderate, one_of
 from ..runtime.journal import undone_on_failure
 from ..runtime.model_table import as_frame
 from ..runtime.session import Session
@@ -40,7 +42,9 @@ from ..solvers.inducing.solver import sample_rows
 from ..solvers.low_dimensional import InputResolution
 from ..solvers.posterior import Posterior
 from .fitted_model import FittedModel
-from .prediction import PredictionMixin
+from .outcomes import columns_of, must_have_rows, with_columns
+from .prediction import NOT_SAVED
+from .residuals import ResidualsMixin
 
 
 def _can_add_rows(estimator: GPXRegressor) -> bool:
@@ -49,12 +53,14 @@ def _can_add_rows(estimator: GPXRegressor) -> bool:
     scikit-learn turns the error into an AttributeError, which names it as its cause.
     """
     registry.require(estimator.solver, Capability.ADD_ROWS)
-    if not estimator._adds_rows:
-        raise SolverUnavailable("Rows cannot be added to a model of classes. Fit all rows again.")
+    if not estimator._adds_rows or estimator.likelihood != "gaussian":
+        raise SolverUnavailable(
+            "Rows cannot be added to a model of classes, counts or outliers. Fit all rows again."
+        )
     return True
 
 
-class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class GPXRegressor(ResidualsMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Gaussian process regression with local explanation (GPX).
 
     The model is locally linear: y = w(x) . z + noise, and every weight w_l(x) is drawn from a
@@ -171,6 +177,20 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         Whether every row has a local intercept, the weight of a further z that is 1. It is part of
         `Explanation.base_values`. "auto" takes what the evidence prefers, and has none if Z is
         sparse or has a constant column.
+    likelihood : {"gaussian", "poisson", "negbinomial", "binomial", "student"}, default="gaussian"
+        The distribution of y, given the latent function f = w(x) . z.
+
+        - "gaussian": y is f plus noise of standard deviation sigma_y.
+        - "poisson": y are counts with mean exp(f). "negbinomial": with the variance m + m^2 / r,
+          where m is the mean and r is estimated; counts mostly spread more than Poisson ones.
+        - "binomial": y are successes of a number of `trials`, each with probability
+          1 / (1 + exp(-f)).
+        - "student": y is f plus noise with heavy tails, so that outliers move f little.
+
+        All but the first need the solver "exact" and rows in memory.
+    inference : {"auto", "vi", "laplace"}, default="auto"
+        How the posterior of f is approximated for counts: "vi", which "auto" takes, is variational
+        inference, and "laplace" Laplace's approximation. Heavy tails always take the latter.
     weights : {"shared", "relevance", "semi", "multiscale", "additive", "auto"}, default="auto"
         The priors of the weights.
 
@@ -188,8 +208,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but "shared" need a dense Z, and the solver "exact", "cg", "neighbors" or, but for
-        "additive", "basis". `weight_table_` has the decision about each weight.
+        All but "shared" need a dense Z. No solver but "grid" refuses them; "basis" refuses
+        "additive". `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in
@@ -352,6 +372,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         encode: str | None = "auto",
         missing: str = "indicator",
         fit_intercept: bool | str = "auto",
+        likelihood: str = "gaussian",
+        inference: str = "auto",
         weights: str = "auto",
         groups: Any = None,
         prune: bool = True,
@@ -390,6 +412,8 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         self.encode = encode
         self.missing = missing
         self.fit_intercept = fit_intercept
+        self.likelihood = likelihood
+        self.inference = inference
         self.weights = weights
         self.groups = groups
         self.prune = prune
@@ -416,7 +440,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     _index: np.ndarray | None = None
     _known: KnownOptimum | None = None
 
-    def fit(self, X: Any, y: Any = None, Z: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, Z: Any = None, *, offset: Any = None, trials: Any = None
+    ) -> Self:
         """Estimate the hyperparameters and condition the model on the data.
 
         Parameters
@@ -437,6 +463,12 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             column. Functions and npz files bring their own y, and y is None.
         Z : array-like or sparse matrix of shape (n, d), default=None
             The readable features, by which predictions are explained. None takes X.
+        offset : array-like of shape (n,), default=None
+            The part of each row's latent function f that is known. For counts, it is the logarithm
+            of the exposure, such as the number of people or days; otherwise it is in units of y.
+        trials : array-like of shape (n,), default=None
+            The number of trials of each row, of which y are the successes, for
+            `likelihood="binomial"`. None is one trial each.
 
         Returns
         -------
@@ -477,7 +509,17 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         >>> model.explain(X[100:], X[100:, :3]).weights.shape
         (342, 3)
         """
-        return self._fit(X, y, Z)
+        likelihood = self._starting_likelihood()
+        columns = columns_of(likelihood, offset, trials)
+        if columns and source_of(X, y, Z) is not None:
+            raise SolverUnavailable("Rows that come in chunks have no offset and no trials.")
+        if likelihood.standardizes_target and columns.offset is not None:
+            target = target_of(y)
+            must_have_rows(columns, len(target))
+            self._fit(X, target - columns.offset, Z)
+            self.target_name_ = name_of(y)
+            return self
+        return self._fit(X, y, Z, columns=columns)
 
     def plan(self, X: Any, y: Any = None, Z: Any = None) -> Plan:
         """Return what `fit` would do with these data: solver, precision and memory, with reasons.
@@ -653,8 +695,7 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         they are. With "neighbors", new rows are kept in memory, and are neighbours at once. The
         first call fits the model, with inducing points if `solver="auto"`. If "auto" has already
         fitted a model with another solver that keeps its rows, that model is first replaced by one
-        of inducing points, from the rows that it keeps, or by one of neighbours if weights have
-        priors of their own. The method exists for the solvers "auto",
+        of inducing points, from the rows that it keeps. The method exists for the solvers "auto",
         "neighbors", "inducing" and "basis".
 
         Parameters
@@ -711,14 +752,13 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
     def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior[Any]]:
         """Return the plan and the posterior of a model to which rows can be added.
 
-        If the model keeps its training rows, it is replaced by one of inducing points, or of
-        neighbours if its weights have priors of their own.
+        If the model keeps its training rows, it is replaced by one of inducing points.
         """
         kept = model.posterior.training_rows
         if kept is None or Capability.ADD_ROWS in model.posterior.capabilities:
             return model.plan, model.posterior
         prior = model.hyperparameters.weight_prior
-        options = solver_options(self, registry.that_adds_rows("auto", not prior.is_shared))
+        options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
         given = rows, model.preprocessor, model.kernel, options, session
         kernels = 0 if prior.is_shared else len(prior.terms)
@@ -745,7 +785,9 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def _starting_likelihood(self) -> Likelihood:
         """Return the likelihood at its start values, or raise an InputError."""
-        return GaussianLikelihood(moderate(self.sigma_y, "sigma_y"))
+        name = one_of(self.likelihood, LIKELIHOOD_NAMES, "likelihood")
+        inference = INFERENCE[one_of(self.inference, tuple(INFERENCE), "inference")]
+        return likelihood_named(name, moderate(self.sigma_y, "sigma_y"), inference)
 
     def _fit(
         self,
@@ -763,8 +805,11 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
         limits = (self.n_jobs, self.memory_limit, self.random_state, self.verbose, self.callbacks)
         with undone_on_failure(self), Session.open(*limits) as session:
             preprocessor, rows = self._open_rows(X, y, Z, options, session)
-            if columns:
-                rows = MemoryRows(replace(rows.load(), columns=columns))
+            likelihood = options.search.likelihood
+            preprocessor, rows = with_columns(preprocessor, rows, columns, likelihood)
+            unsaved = self._reason_not_to_save(preprocessor)
+            for reason in unsaved:
+                session.journal.say(reason)
             check = partial(remember_columns, self, reset=False)
             setup = SolverSetup(session, options.kernel, options.solver, preprocessor, check)
             known = self._known if self.warm_start else None
@@ -774,12 +819,23 @@ class GPXRegressor(PredictionMixin, RegressorMixin, BaseEstimator):  # type: ign
             self._rows = None if model.posterior.row_source is not None else rows
             self._index = index_of_rows(unpack(X, Z)[0])
             self.n_iter_ = sum(model.report.evaluations.values())
+            model.report.notes += unsaved
             self._remember(replace(model, target_name=name_of(y)))
         if session.journal.was_interrupted:
             raise KeyboardInterrupt(
                 "The search was interrupted. The model is fitted at the best hyperparameters found."
             )
         return self
+
+    def _reason_not_to_save(self, preprocessor: Preprocessor) -> list[str]:
+        """Return why `save` will refuse the model that is about to be fitted, if it will."""
+        parts = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if name not in NOT_SAVED
+        }
+        reason = reason_not_to_save(**parts, transformers=preprocessor.transforms)
+        return [] if reason is None else [f"save will refuse this model: {reason}"]
 
     def _open_rows(
         self, X: Any, y: Any, Z: Any, options: FitOptions, session: Session

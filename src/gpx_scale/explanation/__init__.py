@@ -7,6 +7,7 @@ from .explanation import Explanation, Reason, joined
 from .groups import Groups, by_groups
 from .importance import Importance
 from .intervals import Interval, between, dense
+from .latent_explanation import LatentExplanation, explanation_of_counts
 
 __all__ = [
     "ClassExplanation",
@@ -15,6 +16,7 @@ __all__ = [
     "Groups",
     "Importance",
     "Interval",
+    "LatentExplanation",
     "Reason",
     "SupportingRow",
     "WhatIf",
@@ -23,6 +25,7 @@ __all__ = [
     "comparison",
     "dense",
     "explanation_of_class",
+    "explanation_of_counts",
     "in_order",
     "joined",
 ]

@@ -153,6 +153,7 @@ class Refits:
         if any(term.name for term in found.weight_prior.terms):
             given = self.weights.split(given)
         again = replace(self.start, given=given, hyperparameters=found, warm=True, file=None)
+        again = replace(again, points=self.solver.carried)
         search = again.search(self.rows, self.options.search, self.session, forget)
         self.optimum = self.solver.search(search)
         return self.optimum.hyperparameters

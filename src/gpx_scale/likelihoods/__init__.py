@@ -3,10 +3,13 @@
 from .classes import BernoulliLikelihood, BinomialLikelihood, LogitLikelihood, ProbitLikelihood
 from .counts import NegativeBinomialLikelihood, PoissonLikelihood
 from .likelihood import GaussianLikelihood, Likelihood, Observed
+from .names import INFERENCE, LIKELIHOOD_NAMES, likelihood_named
 from .sites import Sites
 from .student import StudentLikelihood
 
 __all__ = [
+    "INFERENCE",
+    "LIKELIHOOD_NAMES",
     "BernoulliLikelihood",
     "BinomialLikelihood",
     "GaussianLikelihood",
@@ -18,4 +21,5 @@ __all__ = [
     "ProbitLikelihood",
     "Sites",
     "StudentLikelihood",
+    "likelihood_named",
 ]

@@ -9,10 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr
+from scipy.special import betainc, erfcx, expit, gammaln, log_ndtr, logit, ndtr
 
 from ..runtime.state import stored
-from .likelihood import Likelihood, LogConcaveLikelihood, Observed, ParameterSlopes, Slopes
+from .likelihood import (
+    LARGEST_LATENT,
+    Likelihood,
+    LogConcaveLikelihood,
+    Observed,
+    ParameterSlopes,
+    Slopes,
+    reason_against_counts,
+)
 
 # The logistic function is a mixture of normal distribution functions, sum_k share_k Phi(rate_k f),
 # to 2e-8 everywhere (Monahan and Stefanski, "Normal scale mixture approximations to F*(z) and
@@ -83,6 +91,9 @@ class BernoulliLikelihood(ParameterFree):
     def probability(self, f: np.ndarray) -> np.ndarray:
         """Return the probability of y = 1 given f, of any shape."""
         return self.moments(f, None)[0]
+
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        return np.where(y < 0, 0.0, np.where(y < 1, self.probability(-f), 1.0))
 
     def draw(
         self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None
@@ -178,6 +189,33 @@ class BinomialLikelihood(ParameterFree):
     """The likelihood of y successes in a number of trials, each with the probability of a logit."""
 
     name = "binomial"
+    is_whole = True
+
+    def reason_against(self, observed: Observed) -> str | None:
+        trials = _trials(observed.trials)
+        if (trials < 1).any() or (trials != np.floor(trials)).any():
+            return "trials are not whole numbers of at least 1. Give how often each row was tried."
+        if (observed.y > trials).any():
+            return (
+                "y has more successes than trials. Give trials= of at least y, in the same order."
+            )
+        return reason_against_counts(observed.y)
+
+    def best(self, observed: Observed) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            found = logit(observed.y / _trials(observed.trials))
+        return np.asarray(np.clip(found, -LARGEST_LATENT, LARGEST_LATENT))
+
+    def centre(self, observed: Observed, offset: np.ndarray) -> float:
+        trials = np.broadcast_to(_trials(observed.trials), observed.y.shape)
+        successes, failures = observed.y.sum(), (trials - observed.y).sum()
+        return float(np.log((successes + 0.5) / (failures + 0.5)) - offset.mean())
+
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        n = _trials(trials)
+        whole = np.clip(np.floor(y), 0.0, n - 1.0)
+        inside = betainc(n - whole, whole + 1.0, expit(-f))
+        return np.where(y < 0, 0.0, np.where(y >= n, 1.0, inside))
 
     def slopes(self, observed: Observed, f: np.ndarray) -> Slopes:
         y, trials, p = observed.y, _trials(observed.trials), expit(f)

@@ -6,23 +6,47 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma, expit, gammaln
+from scipy.special import betainc, digamma, expit, gammaln, pdtr
 
 from ..runtime.state import stored
 from .classes import ParameterFree
-from .likelihood import LogConcaveLikelihood, Observed, ParameterSlopes, Slopes
+from .likelihood import (
+    LARGEST_LATENT,
+    LogConcaveLikelihood,
+    Observed,
+    ParameterSlopes,
+    Slopes,
+    reason_against_counts,
+)
 
 # Draws of counts have at most this mean, which a Poisson generator of numpy takes.
 LARGEST_MEAN = 1e15
 
 
+class CountLikelihood(LogConcaveLikelihood):
+    """A likelihood of counts whose mean is exp(f)."""
+
+    has_exponential_mean = True
+    is_whole = True
+
+    def reason_against(self, observed: Observed) -> str | None:
+        return reason_against_counts(observed.y)
+
+    def best(self, observed: Observed) -> np.ndarray:
+        return np.asarray(np.log(np.maximum(observed.y, np.exp(-LARGEST_LATENT))))
+
+    def centre(self, observed: Observed, offset: np.ndarray) -> float:
+        # Without any count, the rate is half a count in all rows.
+        exposure = float(np.exp(offset).sum())
+        return float(np.log(max(observed.y.sum(), 0.5) / exposure))
+
+
 @stored
 @dataclass(frozen=True)
-class PoissonLikelihood(ParameterFree):
+class PoissonLikelihood(CountLikelihood, ParameterFree):
     """The likelihood of counts with the mean and the variance exp(f)."""
 
     name = "poisson"
-    has_exponential_mean = True
 
     def slopes(self, observed: Observed, f: np.ndarray) -> Slopes:
         return self._slopes(observed, f, f)
@@ -45,6 +69,10 @@ class PoissonLikelihood(ParameterFree):
             mean = np.exp(f)
         return mean, mean
 
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        whole = np.floor(np.maximum(y, 0.0))
+        return np.where(y < 0, 0.0, pdtr(whole, self.moments(f, None)[0]))
+
     def draw(
         self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None
     ) -> np.ndarray:
@@ -54,7 +82,7 @@ class PoissonLikelihood(ParameterFree):
 
 @stored
 @dataclass(frozen=True)
-class NegativeBinomialLikelihood(LogConcaveLikelihood):
+class NegativeBinomialLikelihood(CountLikelihood):
     """The likelihood of counts with the mean m = exp(f) and the variance m + m^2 / r.
 
     The smaller r, the more the counts spread around their mean; with a large r they are Poisson.
@@ -63,7 +91,6 @@ class NegativeBinomialLikelihood(LogConcaveLikelihood):
     r: float
 
     name = "negbinomial"
-    has_exponential_mean = True
 
     @property
     def theta(self) -> np.ndarray:
@@ -102,6 +129,11 @@ class NegativeBinomialLikelihood(LogConcaveLikelihood):
         with np.errstate(over="ignore"):
             mean = np.exp(f)
             return mean, mean + np.square(mean) / self.r
+
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        whole = np.floor(np.maximum(y, 0.0))
+        inside = betainc(self.r, whole + 1.0, expit(np.log(self.r) - f))
+        return np.where(y < 0, 0.0, inside)
 
     def draw(
         self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr, ndtri
 
 from ..data.row_columns import RowColumns
 from ..runtime.arguments import moderate
@@ -25,6 +25,11 @@ from ..runtime.state import must, stored
 SMOOTHING_NODES = 20
 # Moments and probabilities of a new y are sums over so many.
 PREDICTION_NODES = 32
+# An f beyond this number is as good as infinite: exp of it is near the largest number of float64.
+LARGEST_LATENT = 700.0
+# A quantile is looked for in an interval that is doubled and then halved so often: to 2^-50 of it.
+QUANTILE_DOUBLINGS = 40
+QUANTILE_BISECTIONS = 60
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,8 @@ class Likelihood(abc.ABC):
         Whether W is never negative. Otherwise, `fisher` takes its place.
     has_exponential_mean : bool
         Whether the mean of y is exp(f), so that expectations over a wide N(f, v) leave float64.
+    is_whole : bool
+        Whether y is a whole number of at least 0.
     noise_sd : float
         The standard deviation of Gaussian noise, 0 for other likelihoods.
     """
@@ -114,10 +121,26 @@ class Likelihood(abc.ABC):
     standardizes_target: ClassVar[bool] = False
     is_log_concave: ClassVar[bool] = True
     has_exponential_mean: ClassVar[bool] = False
+    is_whole: ClassVar[bool] = False
 
     @property
     def noise_sd(self) -> float:
         """Return the standard deviation of Gaussian noise, 0 for other likelihoods."""
+        return 0.0
+
+    def reason_against(self, observed: Observed) -> str | None:
+        """Return why y cannot be of this likelihood, as a sentence, None if it can."""
+        return None
+
+    def best(self, observed: Observed) -> np.ndarray:
+        """Return the f at which log p(y | f) is largest;  (n,)."""
+        return observed.y
+
+    def centre(self, observed: Observed, offset: np.ndarray) -> float:
+        """Return the constant f at which the mean of y is that of the rows, given their offset.
+
+        It is 0 where y itself is centred.
+        """
         return 0.0
 
     @property
@@ -158,6 +181,10 @@ class Likelihood(abc.ABC):
     @abc.abstractmethod
     def moments(self, f: np.ndarray, trials: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and variance of y given f, of any shape."""
+
+    @abc.abstractmethod
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        """Return P(Y <= y | f), of any shape."""
 
     @abc.abstractmethod
     def draw(
@@ -210,6 +237,43 @@ class Likelihood(abc.ABC):
         spread = np.square(means - centre[:, None]) @ weights
         return centre, variances @ weights + spread
 
+    def quantile(
+        self,
+        level: float,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        trials: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the quantile of a new y whose f is N(mean, variance);  (m,), (m,) -> (m,).
+
+        It is found by bisection of P(Y <= y), the sum over Gauss-Hermite nodes. That of a whole
+        number is the least one at which P(Y <= y) reaches the level.
+        """
+        nodes, weights = gauss_hermite(PREDICTION_NODES)
+        f = mean[:, None] + np.sqrt(variance)[:, None] * nodes
+        at_nodes = None if trials is None else trials[:, None]
+
+        def reached(y: np.ndarray) -> np.ndarray:
+            total = self.distribution(y[:, None], f, at_nodes) @ weights
+            return np.asarray(total >= level)
+
+        centre, spread = self.predict(mean, variance, trials)
+        reach = np.sqrt(spread) + 1.0
+        low, high = centre - reach, centre + reach
+        if self.is_whole:
+            low, high, reach = np.full_like(mean, -1.0), np.ceil(high), np.ceil(reach)
+        for _ in range(QUANTILE_DOUBLINGS):
+            above, below = reached(low), reached(high)
+            if below.all() and not above.any():
+                break
+            reach = 2.0 * reach
+            low, high = np.where(above, low - reach, low), np.where(below, high, high + reach)
+        for _ in range(QUANTILE_BISECTIONS):
+            middle = 0.5 * (low + high)
+            middle = np.floor(middle) if self.is_whole else middle
+            low, high = np.where(reached(middle), (low, middle), (middle, high))
+        return np.asarray(high)
+
     def predictive_log_density(
         self, observed: Observed, mean: np.ndarray, variance: np.ndarray
     ) -> np.ndarray:
@@ -238,6 +302,15 @@ class LogConcaveLikelihood(Likelihood):
     def must_be_moderate(self) -> None:
         super().must_be_moderate()
         must(self.inference in (VARIATIONAL, LAPLACE), "its inference is not known")
+
+
+def reason_against_counts(y: np.ndarray) -> str | None:
+    """Return why these are no counts, as a sentence, None if they are."""
+    if (y < 0).any():
+        return f"y has a negative count, {y.min():g}. Give counts of at least 0."
+    if (y != np.floor(y)).any():
+        return f"y has {y[y != np.floor(y)][0]:g}, which is no count. Give whole numbers."
+    return None
 
 
 @cache
@@ -297,6 +370,18 @@ class GaussianLikelihood(Likelihood):
         self, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         return mean, variance + self.sigma_y**2
+
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        return np.asarray(ndtr((y - f) / self.sigma_y))
+
+    def quantile(
+        self,
+        level: float,
+        mean: np.ndarray,
+        variance: np.ndarray,
+        trials: np.ndarray | None = None,
+    ) -> np.ndarray:
+        return np.asarray(mean + np.sqrt(variance + self.sigma_y**2) * ndtri(level))
 
     def draw(
         self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None

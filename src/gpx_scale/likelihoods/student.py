@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, stdtr
 
 from ..runtime.state import stored
 from .likelihood import Likelihood, Observed, ParameterSlopes, Slopes
@@ -91,6 +91,9 @@ class StudentLikelihood(Likelihood):
         self, mean: np.ndarray, variance: np.ndarray, trials: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         return mean, variance + self.moments(mean, None)[1]
+
+    def distribution(self, y: np.ndarray, f: np.ndarray, trials: np.ndarray | None) -> np.ndarray:
+        return np.asarray(stdtr(self.nu, (y - f) / self.sigma_y))
 
     def draw(
         self, f: np.ndarray, random: np.random.RandomState, trials: np.ndarray | None = None

@@ -66,8 +66,8 @@ class CrossCovariance:
 
         It is k(x*, x*) (m,) for weights that share their prior, and else (m, d).
         """
-        if self.weight_variances is None and not self.others:
-            assert self.kernel is not None
+        # The noise of the weights has no kernel, and may be all that is left of a part.
+        if self.kernel is not None and self.weight_variances is None and not self.others:
             return self.kernel.diagonal(self.points)
         total = np.zeros((len(self), self.Z.shape[1]))
         for one in self.of_terms:

@@ -39,7 +39,8 @@ HALF_WIDTH = {
     "sigma": math.log(1e3),
     "variance": math.log(1e6),
     "dispersion": math.log(1e4),
-    "degrees": math.log(1e2),
+    # Below two degrees of freedom, y has no variance.
+    "degrees": math.log(1.9),
 }
 
 

@@ -440,12 +440,40 @@ class WeightPrior:
 
         `weighed` is W_ij <z_i, z_j>, which callers have already; it is overwritten.
         """
+        if not self.is_shared:
+            return self._contract_inputs_of_terms(a, b, W)
         by_z = None
         if not b.Z.is_sparse:
             K = np.array(W, order="C")
             self.kernel.multiply(a.points, b.points, K)
             by_z = K @ b.Z.to_dense()
         return self.kernel.contract_input_gradient(a.points, b.points, weighed), by_z
+
+    def _contract_inputs_of_terms(
+        self, a: PreparedRows, b: PreparedRows, W: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `contract_inputs` does for a sum of terms, by z before it is scaled."""
+        by_x: np.ndarray | float = 0.0
+        by_z = np.zeros((len(a), self.terms[0].variances.size))
+        for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True):
+            G = np.ascontiguousarray(W * own.Z.inner_products(other.Z))
+            by_x = by_x + term.kernel.contract_input_gradient(own.points, other.points, G)
+            if term.is_active:
+                K = np.array(W, order="C")
+                term.kernel.multiply(own.points, other.points, K)
+                roots = np.sqrt(term.variances[term.columns])
+                by_z[:, term.columns] += roots * (K @ other.Z.to_dense())
+        return np.asarray(by_x), by_z
+
+    def contract_diagonal(self, a: PreparedRows, weights: np.ndarray) -> np.ndarray:
+        """Return sum_i weights_i dS_ii/dtheta of a sum of terms;  (n,) -> (t,)."""
+        along = []
+        for term, own in zip(self.active, a.of_terms, strict=True):
+            squares = np.square(own.Z.to_dense())
+            of_kernel = (weights * squares.sum(axis=1)) @ term.kernel.diagonal_gradient(own.points)
+            of_columns = (weights * term.kernel.diagonal(own.points)) @ squares
+            along.append((of_kernel, of_columns))
+        return self.packed(along)
 
     def diagonal(self, a: PreparedRows) -> np.ndarray:
         """Return S_ii, analytically and not from products of rows;  (n,).

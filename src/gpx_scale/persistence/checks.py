@@ -219,6 +219,11 @@ def must_be_transformer(transformer: Any) -> None:
                 known[key].shape == (columns,) and known[key].dtype.kind in "fiu",
                 f"{key} of {name} does not have {columns} numbers",
             )
+    if (splines := known.get("bsplines_")) is not None:
+        must(
+            isinstance(splines, list) and len(splines) == columns,
+            f"bsplines_ of {name} is not a list for {columns} columns",
+        )
     if (components := known.get("components_")) is not None:
         must(
             isinstance(components, np.ndarray) and components.shape[1:] == (columns,),

@@ -21,12 +21,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import sklearn
+from scipy.interpolate import BSpline
 from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from ..errors import GPXWarning, InputError
 from ..runtime.files import atomic_write, read_npy
-from ..runtime.state import must, must_be_typed, stored_by_name, stored_by_type
+from ..runtime.state import (
+    function_named,
+    must,
+    must_be_typed,
+    stored_by_name,
+    stored_by_type,
+)
 from .checks import must_be_model, must_be_transformer
 from .version_1 import translated
 
@@ -62,12 +69,18 @@ TRANSFORMERS = {
         ),
         *("PolynomialFeatures", "PowerTransformer", "QuantileTransformer", "KBinsDiscretizer"),
         "FunctionTransformer",
+        "SplineTransformer",
     ),
     "sklearn.decomposition": ("TruncatedSVD", "PCA", "NMF"),
     "sklearn.impute": ("SimpleImputer",),
     "sklearn.feature_selection": ("VarianceThreshold",),
-    "sklearn.compose": ("ColumnTransformer",),
+    "sklearn.compose": ("ColumnTransformer", "make_column_selector"),
     "sklearn.pipeline": ("Pipeline", "FeatureUnion"),
+}
+# The types by which columns of a frame are selected. Those of numpy that have a size are dtypes.
+TYPES: dict[str, type] = {
+    **{kind.__name__: kind for kind in (object, int, float, bool, str)},
+    **{kind.__name__: kind for kind in (np.number, np.integer, np.floating, np.generic)},
 }
 
 
@@ -86,6 +99,16 @@ def write_state(path: Any, state: dict[str, Any]) -> None:
         for k, array in enumerate(writer.arrays):
             with archive.open(_member(k), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def reason_not_to_save(**parts: Any) -> str | None:
+    """Return why a file cannot hold parts of a model, given by name, or None if it can."""
+    try:
+        for name, part in parts.items():
+            _Writer([], {}).node(part, name)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return None
 
 
 @dataclass
@@ -132,6 +155,11 @@ class _Writer:
                 "is": "slice",
                 "of": [self.node(part, where) for part in (value.start, value.stop, value.step)],
             }
+        if (tag := _tag_of_name(value)) is not None:
+            return {"is": tag, "of": value.__name__}
+        if isinstance(value, BSpline):
+            parts = [value.t, value.c, value.k, value.extrapolate, value.axis]
+            return {"is": "BSpline", "of": self.node(parts, where)}
         if isinstance(value, np.dtype) or (
             isinstance(value, type) and issubclass(value, np.generic)
         ):
@@ -180,7 +208,8 @@ class _Writer:
                 f"{where} is {what!r}, which a model file cannot hold: files have numbers and "
                 "names, and no code. Apply it before fit, use a kernel of gpx_scale or a common "
                 "transformer of scikit-learn (such as StandardScaler, OneHotEncoder, "
-                "ColumnTransformer or TfidfVectorizer), or save the model with joblib."
+                "ColumnTransformer or TfidfVectorizer), declare a function by "
+                "gpx_scale.runtime.state.stored_function, or save the model with joblib."
             )
         self.has_transformers = True
         kept = {key: None if key == UNSAVED_ARGUMENT else item for key, item in vars(value).items()}
@@ -188,6 +217,18 @@ class _Writer:
             "is": f"{module}.{name}",
             "of": {key: self.node(item, f"{where}.{key}") for key, item in kept.items()},
         }
+
+
+def _tag_of_name(value: Any) -> str | None:
+    """Return the tag of a type or a function that a file names, or None for other values."""
+    name = getattr(value, "__name__", None)
+    if not isinstance(name, str):
+        return None
+    if TYPES.get(name) is value:
+        return "type"
+    if isinstance(value, np.ufunc) and getattr(np, name, None) is value:
+        return "ufunc"
+    return "function" if function_named(name) is value else None
 
 
 def _plain(value: Any) -> Any:
@@ -379,6 +420,36 @@ def _objects(items: list[Any]) -> np.ndarray:
     return array
 
 
+def _type(name: Any) -> type:
+    """Return a type by which columns are selected."""
+    must(isinstance(name, str) and name in TYPES, f"it names the type {name!r}, which is unknown")
+    return TYPES[name]
+
+
+def _ufunc(name: Any) -> np.ufunc:
+    """Return a function of numpy that acts on each number."""
+    found = getattr(np, name, None) if isinstance(name, str) else None
+    must(isinstance(found, np.ufunc), f"it names {name!r}, which is no ufunc of numpy")
+    return found  # type: ignore[return-value]
+
+
+def _function(name: Any) -> Callable[..., Any]:
+    """Return a function that was declared, or raise an error that says how to declare it."""
+    found = function_named(name)
+    must(
+        found is not None,
+        f"it names the function {name!r}, which is not declared here: import the module that "
+        "declares it by stored_function",
+    )
+    return found  # type: ignore[return-value]
+
+
+def _spline(of: list[Any]) -> BSpline:
+    """Return a spline with these knots, coefficients, degree, extrapolation and axis."""
+    knots, coefficients, degree, extrapolate, axis = of
+    return BSpline(knots, coefficients, degree, extrapolate=extrapolate, axis=axis)
+
+
 # Functions that make values of a kind from what a node contains.
 CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
@@ -387,4 +458,8 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "objects": _objects,
     "RandomState": _random_state,
+    "type": _type,
+    "ufunc": _ufunc,
+    "function": _function,
+    "BSpline": _spline,
 }

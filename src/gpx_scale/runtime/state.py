@@ -20,9 +20,11 @@ import numpy as np
 VALUE_TAGS = (
     *("dict", "Bunch", "tuple", "set", "slice", "float", "dtype"),
     *("array", "objects", "csr", "RandomState"),
+    *("type", "ufunc", "function", "BSpline"),
 )
 
 Stored = TypeVar("Stored", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class StoredClass:
 
 
 _BY_NAME: dict[str, StoredClass] = {}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def fields_of(made: Any) -> dict[str, Any]:
@@ -98,8 +101,34 @@ def stored(
     return declare if kind is None else declare(kind)
 
 
-def _is_same(kind: type, before: type) -> bool:
-    """Return whether both are one class, which is defined again if its module is reloaded."""
+def stored_function(function: Function) -> Function:
+    """Declare that a model file may name a function, such as a transformer.
+
+    The file has the name alone. Who loads it must have declared the same function before, by
+    importing the module that defines it.
+
+    >>> @stored_function
+    ... def halved(table):
+    ...     return table / 2
+    >>> function_named("halved") is halved
+    True
+    """
+    name = getattr(function, "__name__", "<lambda>")
+    if not name.isidentifier():
+        raise TypeError("A model file names functions: give this one a name, by def.")
+    if (before := _FUNCTIONS.get(name)) is not None and not _is_same(function, before):
+        raise TypeError(f"{before.__module__} has declared another function named {name}.")
+    _FUNCTIONS[name] = function
+    return function
+
+
+def function_named(name: Any) -> Callable[..., Any] | None:
+    """Return the declared function of that name, or None if there is none."""
+    return _FUNCTIONS.get(name) if isinstance(name, str) else None
+
+
+def _is_same(kind: Any, before: Any) -> bool:
+    """Return whether both are one definition, which runs again if its module is reloaded."""
     return (kind.__module__, kind.__qualname__) == (before.__module__, before.__qualname__)
 
 

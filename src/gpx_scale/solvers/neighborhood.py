@@ -129,11 +129,13 @@ class SharedRows:
         keep: bool = True,
         single: bool | None = None,
         summed: np.ndarray | None = None,
+        coefficients: np.ndarray | None = None,
     ) -> SharedRows:
         """Return the shared rows, factorised;  m^3/3 flops, and n m^2 if F of all rows is kept.
 
         F is in float32 if it is `single`, and by default where that is accurate enough. With rows
         that are `summed`, (s,), ascending and not shared, there are sums for constant weights.
+        Their coefficients (s, c) are computed if they are not known.
         """
         search, noise = NeighborSearch(rows, hyperparameters), hyperparameters.noise(rows)
         diagonal = search.variances
@@ -154,16 +156,17 @@ class SharedRows:
             made = replace(made, F=F)
         if has_sums:
             assert summed is not None
-            return made._with_sums(summed, columns, session)
+            if coefficients is None:
+                coefficients = informative_coefficients(made, summed, columns, session)
+            return made._with_sums(summed, coefficients, session)
         return made
 
-    def _with_sums(self, summed: np.ndarray, columns: np.ndarray, session: Session) -> SharedRows:
+    def _with_sums(self, summed: np.ndarray, G: np.ndarray, session: Session) -> SharedRows:
         """Return these rows with sums over others in addition;  n s kernel values per term.
 
         Columns of F for the sums are there already, and are written.
         """
-        m, c = self.shared.size, columns.size
-        G = informative_coefficients(self, summed, columns, session)
+        m, c = self.shared.size, G.shape[1]
         is_used = G.any(axis=0)
         sums = WeightedSums.over(self.search, summed, G, session)
         W = right_solve(self.L, sums.covariances[self.shared].T.copy(), session)

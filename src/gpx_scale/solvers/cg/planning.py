@@ -251,7 +251,9 @@ def expected_seconds(plan: Plan, rates: Rates) -> float:
     else:
         product = entries / rates.products
     if settings.form == "recomputed":
-        product += kernels * entries * (0.5 + (plan.d + plan.p) / 40.0) / rates.entries32
+        # Each column of Z has about one term.
+        of_entry = kernels * (0.5 + plan.p / 40.0) + plan.d / 40.0
+        product += entries * of_entry / rates.entries32
     is_searched = 0 < plan.subset < plan.n
     steps = iterated_seconds(plan, product, rank, rates, PRODUCTS_PER_STEP, is_searched)
     if not plan.weight_kernels:

@@ -275,14 +275,9 @@ class ExactSolver(Solver):
         This takes n^3/3 flops, or none if the last evaluation was at the same hyperparameters and
         has left its factor.
         """
-        return self.condition_each(rows, hyperparameters)[0]
-
-    def condition_each(
-        self, rows: RowSource, hyperparameters: Hyperparameters
-    ) -> list[ExactPosterior]:
-        data = rows.load()
         if not hyperparameters.likelihood.is_gaussian:
-            return self._latent.condition(data, hyperparameters, self._buffer)
+            return self.condition_each(rows, hyperparameters)[0]
+        data = rows.load()
         factor, alpha = self._kept_factor(data, hyperparameters)
         if factor.jitter:
             warnings.warn(
@@ -294,7 +289,14 @@ class ExactSolver(Solver):
             )
         evidence = _log_density(data.y, alpha, factor)
         known = factor.tiles, factor.jitter, evidence, factor.condition
-        return [ExactPosterior(hyperparameters, data, alpha, *known)]
+        return ExactPosterior(hyperparameters, data, alpha, *known)
+
+    def condition_each(
+        self, rows: RowSource, hyperparameters: Hyperparameters
+    ) -> list[ExactPosterior]:
+        if hyperparameters.likelihood.is_gaussian:
+            return [self.condition(rows, hyperparameters)]
+        return self._latent.condition(rows.load(), hyperparameters, self._buffer)
 
     def _kept_factor(
         self, data: TrainingRows, hyperparameters: Hyperparameters

@@ -4,7 +4,8 @@
     B = I + Psi      v = L^-T B^-1 c   E = I - B^-1         s_ii = k(x_i, x_i) |z_i|^2
     bound = log N(y; 0, F F^T + D) - 1/2 sum_i (s_ii - |F_i|^2) / D_i
 
-The inducing variables are u = z_u . g(x_u) at m points, each with an x and a z of its own. All
+The inducing variables are u = z_u . g(x_u) at m points, each with an x and a z of its own, and the
+constant parts of weights that have them (`inducing_variables`). All
 formulas are in the coordinates L^-1 u, in which Psi is a sum of squares, so its accuracy does not
 depend on how nearly singular S_uu is. Jitter on S_uu is noise on u, with which the result is
 still a bound. A first pass over the rows computes the statistics, and a second one the gradient;
@@ -17,71 +18,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 
-from ...data.inputs import InputRows, TrainingRows
+from ...data.inputs import TrainingRows
 from ...errors import NotPositiveDefinite
-from ...linalg.cholesky import (
-    INDUCING_JITTER,
-    NO_JITTER,
-    factor_in_parallel,
-    inverse_in_parallel,
-)
+from ...linalg.cholesky import NO_JITTER, factor_in_parallel, inverse_in_parallel
 from ...linalg.preconditioner import right_solve, sandwich
-from ...model.hyperparameters import Hyperparameters
-from ...model.weight_prior import PreparedRows, WeightPrior, kernel_matrix
+from ...model.weight_prior import PreparedRows
 from ...runtime.session import Session, serial_session
 from ...runtime.state import are_finite, must, must_be_numbers, stored
+from .inducing_variables import InducingVariables
 
 # The bound is refused if rounding of its terms may change it by more than this many nats per row,
 # because a search could not tell such a bound from noise.
 MAX_ROUNDING_NATS_PER_ROW = 0.1
-
-
-@dataclass(frozen=True)
-class InducingVariables:
-    """The variables u = z_u . g(x_u) of m inducing points, at given hyperparameters.
-
-    L (m, m) is the lower Cholesky factor of S_uu + jitter diag(S_uu).
-    """
-
-    points: InputRows
-    hyperparameters: Hyperparameters
-    prepared: PreparedRows
-    L: np.ndarray
-    jitter: float
-
-    @classmethod
-    def of(
-        cls, points: InputRows, hyperparameters: Hyperparameters, session: Session
-    ) -> InducingVariables:
-        """Return the variables of these points, and factorise S_uu;  m^3/3 flops."""
-        prior = hyperparameters.weight_prior
-        prepared = prior.prepare(points)
-        x, Z = prepared.points, prepared.Z
-        S, diagonal = kernel_matrix(prior.kernel, x, x, session, (Z, Z)), prior.diagonal(prepared)
-        # A point whose z is 0 tells nothing of the data, so any variance will do for it.
-        diagonal[diagonal == 0.0] = 1.0
-        failure = (
-            f"The covariance of {len(points)} inducing points has no Cholesky factor, even with "
-            "jitter. Check that the kernel is positive definite, or give fewer inducing points."
-        )
-        n_jobs = session.executor.n_jobs
-        L, jitter = factor_in_parallel(S, diagonal, INDUCING_JITTER, failure, n_jobs)
-        return cls(points, hyperparameters, prepared, L, jitter)
-
-    def __len__(self) -> int:
-        return len(self.L)
-
-    @property
-    def weight_prior(self) -> WeightPrior:
-        """Return the prior of the weights at these hyperparameters."""
-        return self.hyperparameters.weight_prior
-
-    def solve_transposed(self, A: np.ndarray) -> np.ndarray:
-        """Return L^-T A;  (m, ...) -> (m, ...)."""
-        solved: np.ndarray = solve_triangular(self.L, A, lower=True, trans="T", check_finite=False)
-        return solved
 
 
 @stored
@@ -131,14 +81,14 @@ class BlockStatistics:
     variables: InducingVariables
 
     def __call__(self, block: TrainingRows) -> Statistics:
-        variables, prior = self.variables, self.variables.weight_prior
-        rows = prior.prepare(block)
+        variables = self.variables
+        rows = variables.varying.prepare(block)
         D = variables.hyperparameters.noise(block)
         root = np.sqrt(D)
-        F = right_solve(variables.L, prior.tile(rows, variables.prepared), serial_session())
+        F = right_solve(variables.L, variables.covariance(block, rows), serial_session())
         F /= root[:, None]
         y = block.y / root
-        own = float((prior.diagonal(rows) / D).sum())
+        own = float((variables.prior_variance(block, rows) / D).sum())
         return Statistics(len(block), F.T @ F, y @ F, float(np.log(D).sum()), float(y @ y), own)
 
 
@@ -179,15 +129,13 @@ class BlockGradient:
     by_points: bool = False
 
     def __call__(self, block: TrainingRows) -> BoundGradient:
-        variables, prior, hyperparameters = (
-            self.variables,
-            self.variables.weight_prior,
-            self.variables.hyperparameters,
-        )
+        variables, hyperparameters = self.variables, self.variables.hyperparameters
+        prior, m = variables.varying, len(variables.points)
         rows, z_squared = prior.prepare(block), block.Z.squared_norms()
-        D, own = hyperparameters.noise(block), prior.diagonal(rows)
-        inner = rows.Z.inner_products(variables.prepared.Z)
-        S = prior.tile(rows, variables.prepared, inner)
+        D, own = hyperparameters.noise(block), variables.prior_variance(block, rows)
+        is_shared = prior.is_shared
+        inner = rows.Z.inner_products(variables.prepared.Z) if is_shared else None
+        S = variables.covariance(block, rows, inner)
         beta = (block.y - S @ self.v) / D
         G = S @ self.M
         known = np.einsum("ij,ij->i", G, S)
@@ -200,17 +148,43 @@ class BlockGradient:
                 hyperparameters.sigma_y**2 * along_D.sum(),
             ]
         )
-        along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
+        of_points = G[:, :m]
+        weighed = of_points if inner is None else of_points * inner
         x = z = None
-        weighed = G * inner
         if self.by_points:
             x, z = prior.contract_inputs(
-                variables.prepared, rows, G.T, np.ascontiguousarray(weighed.T)
+                variables.prepared, rows, of_points.T, np.ascontiguousarray(weighed.T)
             )
-        along_S = prior.kernel.contract_gradient(
-            rows.points, variables.prepared.points, weighed
-        ).sum(axis=0)
-        return BoundGradient(np.concatenate([along_S + along_own, along_noise]), x, z)
+        if is_shared:
+            along_own = (-0.5 * z_squared / D) @ prior.diagonal_gradient(rows)
+            along_S = prior.kernel.contract_gradient(
+                rows.points, variables.prepared.points, weighed
+            ).sum(axis=0)
+            along = along_S + along_own
+        else:
+            along = self._along_terms(block, rows, G, S, -0.5 / D)
+        return BoundGradient(np.concatenate([along, along_noise]), x, z)
+
+    def _along_terms(
+        self,
+        block: TrainingRows,
+        rows: PreparedRows,
+        G: np.ndarray,
+        S: np.ndarray,
+        along_own: np.ndarray,
+    ) -> np.ndarray:
+        """Return the derivatives by the parameters of a sum of terms but sigma_w;  (t,).
+
+        `along_own` (b,) are those by the prior variances of the rows. A constant part has the
+        covariance c_l^1/2 z_l with its variable, so that half of it is the derivative by log c_l.
+        """
+        variables, m = self.variables, len(self.variables.points)
+        prior, session = variables.varying, serial_session()
+        along, _ = prior.contract_matrix(rows, variables.prepared, G[:, :m].copy(), session)
+        of_varying = along.sum(axis=0) + prior.contract_diagonal(rows, along_own)
+        of_constants = 0.5 * (G[:, m:] * S[:, m:]).sum(axis=0)
+        of_constants += along_own @ S[:, m:] ** 2
+        return variables.packed(of_varying, of_constants)
 
 
 @dataclass(frozen=True)
@@ -276,11 +250,16 @@ class Bound:
 
         G_uu = 1/2 L^-T (E - Psi - B^-1 c c^T B^-1) L^-1
         """
-        variables, prior = self.variables, self.variables.weight_prior
+        variables, prior = self.variables, self.variables.varying
         G = 0.5 * (self._sandwich(self.E - self.statistics.psi) - np.outer(self.v, self.v))
+        m = len(variables.points)
+        if m < len(G):
+            # The covariance of the constant parts with each other and with u is known.
+            G = np.ascontiguousarray(G[:m, :m])
         x = z = None
         if by_points:  # The factor 2 is there because the points are on both sides of S_uu.
             weighed = 2.0 * G * variables.points.Z.inner_products(variables.points.Z)
             x, z = prior.contract_inputs(variables.prepared, variables.prepared, 2.0 * G, weighed)
         along, _ = prior.contract_matrix(variables.prepared, variables.prepared, G, self.session)
-        return BoundGradient(np.concatenate([along.sum(axis=0), np.zeros(2)]), x, z)
+        found = variables.packed(along.sum(axis=0), np.zeros(len(variables) - m))
+        return BoundGradient(np.concatenate([found, np.zeros(2)]), x, z)

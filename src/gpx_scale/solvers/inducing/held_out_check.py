@@ -62,8 +62,13 @@ def check_held_out(
     known = SharedRows.of(sample, hyperparameters, none, session, keep=False)
     rows, among = sample[which], Eligible.without(n, none, which.size, which)
     near = known.search.nearest(rows, min(NEAR_ROWS, n - 1), among, session)
-    inner = np.take_along_axis(rows.Z.inner_products(sample.Z), near.rows, axis=1)
-    b = known.kernel_of_near(rows.x, near, session) * inner
+    prepared = hyperparameters.weight_prior.prepare(sample)
+    b = np.zeros(near.rows.shape)
+    for K, of_term in zip(
+        known.kernels_of_near(rows.x, near, session), prepared.of_terms, strict=True
+    ):
+        inner = of_term.Z[which].inner_products(of_term.Z)
+        b += K * np.take_along_axis(inner, near.rows, axis=1)
     sides = RightHandSides.of_one(b.copy(), np.empty((which.size, 0)))
     found = known.condition(near, sides, session, mean=True)
     assert found.near_weights is not None

@@ -8,22 +8,24 @@ It stores the points, L and sums over the training rows. It stores no training r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from ...data.features import Features
+from ...data.features import DenseFeatures, Features
 from ...data.inputs import InputRows, Preprocessor
+from ...kernels.constant import Constant
 from ...linalg.preconditioner import right_solve
+from ...model.term import CONSTANT
 from ...model.weight_prior import CrossCovariance
 from ...runtime.parallel import slices
 from ...runtime.session import Session, serial_session
 from ...runtime.state import must, must_be_numbers, stored
 from ..contract import Capability, Plan
-from ..joint_prior import JointPrior
+from ..joint_prior import JointWeightPrior
 from ..posterior import (
     Diagnostics,
     KernelPosterior,
@@ -33,7 +35,8 @@ from ..posterior import (
     symmetric_part,
 )
 from ..sparse_weights import EntryReduction, SolvedEntryReduction
-from .collapsed_bound import BlockStatistics, Bound, InducingVariables, Statistics
+from .collapsed_bound import BlockStatistics, Bound, Statistics
+from .inducing_variables import ConstantParts, InducingVariables, without_constants
 
 
 @stored
@@ -61,6 +64,7 @@ class InducingPosterior(KernelPosterior):
             Capability.JOINT_COVARIANCE,
             Capability.SPARSE_FEATURES,
             Capability.ANY_KERNEL,
+            Capability.WEIGHT_TERMS,
         }
     )
 
@@ -76,12 +80,40 @@ class InducingPosterior(KernelPosterior):
     @property
     def variables(self) -> InducingVariables:
         """Return the inducing variables with their factor L."""
-        prepared = self.hyperparameters.weight_prior.prepare(self.support)
+        prepared = without_constants(self.hyperparameters.weight_prior).prepare(self.support)
         return InducingVariables(self.support, self.hyperparameters, prepared, self.L, self.jitter)
 
     @property
     def n_rows(self) -> int:
         return self.statistics.rows
+
+    def __len__(self) -> int:
+        return len(self.L)
+
+    def cross(self, x: Any, session: Session, own: slice | None = None) -> CrossCovariance:
+        """Return the covariance of the weights with the inducing variables.
+
+        Those of constant parts are as the points of weights e_l / c_l^1/2, with which no other part
+        has a covariance.
+        """
+        prior, known = self.hyperparameters.weight_prior, self.variables.constants
+        if not len(known):
+            return super().cross(x, session, own)
+        found = without_constants(prior).cross(x, self.support, session)
+        m, count, d = len(self.support), len(known), self.d
+        units = np.zeros((count, d))
+        units[np.arange(count), known.columns] = known.variances**-0.5
+        Z = DenseFeatures(np.vstack([self.support.Z.to_dense(), units]))
+        wide = [
+            replace(one, K=np.hstack([one.K, np.zeros((len(x), count))]), Z=Z, others=())
+            for one in found.of_terms
+        ]
+        K = np.hstack([np.zeros((len(x), m)), np.ones((len(x), count))])
+        variances = np.zeros(d)
+        variances[known.columns] = known.variances
+        kernel = Constant()
+        given = K, Z, kernel, kernel.prepare(x), variances
+        return replace(wide[0], others=(*wide[1:], CrossCovariance(*given, part=CONSTANT)))
 
     def statistics_task(self) -> BlockStatistics:
         return BlockStatistics(self.variables)
@@ -107,8 +139,9 @@ class InducingPosterior(KernelPosterior):
     @property
     def diagnostics(self) -> Diagnostics:
         variances = (
-            f"variational, from {len(self)} inducing points, which leave {self.unexplained:.1%} "
-            f"of the rows' prior variance unexplained{'; ' if self.held_out else ''}{self.held_out}"
+            f"variational, from {len(self.support)} inducing points, which leave "
+            f"{self.unexplained:.1%} of the rows' prior variance unexplained"
+            f"{'; ' if self.held_out else ''}{self.held_out}"
         )
         return Diagnostics(
             self.log_evidence, jitter=self.jitter, solution="collapsed bound", variances=variances
@@ -175,20 +208,24 @@ class InducingPosterior(KernelPosterior):
         difference between its u and a posterior draw of u, for which
         S_uu^-1 u = v + L^-T R^-T e, where B = R R^T and e is standard normal.
         """
-        m, d, variables = len(self), self.d, self.variables
-        prior = JointPrior.of(self.hyperparameters.kernel, self.support.x, x, 0.0, session)
-        draws, missed = np.empty((len(x), d, count)), np.empty((m, count))
+        m, d, variables = len(self.support), self.d, self.variables
+        varying, constants = replace(variables.varying, sigma_w=0.0), variables.constants
+        prior = JointWeightPrior.of(varying, self.support.x, x, session)
+        draws, missed = np.empty((len(x), d, count)), np.empty((len(self), count))
         for s in range(count):
             W = prior.draw(d, random)
-            missed[:, s] = self.support.Z.row_dots(W[:m])
+            missed[:m, s] = self.support.Z.row_dots(W[:m])
             draws[:, :, s] = W[m:]
+        missed[m:] = random.standard_normal((len(constants), count))
         drawn = solve_triangular(
-            self._root, random.standard_normal((m, count)), lower=True, trans="T"
+            self._root, random.standard_normal((len(self), count)), lower=True, trans="T"
         )
         moves = self.coefficients[:, None] + variables.solve_transposed(
             drawn - solve_triangular(self.L, missed, lower=True)
         )
-        draws = prior.moved(draws, moves, self.support.Z, session)
+        draws = prior.moved(draws, moves[:m], self.support.Z, session)
+        roots = np.sqrt(constants.variances)[:, None]
+        draws[:, constants.columns] += roots * (missed[m:] + moves[m:])
         return draws + self.hyperparameters.sigma_w * random.standard_normal(draws.shape)
 
     def must_fit(self, plan: Plan, preprocessor: Preprocessor) -> None:
@@ -196,6 +233,7 @@ class InducingPosterior(KernelPosterior):
         m = len(self.support)
         must(m >= 1, "it has no inducing points")
         self.support.must_fit(self.hyperparameters.kernel, preprocessor, plan.n)
+        m += len(ConstantParts.of(self.hyperparameters.weight_prior))
         must_be_numbers(self.coefficients, (m,), "the coefficients of the inducing points")
         must_be_numbers(self.L, (m, m), "the factor of the inducing points")
         must_be_numbers(self.E, (m, m), "the matrix E of the inducing points")

@@ -57,6 +57,24 @@ def around(
     return local, index
 
 
+def with_sums(
+    posterior: NeighborsPosterior, summed: np.ndarray, session: Session
+) -> NeighborsPosterior:
+    """Return a posterior with weighted sums over some rows, whose coefficients are computed."""
+    local = replace(posterior, summed=summed, coefficients=None)
+    if not posterior.rows.in_memory:
+        index = np.union1d(posterior.shared, summed)
+        places = [np.searchsorted(index, some) for some in (posterior.shared, summed)]
+        gathered = posterior.rows[index]
+        assert isinstance(gathered, TrainingRows)
+        local = replace(local, rows=gathered, shared=places[0], summed=places[1])
+        local = replace(local, keeps_factor=False)
+    known = local.shared_rows(session)
+    assert known.sums is not None
+    made = replace(posterior, summed=summed, coefficients=known.sums.coefficients)
+    return made.with_known(known) if posterior.rows.in_memory else made
+
+
 def batches(posterior: NeighborsPosterior, count: int, session: Session) -> list[slice]:
     """Return slices of queries whose rows are found in one pass, and are in memory together."""
     assert isinstance(posterior.rows, IndexedRows)

@@ -21,7 +21,7 @@ from ...errors import SolverUnavailable
 from ...linalg.neighbor_search import Eligible
 from ...runtime.parallel import slices
 from ...runtime.session import Session
-from ...runtime.state import must, must_be_indices, stored
+from ...runtime.state import must, must_be_indices, must_be_numbers, stored
 from ..contract import Capability, Plan, capability_error
 from ..exact.posterior import ExactPosterior
 from ..neighborhood import Conditioned, RightHandSides, SharedRows
@@ -75,6 +75,8 @@ class NeighborsPosterior(Posterior[QueryRows]):
     summed : ndarray of shape (s,)
         The numbers of the rows of weighted sums of y, for constant weights. They are not shared,
         and none if no weight is constant.
+    coefficients : ndarray of shape (s, c)
+        The coefficients of the rows in the sums.
     """
 
     rows: TrainingRows | IndexedRows
@@ -87,6 +89,7 @@ class NeighborsPosterior(Posterior[QueryRows]):
     standard_error: float
     held_out: list[tuple[int, int, float]]
     summed: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    coefficients: np.ndarray | None = None
 
     capabilities = frozenset(
         {
@@ -513,6 +516,10 @@ class NeighborsPosterior(Posterior[QueryRows]):
         must_be_indices(self.summed, n, "rows of sums")
         apart = np.diff(self.summed) > 0, ~np.isin(self.summed, self.shared)
         must(np.concatenate(apart).all(), "rows of sums are out of order, or shared")
+        if self.coefficients is not None:
+            columns = constant_columns(self.hyperparameters.weight_prior).size
+            shape = self.summed.size, columns
+            must_be_numbers(self.coefficients, shape, "coefficients of sums")
         must(self.shared.size <= settings.shared, "it has more shared rows than planned")
         must(0 <= self.neighbors <= settings.neighbors, "it has more neighbours than planned")
         must(self.neighbors + self.shared.size >= 1, "it has neither neighbours nor shared rows")

@@ -29,6 +29,7 @@ from ..exact.solver import exact_subset_optimum
 from ..posterior import Posterior
 from ..rates import Rates
 from ..weighted_sums import constant_columns
+from .gathering import with_sums
 from .planning import NeighborsSettings, expected_seconds, plan_neighbors, rows_of_sums
 from .posterior import NeighborsPosterior
 from .set_sizes import choose_sizes
@@ -209,12 +210,12 @@ class NeighborsSolver(Solver):
         posterior = self._with_sums(posterior)
         self._known, self._ordered = posterior, None
         found = self.evaluate(rows, hyperparameters, gradient=False)
-        posterior = replace(
-            posterior, log_evidence=found.value, standard_error=found.standard_error
-        )
-        if data.in_memory:
-            posterior.shared_rows(self._session)
-        return posterior
+        ended = replace(posterior, log_evidence=found.value, standard_error=found.standard_error)
+        if posterior.summed.size and data.in_memory:
+            ended.with_known(posterior.shared_rows(self._session))
+        elif data.in_memory:
+            ended.shared_rows(self._session)
+        return ended
 
     def _with_sums(self, posterior: NeighborsPosterior) -> NeighborsPosterior:
         """Return the posterior with weighted sums of y for weights that have a constant part."""
@@ -226,7 +227,10 @@ class NeighborsSolver(Solver):
         rest = all_but(n, posterior.shared)
         given = rest, n, posterior.nearby, sums, kernels, posterior.rows.in_memory, self._seed
         summed = rows_of_sums(*given)
-        return replace(posterior, summed=summed) if summed.size else posterior
+        if not summed.size:
+            return posterior
+        with self._session.journal.phase("constant weights"):
+            return with_sums(posterior, summed, self._session)
 
 
 def _without_constants(prior: HyperparameterPrior, at: Hyperparameters) -> HyperparameterPrior:
