@@ -88,7 +88,11 @@ CASES = {
         X2,
         WORDS,
     ),
-    "cg, sum": (GPXRegressor(SUM, solver="cg", **SMALL, fit_intercept=False), X2, None),
+    "cg, sum": (
+        GPXRegressor(SUM, solver="cg", prune=False, **SMALL | {"weights": "additive"}),
+        X2,
+        None,
+    ),
     "neighbors": (
         GPXRegressor(solver="neighbors", n_neighbors=9, **SMALL, kernel="rbf", fit_intercept=False),
         DATA.X,

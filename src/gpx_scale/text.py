@@ -1,7 +1,7 @@
 """Documents as HTML in which words are shaded by their contributions.
 
 Words that add to the prediction are vermilion, words that take away are blue. A word is underlined
-if its contribution is more than two standard deviations from 0.
+if the 95% interval of its contribution does not contain 0.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .palette import BLUE, VERMILION, rgb
 
 __all__ = ["highlight", "highlighted_page"]
 
-# A contribution is sure if it is more than this many standard deviations from 0. A normal variable
-# lies within two of them with a probability of 95%.
-SURE_STDS = 2.0
+# A contribution is sure if its 95% interval, which reaches so many standard deviations to either
+# side, does not contain 0.
+SURE_STDS = 1.959964
 # The deepest shade has this opacity. Text on it can still be read.
 DEEPEST_OPACITY = 0.75
 
@@ -45,13 +45,18 @@ class Piece(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The contributions of its reasons with their standard deviations, as text."""
+        """The contributions of its reasons with halves of their 95% intervals, as text."""
         return "; ".join(
             (f"{reason.feature}: " if " " in reason.feature else "")
             + f"{reason.contribution:+.3g}"
-            + (f" ± {reason.contribution_std:.2g}" if reason.contribution_std is not None else "")
+            + _half(reason.contribution_std)
             for reason in self.reasons
         )
+
+
+def _half(std: float | None) -> str:
+    """Return half of the 95% interval as text, which is empty if the deviation is not known."""
+    return "" if std is None else f" ± {SURE_STDS * std:.2g}"
 
 
 def pieces_of(document: str, reasons: Iterable[Reason]) -> list[Piece]:
@@ -96,8 +101,8 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
     """Return a document as HTML, each word shaded by its contribution.
 
     The contribution of a phrase is shared equally by its words. A word is underlined if its
-    contribution is more than two standard deviations from 0, and its title has the numbers. The
-    text is escaped.
+    contribution has a 95% interval without 0, and its title has the contribution and half of this
+    interval. The text is escaped.
 
     Parameters
     ----------
@@ -121,7 +126,7 @@ def highlight(document: str, reasons: Iterable[Reason], *, strongest: float | No
     >>> from gpx_scale.text import highlight
     >>> print(highlight("A warm & honest film.", [Reason("warm", 1.0, 0.8, 0.8, 0.2)]))
     A <mark class="gpx" style="background:rgba(213,94,0,0.75);border-bottom:2px solid currentColor"
-    title="+0.8 ± 0.2">warm</mark> &amp; honest film.
+    title="+0.8 ± 0.39">warm</mark> &amp; honest film.
     """
     pieces = pieces_of(document, reasons)
     most = deepest(pieces, strongest)
@@ -190,9 +195,8 @@ def highlighted_page(
     most = max((abs(reason.contribution) for some in reasons for reason in some), default=1.0)
     items = []
     for i, (document, some) in enumerate(zip(documents, reasons, strict=True)):
-        spread = (
-            "" if explanation.prediction_std is None else f" ± {explanation.prediction_std[i]:.2g}"
-        )
+        std = explanation.prediction_std
+        spread = _half(None if std is None else float(std[i]))
         shaded = highlight(document, some, strongest=most)
         items.append(f"<p><b>{explanation.prediction[i]:.3g}{spread}</b> &nbsp; {shaded}</p>")
     kinds = ((VERMILION, "adds"), (BLUE, "takes away"))
@@ -200,7 +204,7 @@ def highlighted_page(
         f'<mark style="background:rgba{(*rgb(colour), DEEPEST_OPACITY)}">{what}</mark>'
         for colour, what in kinds
     )
-    underlined = "underlined: more than two standard deviations from 0."
+    underlined = "underlined: the 95% interval does not contain 0; ±: half of such an interval."
     legend = f"<p>{shades} deepest: {most:.2g}; {underlined}</p>"
     style = (
         "body{font:16px/1.7 sans-serif;max-width:46em;margin:2em auto;padding:0 1em}"

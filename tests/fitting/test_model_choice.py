@@ -443,8 +443,8 @@ def test_the_report_has_a_line_for_each_model():
     other = replace(one, kernel="rq", integrated=-15.0, leave_one_out=-8.0, chosen=False)
     failed = ComparedModel("matern32", False, True, seconds=0.25, note="ValueError: no")
     assert as_lines((one, other, failed)) == [
-        "rbf with ARD: integrated evidence -12.2 nats (chosen), leave-one-out -9.5, 0.50 s",
-        "rq with ARD: integrated evidence -15.0 nats (2.8 behind), leave-one-out -8.0, 0.50 s",
+        "rbf with ARD: integrated evidence -12.2 nats (chosen), leave-one-out -9.5 nats, 0.50 s",
+        "rq with ARD: integrated evidence -15.0 nats (2.8 behind), leave-one-out -8.0 nats, 0.50 s",
         "matern32 with an intercept: 0.25 s, ValueError: no",
     ]
 

@@ -572,7 +572,7 @@ def test_words_are_shaded_as_highlight_shades_them(strongest):
     assert below >= {"GREAT", "great"}
     said = [entry.get_text() for entry in ax.get_legend().get_texts()]
     assert len(said) == 3
-    assert "two standard deviations" in said[2]
+    assert "95% interval does not contain 0" in said[2]
 
 
 def test_lines_of_text_fit_and_nothing_overlaps():

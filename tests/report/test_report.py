@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 from gpx_scale import GPXClassifier, GPXRegressor, InputError, datasets, palette
 from gpx_scale.explanation import Explanation, joined
+from gpx_scale.runtime.journal import ProgressBar
 
 pytest.importorskip("jinja2", reason="reports need the extra [report]")
 from gpx_scale.report import Section, effects, write_report
@@ -232,8 +233,8 @@ def test_documents_come_with_their_words_shaded(tmp_path):
     for l, word in enumerate(["great", "awful"]):
         contribution, sd = explanation.contributions[0, l], explanation.contributions_std[0, l]
         assert np.sign(marks[word][1]) == np.sign(contribution)
-        assert marks[word][2] == int(abs(contribution) > 2 * sd)
-        assert marks[word][3] == f"{contribution:+.3g} ± {sd:.2g}"
+        assert marks[word][2] == int(abs(contribution) > 1.959964 * sd)
+        assert marks[word][3] == f"{contribution:+.3g} ± {1.959964 * sd:.2g}"
     assert data["samples"][1]["text"] == ["Nothing known."]
 
 
@@ -415,6 +416,23 @@ def test_letters_that_no_file_can_hold_are_replaced(tmp_path):
     assert "odd ? name" in unescape(
         written(tmp_path, Section("Odd", made(d=1, names=["odd \ud800 name"])))
     )
+
+
+def test_a_long_report_has_a_bar(tmp_path, capsys, monkeypatch):
+    began = ProgressBar.__init__
+
+    def at_once(self):
+        began(self)
+        self._every = 0.0
+
+    monkeypatch.setattr(ProgressBar, "__init__", at_once)
+    write_report(tmp_path / "report.html", Section("A", made(9)), verbose=1)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rsplit("| ", 1)[1].split(",")[0] for line in lines] == [
+        f"{done} of 9 samples" for done in range(9)
+    ]
+    write_report(tmp_path / "report.html", Section("A", made(9)))
+    assert capsys.readouterr().err == ""
 
 
 def test_to_html_writes_it(tmp_path):

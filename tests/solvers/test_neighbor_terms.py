@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -350,3 +351,17 @@ def test_length_scales_of_their_own_are_fitted_after_a_comparison_of_kernels():
     given = {"n_neighbors": 30, "n_shared": 20, "random_state": 0}
     model = GPXRegressor("rbf", solver="neighbors", weights="multiscale", **given).fit(X, y)
     assert model.score(X, y) > 0.9
+
+
+def test_a_fit_of_several_kernels_keeps_within_its_plan():
+    random = np.random.RandomState(0)
+    X, y = random.uniform(-2, 2, (900, 4)), random.standard_normal(900)
+    given = {"solver": "neighbors", "n_neighbors": 40, "n_shared": 30, "optimizer": None}
+    model = GPXRegressor("rbf", weights="additive", fit_intercept=False, n_jobs=1, **given)
+    planned = model.plan(X, y).bytes_needed
+    tracemalloc.start()
+    model.fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert model.posterior_.summed.size == 870
+    assert peak < planned

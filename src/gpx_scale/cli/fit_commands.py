@@ -17,7 +17,16 @@ from ..errors import InputError
 from ..metrics import Accuracy
 from ..report.page import Section, write_report
 from ..validation import cross_validate
-from .app import UTF8, app, column_roles_of, model_of, print_remark, reading_of, row_count
+from .app import (
+    UTF8,
+    app,
+    column_roles_of,
+    is_watched,
+    model_of,
+    print_remark,
+    reading_of,
+    row_count,
+)
 from .column_roles import TabularData
 from .options import (
     Ard,
@@ -206,7 +215,8 @@ def evaluate(
             sample_names=names,
             level=level,
         )
-        print(f"report: {write_report(report, [section], title=section.title)}")
+        written = write_report(report, [section], section.title, int(is_watched()))
+        print(f"report: {written}")
 
 
 def accuracy_texts(accuracy: Accuracy) -> list[str]:

@@ -16,7 +16,7 @@ from ..estimator.regressor import GPXRegressor
 from ..explanation import Explanation, between
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
-from .app import UTF8, app, reading_of
+from .app import UTF8, app, is_watched, reading_of
 from .column_roles import table_for, text_column
 from .options import Data, Dates, Encoding, Level, Model, RowNames, Separator
 from .tables import check_output_table, names_of_rows, output_path, write_csv, write_table
@@ -225,7 +225,7 @@ def report(
         sample_names=names_of_rows(frame, row_names),
         level=level,
     )
-    print(f"report: {write_report(out, [section], title=section.title)}")
+    print(f"report: {write_report(out, [section], section.title, int(is_watched()))}")
 
 
 def loaded(path: Path) -> GPXRegressor:

@@ -10,13 +10,10 @@ preconditioner without any error but rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from ..data.inputs import TrainingRows
 from ..model.hyperparameters import Hyperparameters
-from ..runtime.session import Session
 from .covariance import Covariance
 
 
@@ -29,9 +26,7 @@ class CovarianceWithConstants(Covariance):
     @classmethod
     def of(cls, hyperparameters: Hyperparameters, varying: Covariance) -> CovarianceWithConstants:
         """Return the covariance with the constant parts that these hyperparameters have."""
-        known: tuple[TrainingRows, Hyperparameters, Session, type[np.floating[Any]]]
-        known = varying.rows, hyperparameters, varying.session, varying.dtype
-        return cls(*known, varying)
+        return cls(varying.rows, hyperparameters, varying.session, varying.dtype, varying)
 
     @property
     def product_cost(self) -> float:

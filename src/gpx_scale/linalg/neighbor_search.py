@@ -288,14 +288,14 @@ class NeighborSearch:
         Z = queries.Z
         metric = [(*one, one[1].prepare(queries.x)) for one in self._metric]
         for rows in slices(len(self.rows), max(1, KEYS_AT_ONCE // len(queries))):
-            K, *others = (
-                kernel_matrix(kernel, seen, prepared[rows], session)
-                for _, kernel, prepared, seen in metric
-            )
+            (weight, kernel, prepared, seen), *others = metric
+            K = kernel_matrix(kernel, seen, prepared[rows], session)
             if others:
-                K *= metric[0][0]
-            for (weight, *_), more in zip(metric[1:], others, strict=True):
-                K += weight * more
+                K *= weight
+            for weight, kernel, prepared, seen in others:
+                more = kernel_matrix(kernel, seen, prepared[rows], session)
+                more *= weight
+                K += more
             if Z.is_sparse:
                 interest = Z.inner_products(self.rows.Z[rows])
                 empty = Z.squared_norms() == 0.0

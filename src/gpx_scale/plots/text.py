@@ -25,7 +25,7 @@ def plot_text(
     """Draw a document as flowing text, with its words shaded and underlined.
 
     As in `text.highlight`, the shade of a word shows its contribution, and a word is underlined if
-    its contribution is more than two standard deviations from 0.
+    the 95% interval of its contribution does not contain 0.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def plot_text(
     ]
     handles.append(
         plt.Line2D(
-            [], [], color=PRINT.ink, linewidth=1.4, label="more than two standard deviations from 0"
+            [], [], color=PRINT.ink, linewidth=1.4, label="its 95% interval does not contain 0"
         )
     )
     columns = 3 if wide > 400.0 else 1

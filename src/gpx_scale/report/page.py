@@ -27,6 +27,7 @@ from ..numbers_as_text import decimals, percent, significant
 from ..palette import ADDS_NAME, BLUE, DARK, LIGHT, PRINT, TAKES_NAME, VERMILION, Scheme, rgb
 from ..runtime.arguments import probability, whole
 from ..runtime.files import atomic_write, import_optional
+from ..runtime.journal import Journal
 from ..runtime.memory import counted
 from ..runtime.parallel import evenly_spaced
 from ..text import pieces_of, shade
@@ -160,7 +161,10 @@ class Section:
 
 
 def write_report(
-    path: Any, sections: Sequence[Section] | Section, title: str = "GPX report"
+    path: Any,
+    sections: Sequence[Section] | Section,
+    title: str = "GPX report",
+    verbose: int = 0,
 ) -> Path:
     """Write a report of one or more sections into one HTML file, which needs no network.
 
@@ -174,6 +178,8 @@ def write_report(
         The sections of the report.
     title : str, default="GPX report"
         The title of the page.
+    verbose : int, default=0
+        Whether a bar shows how many samples are written.
 
     Returns
     -------
@@ -218,10 +224,12 @@ def write_report(
             name: f"sha256-{b64encode(sha256(source).digest()).decode()}"
             for name, source in sources.items()
         }
-        contents = [
-            _content(section, name)
-            for section, name in zip(sections, _identifiers(sections), strict=True)
-        ]
+        journal = Journal(verbose)
+        with journal.bar("writing the report"):
+            contents = [
+                _content(section, name, journal)
+                for section, name in zip(sections, _identifiers(sections), strict=True)
+            ]
         page = template.render(title=title, colours=colours, hashes=hashes, sections=contents)
         beside.write_text(page, encoding="utf-8", errors="replace", newline="\n")
     return Path(path)
@@ -256,7 +264,7 @@ def _identifiers(sections: Sequence[Section]) -> list[str]:
     return [f"{name}.{at}" if name in names[:at] else name for at, name in enumerate(names)]
 
 
-def _content(section: Section, identifier: str) -> dict[str, Any]:
+def _content(section: Section, identifier: str, journal: Journal) -> dict[str, Any]:
     """Return what the template shows of a section.
 
     Pixels and the words of texts stay by themselves, as they are shown in their places.
@@ -299,7 +307,7 @@ def _content(section: Section, identifier: str) -> dict[str, Any]:
         "sparse": sp.issparse(explanation.weights),
         "listed": (len(kept), m),
         "samples": _json(
-            _samples(section, kept, found)
+            _samples(section, kept, found, journal)
             | {"id": identifier, "decimals": shown, "plots": _plots(found)}
         ),
     }
@@ -377,7 +385,9 @@ def _importance(explanation: Explanation, importance: Importance, level: float) 
     return {"rows": rows, "sure": bool(np.ptp(share[order]) >= LEAST_DIFFERENCE_OF_SURE_SHARES)}
 
 
-def _samples(section: Section, kept: np.ndarray, found: HeldOut | None) -> dict[str, Any]:
+def _samples(
+    section: Section, kept: np.ndarray, found: HeldOut | None, journal: Journal
+) -> dict[str, Any]:
     """Return the kept samples for the script of the page.
 
     A reason is [feature, value, weight, its std, contribution, its std]. A value may be a text, the
@@ -403,8 +413,10 @@ def _samples(section: Section, kept: np.ndarray, found: HeldOut | None) -> dict[
     ranges |= {
         name: _deepest(getattr(explanation, f"{name}s")) for name in ("weight", "contribution")
     }
-    samples, places, left = [], dict[int, int](), _left_out(found, kept)
+    samples: list[dict[str, Any]] = []
+    places, left = dict[int, int](), _left_out(found, kept)
     for i in kept.tolist():
+        journal.passed(len(samples), len(kept), "samples")
         entries, levels = explanation[i].entries(), explanation[i].values()
         order = np.argsort(-np.abs(entries["contribution"]), kind="stable")
         top, rest = order[: section.k], order[section.k :]

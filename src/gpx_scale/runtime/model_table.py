@@ -74,7 +74,7 @@ def as_lines(table: tuple[ComparedModel, ...]) -> list[str]:
         behind = "chosen" if model.chosen else behind
         numbers = (
             f"integrated evidence {model.integrated:.1f} nats ({behind}), "
-            f"leave-one-out {model.leave_one_out:.1f}"
+            f"leave-one-out {model.leave_one_out:.1f} nats"
         )
         parts = [numbers] if not math.isnan(model.integrated) else []
         parts += [f"{model.seconds:.2f} s", *([model.note] if model.note else [])]

@@ -50,6 +50,8 @@ LEAST_ROWS_PER_SUM = 10
 # Vecchia's likelihood, which take so many flops per number of the r^3 of their sets of r rows.
 SEARCHES_OF_SUBSET = 9.0
 EVALUATIONS = 12.0
+# Blocks of kernel values that are held at once where weights have priors of their own.
+BLOCKS_OF_TERMS = 4
 FLOPS_PER_CUBE = 2.0
 # The pairs (k, m) that are compared take as many flops as so many queries of the largest one.
 COMPARED_QUERIES = 1_200.0
@@ -119,6 +121,8 @@ def neighbors_bytes(problem: Problem, settings: NeighborsSettings, subset: int) 
         held += 8 * n * n * problem.gram + n * terms
     factor = 8 * n * m if settings.keeps_factor else 0
     batch = 2 * BLOCK_BYTES + 4 * query_bytes(k, m, problem.d + 2, settings.keeps_factor)
+    # Weighted sums and searches by several kernels take some blocks of kernel values.
+    batch += BLOCKS_OF_TERMS * BLOCK_BYTES * problem.weight_terms
     # Small problems have small batches.
     batch = min(batch, 4 * n * query_bytes(min(n, k), min(n, m), problem.d + 2, True))
     pivots = 8 * settings.pivot_rows * (2 * m + 4 * (problem.p + 2))
