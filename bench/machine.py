@@ -37,7 +37,7 @@ from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.linalg.term_tiles import TermTiles
 from gpx_scale.runtime import parallel as runtime
 from gpx_scale.runtime.parallel import Executor, effective_jobs, slices, threads
-from gpx_scale.solvers import neighborhood as local
+from gpx_scale.solvers import local_variance as local
 from gpx_scale.solvers.basis import marginal_likelihood as whitened
 from gpx_scale.solvers.basis import posterior as basis
 from gpx_scale.solvers.basis import sufficient_statistics as sums

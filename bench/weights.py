@@ -3,12 +3,16 @@
 `python bench/weights.py NAME ...` runs some cases, and leaves the results of the others. The data
 are `datasets.synth_semi` and `synth_multiscale`, with known weights, and y = sin(2a) + b^2 beside
 two columns of noise. The case `tables` has weights="auto" beside "shared" on the tables of
-default.py, and needs the files of GPX_SCALE_DATA.
+default.py, and needs the files of GPX_SCALE_DATA. Cases named `basis_N` have `synth_multiscale` of
+N rows by the basis. `vecchia_50000` and `mgwr_2500` have it by GPBoost and mgwr, and are skipped
+where these are not installed.
 """
 
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -230,6 +234,71 @@ def cost():
     return found
 
 
+def by_basis(n):
+    """Return the scores of one draw of `synth_multiscale` of n rows, by the basis."""
+    from gpx_scale.datasets import synth_multiscale
+
+    train, test = synth_multiscale(n), synth_multiscale(TEST_ROWS, 1000)
+    found = {}
+    for weights in ("shared", "multiscale"):
+        # A small fit compiles what the large one takes.
+        _fit(weights, train.X[:2000], train.y[:2000], train.Z[:2000], solver="basis")
+        model, seconds = _fit(weights, train.X, train.y, train.Z, solver="basis")
+        found[weights] = _scores(model, seconds, test)
+    return found
+
+
+def vecchia(n):
+    """Return seconds and errors of GPBoost's Vecchia approximation on `synth_multiscale`."""
+    if find_spec("gpboost") is None:
+        return {"skipped": "gpboost is not installed"}
+    from peers.coefficient import GPBoost
+
+    return _by_peer(GPBoost(), n, intercept=True)
+
+
+class Mgwr:
+    """mgwr's MGWR, which has a bandwidth for each coefficient."""
+
+    def fit(self, rows):
+        from mgwr.gwr import MGWR
+        from mgwr.sel_bw import Sel_BW
+
+        places, y = list(map(tuple, rows.X)), rows.y[:, None]
+        search = Sel_BW(places, y, rows.Z, multi=True, constant=False)
+        search.search()
+        self.params = MGWR(places, y, rows.Z, search, constant=False).fit().params
+
+    def answer(self, rows):
+        # MGWR predicts at no other places than those of its rows.
+        return self.params
+
+
+def mgwr(n):
+    """Return seconds and errors of mgwr's MGWR on `synth_multiscale`, and ours beside it."""
+    if find_spec("mgwr") is None:
+        return {"skipped": "mgwr is not installed"}
+    return _by_peer(Mgwr(), n) | {"ours": by_basis(n)["multiscale"]}
+
+
+def _by_peer(peer, n, intercept=False):
+    """Return seconds and errors of a peer; with an intercept, Z has a column of ones for it."""
+    from gpx_scale.datasets import synth_multiscale
+
+    train, test = synth_multiscale(n), synth_multiscale(TEST_ROWS, 1000)
+
+    def wide(Z):
+        return np.column_stack([np.ones(len(Z)), Z]) if intercept else Z
+
+    rows = SimpleNamespace(X=train.X, y=train.y, Z=wide(train.Z), Xq=test.X, Zq=wide(test.Z))
+    start = time.perf_counter()
+    peer.fit(rows)
+    seconds = time.perf_counter() - start
+    found = peer.answer(rows)[:, int(intercept) :]
+    off = found - (test.weights if len(found) == TEST_ROWS else train.weights)
+    return {"seconds": seconds, "rmse_of_weights": np.sqrt(np.mean(off**2, axis=0)).tolist()}
+
+
 CASES = {
     "semi_500": lambda: semi(500),
     "semi_2000": lambda: semi(2000),
@@ -239,6 +308,10 @@ CASES = {
     "curves": curves,
     "constants": constants,
     "cost": cost,
+    "basis_50000": lambda: by_basis(50_000),
+    "basis_1000000": lambda: by_basis(1_000_000),
+    "vecchia_50000": lambda: vecchia(50_000),
+    "mgwr_2500": lambda: mgwr(2_500),
 }
 
 
@@ -423,11 +496,63 @@ def _rows_of_cost(found):
     ]
 
 
+def _errors(rmse):
+    return " / ".join(f"{error:.4f}" for error in rmse)
+
+
+def _rows_of_basis(found, n):
+    """Return the rows about length scales of their own by the basis, n rows."""
+    shared, own = found["shared"], found["multiscale"]
+    slower, ratio = own["seconds"] / shared["seconds"], own["rmse"] / shared["rmse"]
+    start = f"synth_multiscale, n = {n:,}, basis: "
+    both = f"{_errors(own['rmse_of_weights'])}; {_errors(shared['rmse_of_weights'])}"
+    return [
+        Row(
+            f"{start}seconds, length scales of their own / shared",
+            f"{slower:.1f} ({own['seconds']:.0f} s / {shared['seconds']:.0f} s)",
+            "at most 2.5",
+            bool(slower <= 2.5),
+        ),
+        Row(
+            f"{start}RMSE of the weights, length scales of their own / shared",
+            f"{ratio:.2f} ({own['rmse']:.4f} / {shared['rmse']:.4f})",
+            "at most 0.5",
+            bool(ratio <= 0.5),
+        ),
+        Row(f"{start}RMSE, constant / smooth / rough: own; shared", both),
+        Row(
+            f"{start}coverage, constant / smooth / rough",
+            " / ".join(f"{share:.0%}" for share in own["coverage"]),
+        ),
+    ]
+
+
+def _rows_of_peer(found, name, n, target):
+    """Return the row about a peer, with ours beside it if both were measured."""
+    start = f"synth_multiscale, n = {n:,}: {name}"
+    if "skipped" in found:
+        return [Row(start, found["skipped"])]
+    if "ours" not in found:
+        return [Row(start, f"{found['seconds']:.0f} s, RMSE {_errors(found['rmse_of_weights'])}")]
+    ours = found["ours"]
+    faster = found["seconds"] / ours["seconds"]
+    said = f"{faster:.0f} times our {ours['seconds']:.1f} s, RMSE "
+    said += f"{_errors(found['rmse_of_weights'])}; ours {_errors(ours['rmse_of_weights'])}"
+    return [Row(start, said, f"at least {target} times", bool(faster >= target))]
+
+
 def summary(found):
     """Return the rows of all cases that were measured."""
     rows = []
     for name, n in (("semi_500", 500), ("semi_2000", 2000)):
         rows += _rows_of_semi(found[name], n) if name in found else []
+    for n in (50_000, 1_000_000):
+        name = f"basis_{n}"
+        rows += _rows_of_basis(found[name], n) if name in found else []
+    if "vecchia_50000" in found:
+        rows += _rows_of_peer(found["vecchia_50000"], "GPBoost's Vecchia", 50_000, None)
+    if "mgwr_2500" in found:
+        rows += _rows_of_peer(found["mgwr_2500"], "mgwr's MGWR", 2_500, 50)
     rows += _rows_of_multiscale(found["multiscale_625"]) if "multiscale_625" in found else []
     rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
     rows += _rows_of_tables(found["tables"]) if "tables" in found else []

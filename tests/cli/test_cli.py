@@ -142,6 +142,10 @@ def test_predict(folder, tmp_path, capsys, out):
 def test_explain(folder, tmp_path, capsys):
     model, new = str(folder / "few.gpx"), str(folder / "new.csv")
     expected = gpx_scale.load(model).explain(NEW.drop(columns="target"))
+    every = str(tmp_path / "f.parquet")
+    assert main(["explain", model, new, "--features", "--out", every]) == 0
+    np.testing.assert_allclose(pd.read_parquet(every)["weight"], expected.weights.ravel())
+    expected = expected.grouped()
     assert main(["explain", model, new, "--out", str(tmp_path / "e.parquet")]) == 0
     frame = pd.read_parquet(tmp_path / "e.parquet")
     assert len(frame) == expected.weights.size
@@ -169,6 +173,37 @@ def test_explain(folder, tmp_path, capsys):
     assert "leave out --top" in refused(
         capsys, "explain", model, new, "--top", "2", "--wide", code=2
     )
+
+
+def test_columns_are_one_reason_and_words(folder, tmp_path, capsys):
+    """A category is one reason with its level, and --group puts columns together."""
+    model, new = str(folder / "few.gpx"), str(folder / "new.csv")
+    explanation = gpx_scale.load(model).explain(NEW.drop(columns="target"))
+    path = tmp_path / "e.csv"
+    assert main(["explain", model, new, "--out", str(path)]) == 0
+    rows = pd.read_csv(path)
+    assert rows.loc[rows["feature"] == "sex", "value"].tolist() == NEW["sex"].tolist()
+    group = ["--group", "body:sex,bmi", "--group", "blood: s1 ,s2"]
+    assert main(["explain", model, new, *group, "--out", str(path)]) == 0
+    rows = pd.read_csv(path)
+    assert rows["feature"][:3].tolist() == ["body", "blood", "others"]
+    at = [explanation.feature_names.index(name) for name in ("sex_man", "sex_woman", "bmi")]
+    body = rows.loc[rows["feature"] == "body", "contribution"]
+    np.testing.assert_allclose(body, explanation.contributions[:, at].sum(axis=1))
+    assert main(["explain", model, new, "--words", "--top", "2", "--out", str(path)]) == 0
+    assert pd.read_csv(path)["words"].tolist() == [
+        explanation.in_words(i, k=2) for i in range(len(NEW))
+    ]
+    page = tmp_path / "r.html"
+    assert main(["report", model, new, *group, "--out", str(page)]) == 0
+    assert '"body"' in page.read_text(encoding="utf-8")
+    said(capsys)
+    for given in ("body", "body:", ":sex"):
+        assert "size:length,width" in refused(
+            capsys, "explain", model, new, "--group", given, code=2
+        )
+    assert "no column" in refused(capsys, "explain", model, new, "--group", "a:colour")
+    assert "not both" in refused(capsys, "explain", model, new, "--words", "--wide", code=2)
 
 
 def test_report_compares_where_the_target_is_known(folder, tmp_path, capsys):
@@ -922,9 +957,10 @@ def test_a_mixed_table_gives_the_model_of_python(mixed):
 def test_results_have_the_names_of_rows(mixed, tmp_path, capsys):
     given = [str(mixed / "m.gpx"), str(mixed / "t.csv"), *AS_THEY_COME]
     names = mixed_table()["house"].tolist()
-    for command, count in ((["predict"], 1), (["explain", "--wide"], 1), (["explain"], 16)):
+    counts = {"predict": 1, "explain --wide": 1, "explain": 4, "explain --features": 16}
+    for command, count in counts.items():
         out = tmp_path / "out.parquet"
-        assert main([*command, *given, "--out", str(out)]) == 0
+        assert main([*command.split(), *given, "--out", str(out)]) == 0
         frame = pd.read_parquet(out)
         assert frame.columns[:2].tolist() == ["row", "house"]
         assert frame["house"].tolist() == np.repeat(names, count).tolist()

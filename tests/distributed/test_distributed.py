@@ -67,6 +67,20 @@ def test_two_workers_find_what_threads_find(client, local):
     assert len(set(model._rows.homes)) == 2
 
 
+@pytest.mark.parametrize("more", [{"solver": "basis"}, {"n_inducing": 20}])
+def test_weights_with_priors_of_their_own_are_added_up_where_the_partitions_are(client, more):
+    data = synth2(200)
+    rows = data.X, data.y, data.Z[:, :2]
+    given = {"weights": "semi", "prune": False, "optimizer": None, "kernel": "rbf", "theta2": 30.0}
+    given |= {"solver": "inducing", "fit_intercept": False, "random_state": 0, **more}
+    local = GPXRegressor(**given).fit(*rows)
+    parts = [da.from_array(A, chunks=(100, *A.shape[1:])) for A in rows]
+    model = DaskGPXRegressor(client, **given).fit(*parts)
+    ours, theirs = (one.explain(data.X[:9], data.Z[:9, :2]) for one in (local, model))
+    for name in ("weights", "weights_std", "constant", "constant_std"):
+        assert_allclose(getattr(theirs, name), getattr(ours, name), atol=1e-9)
+
+
 def test_a_basis_is_added_up_where_the_partitions_are(client):
     data = synth2(1500)
     arguments = {"solver": "basis", "random_state": 0, "max_iter": 10}

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from matplotlib.figure import Figure
 
-from gpx_scale import GPXRegressor, InputError
+from gpx_scale import GPXClassifier, GPXRegressor, InputError
 from gpx_scale.plots import plot_effect
 from problems import make_problem
 
@@ -166,3 +166,22 @@ def test_a_row_of_words_is_one_line_of_text(diamonds):
         explanation.in_words(0, level=95)
     with pytest.raises(IndexError):
         explanation.in_words(1000)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_words_about_a_class_are_about_its_probability(problem, sparse):
+    Z = sp.csr_array(problem.Z) if sparse else problem.Z
+    labels = np.where(problem.y > 0.0, "yes", "no")
+    model = GPXClassifier("rbf", optimizer=None, weights="shared").fit(problem.X, labels, Z)
+    explanation = model.explain(problem.X[:3], Z[:3])
+    text = explanation.in_words(1, k=1)
+    assert text.startswith(f"The probability of yes is {explanation.probability[1]:.0%}. ")
+    first = explanation.top(1, k=1)[0]
+    at = explanation.feature_names.index(first.feature)
+    changes = explanation.probability_changes
+    change = (changes.toarray() if sparse else changes)[1, at]
+    assert (
+        f"{'raises' if change > 0 else 'lowers'} it by {100 * abs(change):.0f} percentage" in text
+    )
+    grouped = model.explain(problem.X[:3], Z[:3], groups={"pair": [0, 1]})
+    assert "pair " in grouped.in_words(0)

@@ -1,6 +1,8 @@
 """Groups of features are one reason: sums of contributions, with the deviations of these sums."""
 
 import json
+import pickle
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
@@ -169,6 +171,11 @@ def test_importance_has_names_and_an_upper_bound_of_its_deviation(problem, model
     samples = model.sample_weights(problem.X_query, problem.Z_query, 400, random_state=0)
     drawn = np.abs(samples * problem.Z_query[:, :, None]).mean(axis=0)
     assert (drawn.std(axis=1) <= 1.1 * importance.uncertainty).all()
+    for same in (importance.copy(), pickle.loads(pickle.dumps(importance)), deepcopy(importance)):
+        assert (same.names, same.tolist()) == (importance.names, importance.tolist())
+        np.testing.assert_array_equal(same.uncertainty, importance.uncertainty)
+    assert repr(importance.reshape(2, 2)) == repr(np.asarray(importance).reshape(2, 2))
+    assert np.std(importance) == np.std(importance.tolist())
     assert repr(importance).splitlines()[0].startswith(importance.to_frame()["feature"][0])
 
 

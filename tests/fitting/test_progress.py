@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from gpx_scale import GPXRegressor
@@ -57,6 +58,17 @@ def test_every_solver_shows_its_fit_and_its_answers(solver, bars):
         found = bars()
         assert found[0] == (phase, "0 of 250 rows")
         assert found[-1] == (phase, "250 of 250 rows")
+
+
+def test_weights_of_a_sparse_z_are_counted_by_feature(bars):
+    Z = sp.csr_array(np.where(DATA.Z > 0.0, DATA.Z, 0.0))
+    model = GPXRegressor("rbf", ard=False, fit_intercept=False, optimizer=None, standardize=False)
+    model.fit(DATA.X, DATA.y, Z).set_params(verbose=1)
+    bars()
+    model.explain(DATA.X, Z)
+    found = bars()
+    assert found[:2] == [("explaining", "0 of 3 features"), ("explaining", "3 of 3 features")]
+    assert found[-1] == ("explaining", "250 of 250 rows")
 
 
 def test_without_verbose_nothing_is_shown(capsys):

@@ -223,6 +223,14 @@ def test_what_users_write_stays_text(tmp_path):
         )
 
 
+def test_samples_have_the_names_of_their_data_frame(tmp_path):
+    labels = np.array([HOSTILE, "b", 7], dtype=object)
+    for index, names in ((labels, [HOSTILE, "b", "7"]), (np.arange(3), [None] * 3)):
+        section = Section("Rows", replace(made(3, 3), index=index))
+        (data,) = Elements(written(tmp_path, section)).data
+        assert [sample.get("name") for sample in data["samples"]] == names
+
+
 def test_documents_come_with_their_words_shaded(tmp_path):
     explanation = made(2, 2, names=["great", "awful"])
     (data,) = Elements(

@@ -76,6 +76,14 @@ Missing = Annotated[
         "a column says where they are; error refuses them."
     ),
 ]
+Group = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns that are one reason, such as size:length,width; once for each group. All "
+        "other columns are one more group. By default, each column is one reason.",
+        show_default=False,
+    ),
+]
 Kernel = Annotated[
     str,
     typer.Option(

@@ -13,12 +13,13 @@ import typer
 from ..errors import InputError
 from ..estimator.loading import load
 from ..estimator.regressor import GPXRegressor
-from ..explanation import Explanation, between
+from ..explanation import Explanation, between, by_groups
 from ..report.page import Section, write_report
 from ..runtime.files import import_optional
 from .app import UTF8, app, is_watched, reading_of
 from .column_roles import table_for, text_column
-from .options import Data, Dates, Encoding, Level, Model, RowNames, Separator
+from .options import Data, Dates, Encoding, Group, Level, Model, RowNames, Separator
+from .reasons import groups_asked, paragraphs, with_texts
 from .tables import check_output_table, names_of_rows, output_path, write_csv, write_table
 
 
@@ -90,6 +91,15 @@ def explain(
         bool,
         typer.Option("--wide", help="Write one line per row, with its contributions side by side."),
     ] = False,
+    words: Annotated[
+        bool,
+        typer.Option("--words", help="Write a paragraph per row, in words, with --top reasons."),
+    ] = False,
+    group: Group = None,
+    features: Annotated[
+        bool,
+        typer.Option("--features", help="Show the levels of a category by themselves."),
+    ] = False,
     baseline: Annotated[
         str,
         typer.Option(
@@ -102,21 +112,25 @@ def explain(
     sep: Separator = None,
     encoding: Encoding = UTF8,
 ) -> None:
-    """Explain the prediction of every row by the weight and the contribution of every feature.
+    """Explain the prediction of every row by the weight and the contribution of every column.
 
     Both have their uncertainty. The contributions of a row add up to its prediction minus its base
-    value. `--out reasons.json` writes all numbers with all digits.
+    value. A category is one reason, and has no weight. `--out reasons.json` writes all numbers with
+    all digits.
 
     Example: `gpx-scale explain houses.gpx new.csv --top 5`
     """
     check_output_table(out, model, data)
     if wide and top is not None:
         raise typer.BadParameter("--wide shows all contributions: leave out --top, or --wide.")
+    if (wide and words) or (group and features):
+        raise typer.BadParameter("Give --wide or --words, and --group or --features, not both.")
     fitted = loaded(model)
     table = table_for(fitted, data, reading_of(sep, encoding, dates, row_names))
-    found = _explained(fitted, table.chunks(), baseline)
+    by_column = _explained(fitted, table.chunks(), baseline, groups_asked(fitted, group or ()))
+    found = (by_groups(explanation, False if features else None) for explanation in by_column)
     if out is not None and out.suffix.lower() == ".json":
-        if table.held is None or top is not None or wide:
+        if table.held is None or top is not None or wide or words:
             raise InputError(
                 "A .json file has all contributions, of a table that fits in memory. For --top, "
                 "--wide or more rows, give a .csv file."
@@ -126,24 +140,30 @@ def explain(
         return
     pandas, frames, start = import_optional("pandas", "cli"), [], 1
     for explanation in found:
-        frame = explanation.to_frame(wide=wide, level=level)
+        if words:
+            frame = paragraphs(explanation, top, level)
+        else:
+            frame = with_texts(explanation.to_frame(wide=wide, level=level))
         labels = frame.index.tolist()
         if wide:
             frame = _one_line_each(frame, start)
         else:
             frame.insert(0, "row", frame.pop("sample") + start)
         frame = _with_names(frame, row_names, labels)
-        frames.append(frame if top is None else _largest(frame, top))
+        frames.append(frame if top is None or words else _largest(frame, top))
         start += len(explanation)
     write(pandas.concat(frames, ignore_index=True), out)
 
 
 def _explained(
-    model: GPXRegressor, frames: Iterator[Any], baseline: str = "mean"
+    model: GPXRegressor,
+    frames: Iterator[Any],
+    baseline: str,
+    groups: dict[str, list[str]] | None,
 ) -> Iterator[Explanation]:
     """Yield the explanation of each frame."""
     names = list(model.feature_names_in_)
-    return (model.explain(frame[names], baseline=baseline) for frame in frames)
+    return (model.explain(frame[names], baseline=baseline, groups=groups) for frame in frames)
 
 
 def _one_line_each(frame: Any, start: int) -> Any:
@@ -192,6 +212,7 @@ def report(
     title: Annotated[
         str | None, typer.Option(help="The title of the report.", show_default=False)
     ] = None,
+    group: Group = None,
     level: Level = 0.95,
     row_names: RowNames = None,
     dates: Dates = "",
@@ -212,7 +233,8 @@ def report(
     )
     rows = table.evenly(samples)
     frame = table.taken(rows)
-    (explanation,) = _explained(fitted, iter([frame]))
+    groups = groups_asked(fitted, group or ())
+    (explanation,) = _explained(fitted, iter([frame]), "mean", groups)
     document = text_column(fitted)
     known = fitted.target_name_ in table.columns
     section = Section(

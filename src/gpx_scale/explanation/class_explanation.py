@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..likelihoods import BernoulliLikelihood
 from .explanation import Explanation, joined
 from .intervals import entrywise
+from .words import paragraph_of_class
 
 # The fields of an explanation that change their sign for the other one of two classes.
 SIGNED = ("weights", "contributions", "base_values", "prediction", "constant", "own", "varying")
@@ -51,6 +52,9 @@ class ClassExplanation(Explanation):
     likelihood: BernoulliLikelihood | None = None
 
     is_latent: ClassVar[bool] = True
+
+    def _paragraph(self, *asked: Any) -> str:
+        return paragraph_of_class(self, *asked)
 
     @property
     def odds_factors(self) -> Any:

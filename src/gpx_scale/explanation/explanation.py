@@ -434,7 +434,11 @@ class Explanation:
         >>> explanation.in_words(0).split(". ")[1].startswith("With a probability of 95%")
         True
         """
-        return paragraph(self, i, whole(k, "k", least=0), probability(level, "level"), groups)
+        return self._paragraph(i, whole(k, "k", least=0), probability(level, "level"), groups)
+
+    def _paragraph(self, *asked: Any) -> str:
+        """Return the words about one sample."""
+        return paragraph(self, *asked)
 
     def effect(self, feature: str | int, points: int = 20) -> Effect:
         """Return the effect of a feature: its mean contribution at each of its values, centred.

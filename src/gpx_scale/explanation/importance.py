@@ -65,10 +65,17 @@ class Importance(np.ndarray):
         plain = np.asarray(found)
         return plain if plain.ndim else plain[()]
 
-    def __reduce__(self) -> Any:
+    def __array_finalize__(self, made_from: Any) -> None:
+        # Numpy makes copies and views by this alone.
+        self.names = list(getattr(made_from, "names", ()))
+        self.uncertainty = getattr(made_from, "uncertainty", None)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
         return type(self), (np.asarray(self), self.names, self.uncertainty)
 
     def __repr__(self) -> str:
+        if self.shape != (len(self.names),):
+            return repr(np.asarray(self))
         order = np.argsort(-np.asarray(self), kind="stable")
         width = max(map(len, self.names), default=0)
         lines = []

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..numbers_as_text import as_text, as_value, decimals, percent
 from .groups import OTHERS, by_groups
 
 if TYPE_CHECKING:
+    from .class_explanation import ClassExplanation
     from .explanation import Explanation
 
 
@@ -34,6 +36,33 @@ def paragraph(explanation: Explanation, i: int, k: int, level: float, groups: ob
         sentences.append("But the model has seen nothing like this case, so it knows very little.")
     elif known:
         sentences.append(f"Each range in brackets is right with a probability of {percent(level)}.")
+    return " ".join(sentences)
+
+
+def paragraph_of_class(
+    explanation: ClassExplanation, i: int, k: int, level: float, groups: object
+) -> str:
+    """Return the explanation of the class of sample i in words.
+
+    Reasons have what they do to the probability of the class.
+    """
+    one: Any = by_groups(explanation[i], groups)
+    known = one.contributions_std is not None
+    entries, values = one.entries(level if known else None), one.values()
+    changes = one.probability_changes
+    moved = changes.data if sp.issparse(changes) else changes[0]
+    target = f"{one.target_name} = " if one.target_name else ""
+    chance = f"{one.probability[0]:.0%}"
+    sentences = [f"The probability of {target}{one.classes[0]} is {chance}."]
+    for e in np.argsort(-np.abs(entries["contribution"]), kind="stable")[:k]:
+        name = one.feature_names[entries["feature"][e]]
+        points = f"{abs(moved[e]):.0%}".rstrip("%")
+        way = "raises" if entries["contribution"][e] > 0 else "lowers"
+        said = f"{_with_value(name, values[e], one)} {way} it by {points} percentage points"
+        unsure = known and entries["lower"][e] < 0.0 < entries["upper"][e]
+        sentences.append(f"{said}{', but may as well do the opposite' if unsure else ''}.")
+    if one.is_far[0]:
+        sentences.append("But the model has seen nothing like this case, so it knows very little.")
     return " ".join(sentences)
 
 

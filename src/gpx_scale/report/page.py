@@ -81,7 +81,8 @@ class Section:
     documents : sequence of m str, optional
         The texts whose words are the features. They are shown with these words shaded.
     sample_names : sequence of m str, optional
-        The names by which samples are listed and searched.
+        The names by which samples are listed and searched. By default, these are the index of the
+        data frame that was explained.
     k : int, default=30
         The number of reasons that are shown per sample, the largest ones; the others are summed up.
     samples : int, default=2000
@@ -385,6 +386,19 @@ def _importance(explanation: Explanation, importance: Importance, level: float) 
     return {"rows": rows, "sure": bool(np.ptp(share[order]) >= LEAST_DIFFERENCE_OF_SURE_SHARES)}
 
 
+def _names_of_samples(section: Section) -> list[str] | None:
+    """Return the names of a section's samples: given ones, or the index of their data frame.
+
+    An index that only counts the samples is no name.
+    """
+    if section.sample_names is not None:
+        return list(section.sample_names)
+    index = section.explanation.index
+    if index is None or index.tolist() == list(range(len(index))):
+        return None
+    return [str(label) for label in index.tolist()]
+
+
 def _samples(
     section: Section, kept: np.ndarray, found: HeldOut | None, journal: Journal
 ) -> dict[str, Any]:
@@ -405,7 +419,7 @@ def _samples(
     }
     labels, documents = (
         None if texts is None else list(texts)
-        for texts in (section.sample_names, section.documents)
+        for texts in (_names_of_samples(section), section.documents)
     )
     # A group of several features has no value, which is NaN.
     values = explanation.data if sp.issparse(explanation.data) else np.nan_to_num(explanation.data)

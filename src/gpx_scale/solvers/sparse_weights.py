@@ -33,6 +33,8 @@ from ..runtime.session import Session
 
 # A worker takes at most this many features at once.
 FEATURES_AT_ONCE = 32
+# Progress is told after so many batches of each worker, so that workers seldom wait for the others.
+PROGRESS_BATCHES = 16
 # `LocalEntryReduction` conditions on all rows with a feature if they are at most this many.
 MAX_ROWS_OF_A_FEATURE = 1_024
 # For a feature in more rows, it conditions on this many of them: those most correlated with each
@@ -125,11 +127,16 @@ def entry_moments(
         for some in slices(asked[l + 1] - asked[l], max(1, at_once // width[l]))
     ]
     batches = _batches(jobs, [some.size * width[l] for l, some in jobs], at_once)
-    if parallel:
-        session.executor.map(work, batches)
-    else:
-        for batch in batches:
-            work(batch)
+    done = 0
+    session.journal.passed(0, len(jobs), "features")
+    for some in slices(len(batches), PROGRESS_BATCHES * session.executor.n_jobs):
+        if parallel:
+            session.executor.map(work, batches[some])
+        else:
+            for batch in batches[some]:
+                work(batch)
+        done += sum(map(len, batches[some]))
+        session.journal.passed(done, len(jobs), "features")
     return mean, reduced
 
 
