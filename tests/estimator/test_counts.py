@@ -61,6 +61,7 @@ def test_explanations_add_up_on_the_latent_scale(fitted):
         return
     assert_allclose(found.factors, np.exp(found.contributions))
     assert_allclose(found.expected, model.predict(X, offset=offset))
+    assert "logarithm of the" in found.in_words(0)
 
 
 def test_files_keep_likelihoods(fitted, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,7 +130,15 @@ def explanation_of_class(
         known |= {name: -known[name] for name in SIGNED if known[name] is not None}
     probability, _ = likelihood.predict(known["prediction"], variance)
     known |= {"classes": np.full(len(found), label), "probability": probability}
+    known["target_name"] = _name_of_f(found.target_name, label, likelihood)
     return ClassExplanation(**known, likelihood=likelihood)
+
+
+def _name_of_f(target: str | None, label: Any, likelihood: BernoulliLikelihood) -> str:
+    """Return what the latent function of a class is called, in plots, reports and sentences."""
+    of_class = f"{label}" if target is None else f"{target} = {label}"
+    kind = "logarithm of the odds" if likelihood.link == "logit" else "latent function"
+    return f"{kind} of {of_class}"
 
 
 def _with_entries(like: Any, values: np.ndarray) -> Any:
@@ -144,4 +152,6 @@ def in_order(parts: list[ClassExplanation], rows: list[np.ndarray]) -> ClassExpl
     """Return one explanation of all rows from those of some rows each, in the order of the rows."""
     order = np.argsort(np.concatenate(rows), kind="stable")
     together: ClassExplanation = joined(parts)[order]  # type: ignore[assignment]
-    return together
+    if len(parts) == 1:
+        return together
+    return replace(together, target_name="latent function of the explained class")

@@ -73,4 +73,7 @@ def explanation_of_counts(
     """
     known = {field.name: getattr(found, field.name) for field in fields(found)}
     expected, _ = likelihood.predict(known["prediction"], variance)
+    kind = "mean" if likelihood.has_exponential_mean else "odds"
+    name = "a count" if found.target_name is None else found.target_name
+    known["target_name"] = f"logarithm of the {kind} of {name}"
     return LatentExplanation(**known, expected=expected, likelihood=likelihood)
