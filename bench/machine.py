@@ -214,7 +214,7 @@ def _tiles_of_kernel(S):
     return _gemm(entries * per_entry, S.dtype)
 
 
-def _inverse_in_tiles(S, tiles, alpha):
+def _inverse_in_tiles(S, tiles, alpha, *_):
     """Count the product of L^-1 with its transpose, and the tiles of the kernel."""
     found = _potrf(tiles.n**3 / 3, tiles.dtype)
     for name, flops in _tiles_of_kernel(S).items():
@@ -326,7 +326,7 @@ FORMULAS = {
     (FormedTiles, "fill"): lambda S, tiles, diagonal: _tiles_of_kernel(S),
     (FormedTiles, "matmul"): lambda S, V, diagonal: _tiles_of_kernel(S),
     (FormedTiles, "contract_inverse"): _inverse_in_tiles,
-    (LowerTiles, "invert_factor"): lambda tiles: _potrf(tiles.n**3 / 3, tiles.dtype),
+    (LowerTiles, "invert_factor"): lambda tiles, *_: _potrf(tiles.n**3 / 3, tiles.dtype),
     (CholeskyFactor, "_apply_inverse"): _apply_inverse,
     (CholeskyFactor, "halves"): _halves,
     (CholeskyFactor, "quadratic"): _halves,

@@ -20,6 +20,10 @@ from default import TABLES, split_of
 from measure import Row, run_cases
 
 DRAWS = 10
+# A constant weight is one number per draw, so its coverage takes more of them.
+CONSTANT_DRAWS = 100
+# The points of a main effect.
+CURVE_POINTS = 41
 MODELS = ("shared", "semi")
 SCALES = (*MODELS, "multiscale")
 CURVES = (*MODELS, "additive")
@@ -150,29 +154,84 @@ def tables():
 
 
 def curves():
-    """Return errors and coverage of the main effects of `synth_additive`, at new rows."""
+    """Return errors and coverage of the main effects of `synth_additive`.
+
+    A main effect is what a feature does to the prediction while all others have their means, minus
+    its mean over the curve. Both interactions are 0 there.
+    """
     from gpx_scale.datasets import synth_additive
 
     _compile()
+    effects = (lambda a: np.sin(2.0 * a), np.square, lambda c: 0.8 * c, lambda d: np.expm1(0.5 * d))
     scores = []
     for draw in range(DRAWS):
-        train, test = synth_additive(500, draw), synth_additive(200, 1000 + draw)
+        train = synth_additive(500, draw)
         model, seconds = _fit("additive", train.X, train.y, None)
-        found = model.explain(test.X, baseline="zero")
-        curve = (found.constant + found.own) * test.X
-        std = np.hypot(found.constant_std, found.own_std) * np.abs(test.X)
-        off = np.abs(curve - test.effects)[:, :4]
-        # At x = 0, curve and effect are 0, and so is the interval.
-        inside = off <= DEVIATIONS_OF_95_PERCENT * std[:, :4] + 1e-8
+        curves = [_curve_of(model, train.X, k, effect) for k, effect in enumerate(effects)]
         scores.append(
             {
                 "seconds": seconds,
-                "rmse": np.sqrt(np.mean(off**2, axis=0)).tolist(),
-                "coverage": inside.mean(axis=0).tolist(),
+                "rmse": [float(np.sqrt(np.mean(off**2))) for off, _ in curves],
+                "coverage": [
+                    float(np.mean(np.abs(off) <= DEVIATIONS_OF_95_PERCENT * std))
+                    for off, std in curves
+                ],
                 "decisions": [row.decision for row in model.fit_report_.weight_table],
             }
         )
     return {"additive": scores}
+
+
+def _curve_of(model, X, k, effect):
+    """Return the errors of a centred main effect along feature k, and its deviations."""
+    values = np.linspace(X[:, k].min(), X[:, k].max(), CURVE_POINTS)
+    rows = np.tile(X.mean(axis=0), (CURVE_POINTS, 1))
+    rows[:, k] = values
+    mean, covariance = model.predict(rows, return_cov=True)
+    # The covariance is that of new measurements, each of which has noise of its own.
+    sigma_w, sigma_y = (model.hyperparameters_[name] for name in ("sigma_w", "sigma_y"))
+    squares = 1.0 + np.square((rows - X.mean(axis=0)) / X.std(axis=0)).sum(axis=1)
+    y_scale = model.explain(rows[:1], std=False).noise / sigma_y
+    noise = y_scale**2 * (sigma_y**2 + sigma_w**2 * squares)
+    centring = np.eye(CURVE_POINTS) - 1.0 / CURVE_POINTS
+    joint = centring @ (covariance - np.diag(noise)) @ centring
+    return centring @ (mean - effect(values)), np.sqrt(np.maximum(joint.diagonal(), 0.0))
+
+
+def constants():
+    """Return how many deviations the two constant weights of `synth_semi` are off, over draws."""
+    from gpx_scale.datasets import synth_semi
+
+    _compile()
+    off = []
+    for draw in range(CONSTANT_DRAWS):
+        data = synth_semi(500, random_state=2000 + draw)
+        model, _ = _fit("semi", data.X, data.y, data.Z)
+        found = model.explain(data.X[:1], data.Z[:1], std="surface")
+        error = (found.weights - data.weights[:1])[0, 3:5]
+        off.append((error / found.weights_std[0, 3:5]).tolist())
+    return {"off": off}
+
+
+def cost():
+    """Return processor seconds of the default and of the paper's model, on 4,000 rows."""
+    from gpx_scale import PAPER, GPXRegressor
+    from gpx_scale.datasets import synth10, synth_semi
+
+    def semi(n):
+        data = synth_semi(n, 0)
+        return data.X, data.y, data.Z
+
+    found = {}
+    for name, make in (("synth10", lambda n: synth10(n)[:2]), ("synth_semi", semi)):
+        seconds = []
+        for arguments in ({}, PAPER):
+            GPXRegressor(random_state=0, **arguments).fit(*make(600))
+            rows, start = make(4000), time.process_time()
+            GPXRegressor(random_state=0, **arguments).fit(*rows)
+            seconds.append(time.process_time() - start)
+        found[name] = seconds
+    return found
 
 
 def by_basis(n):
@@ -247,6 +306,8 @@ CASES = {
     "noise_columns": noise_columns,
     "tables": tables,
     "curves": curves,
+    "constants": constants,
+    "cost": cost,
     "basis_50000": lambda: by_basis(50_000),
     "basis_1000000": lambda: by_basis(1_000_000),
     "vecchia_50000": lambda: vecchia(50_000),
@@ -410,6 +471,31 @@ def _rows_of_curves(found):
     ]
 
 
+def _rows_of_constants(found):
+    """Return the row about intervals of constant weights."""
+    inside = np.abs(found["off"]) <= DEVIATIONS_OF_95_PERCENT
+    return [
+        Row(
+            f"synth_semi, n = 500: coverage of the 2 constant weights over {len(inside)} draws",
+            " ".join(f"{share:.0%}" for share in inside.mean(axis=0)),
+        )
+    ]
+
+
+def _rows_of_cost(found):
+    """Return the rows about the seconds of the default."""
+    times = {name: one for name, one in found.items() if isinstance(one, list)}
+    return [
+        Row(
+            f"{name}, n = 4,000: processor seconds, default / PAPER",
+            f"{default / paper:.1f} ({default:.0f} s / {paper:.0f} s)",
+            "at most 6",
+            bool(default <= 6.0 * paper),
+        )
+        for name, (default, paper) in times.items()
+    ]
+
+
 def _errors(rmse):
     return " / ".join(f"{error:.4f}" for error in rmse)
 
@@ -471,6 +557,8 @@ def summary(found):
     rows += _rows_of_noise(found["noise_columns"]) if "noise_columns" in found else []
     rows += _rows_of_tables(found["tables"]) if "tables" in found else []
     rows += _rows_of_curves(found["curves"]) if "curves" in found else []
+    rows += _rows_of_constants(found["constants"]) if "constants" in found else []
+    rows += _rows_of_cost(found["cost"]) if "cost" in found else []
     return rows
 
 

@@ -332,6 +332,10 @@ def test_priors_of_the_weights_as_asked(folder, tmp_path, capsys):
     model = gpx_scale.load(tmp_path / "m.gpx")
     assert {row.feature for row in model.fit_report_.weight_table} >= {"bmi", "s5"}
     assert "weights='all' is not valid" in refused(capsys, *fit, "--weights", "all")
+    assert main([*fit, "--kernel", "rbf", "--weights", "additive"]) == 0
+    table = gpx_scale.load(tmp_path / "m.gpx").fit_report_.weight_table
+    # The levels of a category are one group.
+    assert {row.feature for row in table} == {*FEW.columns, "intercept"} - {"target"}
 
 
 def test_texts(tmp_path, capsys):

@@ -273,7 +273,7 @@ def test_other_kinds_of_values_than_at_fit_are_refused():
         encoder.transform(new)
     for words in (
         "There are 2 problems",
-        "Column 'size' has categories here, such as that of row 1 (index house 0), and had numbers",
+        "Column 'size' has texts here, such as that of row 1 (index house 0), and had numbers",
         "Column 'sold' has numbers here",
     ):
         assert words in str(error.value)

@@ -112,6 +112,14 @@ def test_columns_that_leave_the_kernel_have_curves_of_their_own():
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_weights_share_their_prior_where_the_solver_takes_no_others():
+    X, y = additive_rows(40)
+    model = GPXRegressor(**NO_INTERCEPT, solver="grid", n_basis=6, max_iter=2)
+    model.fit(X[:, :1], y, X)
+    assert "the solver takes no weights" in str(model.fit_report_)
+    assert not model.fit_report_.prior_table
+
+
 def test_terms_without_prospects_are_not_searched_on_all_rows(monkeypatch):
     monkeypatch.setattr(model_decision, "COMPARISON_ROWS", 120)
     X, y, Z = semi_rows(200)
@@ -163,7 +171,6 @@ def test_one_column_and_a_constant_y():
     [
         ({}, lambda X: sp.csr_array(X > 0), "Z is sparse"),
         ({}, lambda X: np.tile(X, (1, MAX_FEATURES)), f"Up to {MAX_FEATURES}"),
-        ({"solver": "inducing", "n_inducing": 10}, lambda X: X, "the solver takes no weights"),
     ],
 )
 def test_weights_share_their_prior_where_others_are_not_possible(arguments, change, words):
@@ -234,11 +241,13 @@ def test_a_checkpoint_keeps_the_choice(tmp_path):
         GPXRegressor(**NO_INTERCEPT, checkpoint=path).fit(X, y, Z)
 
 
-def test_rows_that_are_added_find_weights_that_share_their_prior():
+def test_rows_that_are_added_find_the_priors_of_the_first_fit():
     X, y = additive_rows(60)
     model = GPXRegressor(**AUTO, n_inducing=15, max_iter=3).partial_fit(X[:50], y[:50])
+    before = chosen(model), model.parameter_names_
     model.partial_fit(X[50:], y[50:])
-    assert "the solver takes no weights" in str(model.fit_report_)
+    assert (chosen(model), model.parameter_names_) == before
+    assert model.fit_report_.n_samples == 60
 
 
 def test_a_saved_model_has_the_comparison(tmp_path):

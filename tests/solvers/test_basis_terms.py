@@ -1,5 +1,6 @@
 """Weights with priors of their own in the basis, beside its functions written out."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -245,6 +246,37 @@ def test_a_file_has_the_same_model(fitted, tmp_path):
     again = load(tmp_path / "model.gpx")
     for name in ("weights", "weights_std", "constant_std"):
         assert_array_equal(getattr(again.explain(X, Z), name), getattr(fitted.explain(X, Z), name))
+
+
+def claims(**claimed):
+    """Return a change of a posterior whose first box claims other values."""
+
+    def change(posterior):
+        space = posterior.statistics
+        first, *others = space.functions.sets
+        box = replace(first.box, **claimed)
+        sets = (replace(first, box=box), *others)
+        functions = replace(space.functions, sets=sets)
+        return replace(posterior, statistics=replace(space, functions=functions))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        claims(counts=np.array([90_000])),
+        claims(counts=np.array([2**60])),
+        claims(centre=np.array([0.5])),
+        claims(half=np.array([np.inf])),
+        lambda posterior: replace(posterior, statistics=None),
+    ],
+)
+def test_damaged_models_are_refused_before_functions_are_listed(fitted, change):
+    posterior = fitted.posterior_
+    posterior.must_fit(fitted._plan, fitted._preprocessor)
+    with pytest.raises(ValueError, match=r"its |it has |the "):
+        change(posterior).must_fit(fitted._plan, fitted._preprocessor)
 
 
 def test_streams_give_the_same_model_and_rows_can_be_added():

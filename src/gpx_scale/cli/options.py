@@ -118,9 +118,9 @@ Intercept = Annotated[
 Weights = Annotated[
     str,
     typer.Option(
-        help="The priors of the weights: shared, or one for each feature (relevance, semi or "
-        "multiscale), which finds the weights that are zero or constant. auto compares them, and "
-        "takes the one that the data prefer."
+        help="The priors of the weights: shared, or one for each feature (relevance, semi, "
+        "multiscale, or additive if x and z are the same columns), which finds the weights that "
+        "are zero or constant. auto compares them, and takes the one that the data prefer."
     ),
 ]
 Points = Annotated[

@@ -31,7 +31,7 @@ OFFSET = re.compile(r".*:\d{2}.*(Z|[+-]\d{2}(:?\d{2})?)")
 TEXT, TRUTH = "text", "bool"
 # How messages call values of a kind.
 PLURALS = {
-    **{NUMBER: "numbers", CATEGORY: "categories", DATE: "dates", SECONDS: "durations"},
+    **{NUMBER: "numbers", CATEGORY: "texts", DATE: "dates", SECONDS: "durations"},
     **{HOURS: "times of day", PLACE: "places", TEXT: "texts", TRUTH: "values True and False"},
 }
 

@@ -695,8 +695,7 @@ class GPXRegressor(ResidualsMixin, RegressorMixin, BaseEstimator):  # type: igno
         they are. With "neighbors", new rows are kept in memory, and are neighbours at once. The
         first call fits the model, with inducing points if `solver="auto"`. If "auto" has already
         fitted a model with another solver that keeps its rows, that model is first replaced by one
-        of inducing points, from the rows that it keeps, or by one of neighbours if weights have
-        priors of their own. The method exists for the solvers "auto",
+        of inducing points, from the rows that it keeps. The method exists for the solvers "auto",
         "neighbors", "inducing" and "basis".
 
         Parameters
@@ -753,14 +752,13 @@ class GPXRegressor(ResidualsMixin, RegressorMixin, BaseEstimator):  # type: igno
     def _without_rows(self, model: FittedModel, session: Session) -> tuple[Plan, Posterior[Any]]:
         """Return the plan and the posterior of a model to which rows can be added.
 
-        If the model keeps its training rows, it is replaced by one of inducing points, or of
-        neighbours if its weights have priors of their own.
+        If the model keeps its training rows, it is replaced by one of inducing points.
         """
         kept = model.posterior.training_rows
         if kept is None or Capability.ADD_ROWS in model.posterior.capabilities:
             return model.plan, model.posterior
         prior = model.hyperparameters.weight_prior
-        options = solver_options(self, registry.that_adds_rows("auto", not prior.is_shared))
+        options = solver_options(self, registry.that_adds_rows("auto"))
         rows = MemoryRows(kept)
         given = rows, model.preprocessor, model.kernel, options, session
         kernels = 0 if prior.is_shared else len(prior.terms)

@@ -50,16 +50,12 @@ def uses_pairs(name: str) -> bool:
     return any(one.uses_pairs and name in ("auto", one.name, *one.aliases) for one in SOLVERS)
 
 
-def that_adds_rows(name: str, weight_terms: bool = False) -> str:
+def that_adds_rows(name: str) -> str:
     """Return the solver of a model to which rows will be added.
 
-    It is the one that was asked for. For "auto" it is the inducing solver, or the one of neighbours
-    if weights have priors of their own, which inducing points do not take.
+    It is the one that was asked for, and the inducing solver for "auto".
     """
-    if name != "auto":
-        return name
-    takes_them = not weight_terms or can(InducingSolver.name, Capability.WEIGHT_TERMS)
-    return InducingSolver.name if takes_them else NeighborsSolver.name
+    return InducingSolver.name if name == "auto" else name
 
 
 def require(name: str, capability: Capability, instead: str = "") -> None:

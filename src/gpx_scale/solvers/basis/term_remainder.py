@@ -125,6 +125,9 @@ class TermRemainder:
     def must_fit(self, functions: WeightFunctions, preprocessor: Preprocessor) -> None:
         """Raise a ValueError unless these are further functions on the same boxes."""
         self.outer.must_fit(preprocessor.n_x, preprocessor.n_weights)
+        pairs = [FunctionPair(far, near) for far in self.outer.sets for near in functions.sets]
+        cosines = sum(pair.frequencies for pair in pairs)
+        must(cosines <= self.sums.crossed.size, "it has fewer sums than further cosines")
         known = {one.weights.tobytes(): one for one in functions.sets}
         for far in self.outer.sets:
             near = known.get(far.weights.tobytes())

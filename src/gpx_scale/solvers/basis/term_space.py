@@ -166,9 +166,13 @@ class TermSpace:
         functions, averages = self.functions, self.averages
         functions.must_fit(preprocessor.n_x, preprocessor.n_weights)
         self.nodes.must_be_nodes()
+        # Cosines are counted before functions are listed, as a damaged file could claim very many.
+        sums = self.sums.sums
+        cosines = sum(pair.frequencies for _, _, pair in functions.pairs)
+        must(sums.ndim == 2 and cosines <= sums.shape[1], "it has fewer sums than cosines")
         must(len(averages.mean_squares) == len(functions.sets), "a set has no mean squares")
         for means, one in zip(averages.mean_squares, functions.sets, strict=True):
             must_be_numbers(means, (len(one),), "the mean squares of the functions")
         must_be_numbers(averages.shares, (functions.d,), "the shares of the columns of Z")
-        must_be_numbers(self.sums.sums, (self.nodes.count, self._gram.size), "the sums over rows")
+        must_be_numbers(sums, (self.nodes.count, self._gram.size), "the sums over rows")
         must(self.sums.rows >= 1, "the sums are over no rows")

@@ -31,6 +31,8 @@ from .laplacian_basis import LaplacianBasis, counts_for, functions_in, margin
 # cosines grows with its square in two dimensions. A search keeps length scales within this; the
 # longest one is then still more than twice as long as half of the range of x.
 MAX_STRIDE = 5
+# A file with more functions or a larger stride in one dimension is damaged: no basis is so large.
+MOST_IN_A_FILE = 100_000
 # A box may be narrower than it has to be by this share, which is rounding.
 WIDTH_ROUNDING = 1e-12
 
@@ -98,7 +100,8 @@ class FunctionSet:
 def must_be_counts(counts: np.ndarray, p: int, what: str) -> None:
     """Raise a ValueError unless there are p positive whole numbers."""
     whole = isinstance(counts, np.ndarray) and counts.dtype.kind == "i" and counts.shape == (p,)
-    must(whole and (counts >= 1).all(), f"the {what} are not {p} positive whole numbers")
+    inside = whole and (counts >= 1).all() and (counts <= MOST_IN_A_FILE).all()
+    must(inside, f"the {what} are not {p} positive whole numbers")
 
 
 @dataclass(frozen=True)
