@@ -310,7 +310,7 @@ def test_a_note_about_sigma_w_is_about_sigma_w_where_columns_leave_the_kernel():
 
 
 def test_the_information_of_the_comparison_is_multiplied_for_all_rows():
-    given = Hyperparameters.of(kernels.RBF(), 0.1, 0.1)
+    given = Hyperparameters.of(kernels.RBF(1.0, 2.0), 0.1, 0.1)
     choice = ModelChoice(given.kernel, False, False)
     decision = Decision(choice, SubsetOptimum(given, 10, np.eye(4)))
     optimum = Optimum(given, None, True, "", [])

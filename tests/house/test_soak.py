@@ -29,6 +29,7 @@ import psutil
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_predict
 
 import gpx_scale
@@ -342,6 +343,8 @@ class Load:
 
 def in_a_process(pipe, *load):
     warnings.simplefilter("error")
+    # The fits are short on purpose.
+    warnings.filterwarnings("ignore", category=ConvergenceWarning)
     # Since 3.12, Python warns about every fork of a process that has threads.
     warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     pipe.send("ready")

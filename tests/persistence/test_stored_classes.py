@@ -119,6 +119,25 @@ CASES = {
         X[:, :1],
         None,
     ),
+    "basis, weights": (
+        GPXRegressor(
+            "rbf", solver="basis", prune=False, fit_intercept=False, **SMALL | {"weights": "semi"}
+        ),
+        X1,
+        None,
+    ),
+    "basis, weights and further functions": (
+        GPXRegressor(
+            "matern52",
+            solver="basis",
+            n_basis=40,
+            prune=False,
+            fit_intercept=False,
+            **SMALL | {"weights": "semi"},
+        ),
+        X[:, :1],
+        None,
+    ),
     "neighbors": (
         GPXRegressor(solver="neighbors", **SMALL, kernel="rbf", fit_intercept=False),
         X2,

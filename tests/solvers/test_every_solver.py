@@ -625,6 +625,11 @@ def fit_folder(name):
         SMALL.model(solver=name).fit(folder)
 
 
+def fit_counts(name):
+    """Fit counts of 0 and 1."""
+    return SMALL.model(solver=name, likelihood="poisson").fit(SMALL.X, SMALL.y > 0.0, SMALL.Z)
+
+
 # How a user asks for each capability. This must not raise if the solver has it.
 ASKED = {
     Capability.TRAINING_WEIGHTS: lambda name: fitted(name).training_explanation(),
@@ -639,6 +644,7 @@ ASKED = {
     Capability.FILES: fit_folder,
     Capability.ADD_ROWS: lambda name: copy_of(fitted(name)).partial_fit(*SMALL.data),
     Capability.WEIGHT_TERMS: lambda name: SMALL.model(solver=name, weights="semi").fit(*SMALL.data),
+    Capability.LIKELIHOODS: fit_counts,
 }
 
 
