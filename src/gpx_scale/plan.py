@@ -216,7 +216,8 @@ def plan_for(problem: Problem) -> Plan:
     if none is fast enough.
     """
     if problem.weight_terms:
-        registry.require(problem.options.solver, Capability.WEIGHT_TERMS, "give weights='shared'")
+        needed = Capability.SPARSE_WEIGHT_TERMS if problem.sparse_terms else Capability.WEIGHT_TERMS
+        registry.require(problem.options.solver, needed, "give weights='shared'")
     if problem.is_latent:
         registry.require(problem.options.solver, Capability.LIKELIHOODS)
     if problem.asked:
@@ -288,6 +289,9 @@ def _consider(problem: Problem) -> list[_Considered]:
             against = solver.reason_against(variant)
             if problem.weight_terms and Capability.WEIGHT_TERMS not in solver.capabilities:
                 against = "it takes no weights with priors of their own"
+            lacks_sparse = Capability.SPARSE_WEIGHT_TERMS not in solver.capabilities
+            if problem.sparse_terms and lacks_sparse and against is None:
+                against = "it takes no weights with priors of their own for a sparse Z"
             if problem.is_latent and Capability.LIKELIHOODS not in solver.capabilities:
                 against = "it takes Gaussian noise alone"
             if against is not None:

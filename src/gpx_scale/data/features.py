@@ -378,6 +378,15 @@ class SparseFeatures(Features):
     def scale_columns(self, s: np.ndarray) -> SparseFeatures:
         return replace(self, values=self.values * s[self.indices])
 
+    def at_columns(self, columns: np.ndarray) -> SparseFeatures:
+        """Return some columns, in ascending order, in the precision of these;  (c,) -> (n, c)."""
+        numbers = np.full(self.d, -1, np.int32)
+        numbers[columns] = np.arange(columns.size, dtype=np.int32)
+        found = numbers[self.indices[self.span]]
+        kept = found >= 0
+        ends = np.concatenate([[0], np.cumsum(kept)])[self.pointers - self.pointers[0]]
+        return SparseFeatures(ends, found[kept], self.values[self.span][kept], columns.size)
+
     def moved_from(self, origin: np.ndarray, columns: np.ndarray) -> SparseFeatures:
         block = self.matrix[:, columns]
         if origin[columns].any():

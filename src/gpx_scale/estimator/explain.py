@@ -141,11 +141,7 @@ def _at_entries(
     the base values.
     """
     assert moments.mean is not None
-    d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
-    pointers = np.concatenate(
-        [[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))]
-    )
-    pattern = SparseFeatures(pointers, z.indices[z.span][counted], z.values[z.span][counted], d)
+    counted, pattern = _without_intercept(z, scaling)
     weights = scaling.y_scale * moments.mean[counted]
     intercepts = np.bincount(z.entry_rows[~counted], moments.mean[~counted], minlength=len(z))
     base_values = scaling.prediction(intercepts)
@@ -166,6 +162,24 @@ def _at_entries(
         **_standard_deviations(moments, scaling, hyperparameters),
         **known,
     )
+
+
+def _without_intercept(
+    z: SparseFeatures, scaling: Scaling
+) -> tuple[np.ndarray, SparseFeatures]:
+    """Return which entries are those of features, and these;  (entries,), (m, d)."""
+    d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
+    pointers = np.concatenate(
+        [[0], np.cumsum(np.bincount(z.entry_rows[counted], minlength=len(z)))]
+    )
+    features = z.indices[z.span][counted], z.values[z.span][counted]
+    return counted, SparseFeatures(pointers, *features, d)
+
+
+def at_entries(weights: np.ndarray, z: SparseFeatures, scaling: Scaling) -> Any:
+    """Return standardised weights at the entries of a sparse Z in the user's units;  (m, d)."""
+    counted, pattern = _without_intercept(z, scaling)
+    return pattern.with_values(scaling.y_scale * weights[counted])
 
 
 def checked_names(names: Sequence[str], d: int) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from ..data.features import SparseFeatures
 from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
@@ -22,7 +24,13 @@ from ..runtime.session import Session
 from ..solvers import registry
 from ..solvers.contract import Capability, Evidence, Plan, SolverSetup
 from ..solvers.posterior import MomentRequest, Moments, Posterior
-from .explain import baseline_vector, checked_names, explanation_from_moments, must_be_near
+from .explain import (
+    at_entries,
+    baseline_vector,
+    checked_names,
+    explanation_from_moments,
+    must_be_near,
+)
 
 # For every text that users may give as `std`: how variances are computed, and the capability that a
 # solver must have for it.
@@ -265,25 +273,30 @@ class FittedModel:
 
     def _parts(
         self, moments: Moments, queries: Queries, request: MomentRequest, session: Session
-    ) -> dict[str, np.ndarray | None]:
+    ) -> dict[str, Any]:
         """Return the parts of all weights and their standard deviations, in the user's units.
 
         They are empty if weights share their prior. The constant part is the same for all queries,
-        so it is computed for one. The noise of the weights belongs to the varying part, which is
+        so it is computed for one of a dense Z. The noise of the weights belongs to the varying part, which is
         what the others leave.
         """
-        prior, weights = self.hyperparameters.weight_prior, self.preprocessor.scaling.weights
+        prior, scaling = self.hyperparameters.weight_prior, self.preprocessor.scaling
         if prior.is_shared:
             return {}
+        weights: Callable[[np.ndarray], Any] = scaling.weights
+        if isinstance(queries.Z, SparseFeatures) and not request.all_features:
+            weights = partial(at_entries, z=queries.Z, scaling=scaling)
         assert moments.mean is not None
-        found: dict[str, np.ndarray | None] = {}
+        found: dict[str, Any] = {}
         rest = moments.mean
         one = Queries(queries.x[:1], queries.Z[:1], queries.raw_Z[:1])
-        asked = MomentRequest(request.variance, surface=True)
+        asked = MomentRequest(request.variance, all_features=request.all_features, surface=True)
         for part in (CONSTANT, OWN):
             if part == OWN and not any(term.part == OWN for term in prior.terms):
                 continue
-            some = one if part == CONSTANT else queries
+            # The first row of a sparse Z need not have all features.
+            is_one = part == CONSTANT and not queries.Z.is_sparse
+            some = one if is_one else queries
             own = self.posterior.moments(some, replace(asked, part=part), session)
             assert own.mean is not None
             mean = np.broadcast_to(own.mean, rest.shape)
@@ -291,7 +304,7 @@ class FittedModel:
             if request.variance:
                 assert own.variance is not None
                 deviations = np.broadcast_to(np.sqrt(own.variance), rest.shape)
-                found[f"{part}_std"] = np.abs(weights(deviations))
+                found[f"{part}_std"] = abs(weights(deviations))
         found[VARYING] = weights(rest)
         if request.variance:
             varying = moments.variance
@@ -299,7 +312,7 @@ class FittedModel:
                 asked = replace(asked, mean=False, surface=request.surface, part=VARYING)
                 varying = self.posterior.moments(queries, asked, session).variance
             assert varying is not None
-            found[f"{VARYING}_std"] = np.abs(weights(np.sqrt(varying)))
+            found[f"{VARYING}_std"] = abs(weights(np.sqrt(varying)))
         return found
 
     def _completed(
@@ -312,8 +325,10 @@ class FittedModel:
         for z = 0, and None where variances are estimates from samples.
         """
         prior, size = self.hyperparameters.weight_prior, queries.Z.squared_norms()
-        noise, variance = prior.sigma_w**2 * size, prior.variance(queries.x)
-        if variance.ndim == 1:
+        noise = prior.sigma_w**2 * size
+        if queries.Z.is_sparse and not prior.is_shared:
+            whole = prior.latent_variance(queries.x, queries.Z)
+        elif (variance := prior.variance(queries.x)).ndim == 1:
             whole = variance * size
         else:
             whole = (variance * np.square(queries.Z.to_dense())).sum(axis=1)

@@ -244,7 +244,7 @@ def problem_for(
     return Problem(
         n=len(rows),
         p=some.x.entries_per_row if preprocessor.sparse_x else preprocessor.scaling.x_shift.size,
-        d=some.Z.entries_per_row,
+        d=some.Z.shape[1] if weight_kernels else some.Z.entries_per_row,
         memory_limit=session.memory_limit,
         n_jobs=session.executor.n_jobs,
         options=options,
@@ -254,6 +254,7 @@ def problem_for(
         resolution=InputResolution.of(kernel, some),
         indexed=rows.is_indexed,
         weight_kernels=weight_kernels,
+        sparse_terms=bool(weight_kernels) and some.Z.is_sparse,
         latent_functions=latent_functions,
     )
 

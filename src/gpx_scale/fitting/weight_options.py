@@ -21,6 +21,10 @@ from ..runtime.arguments import flag, one_of
 SHARED, RELEVANCE, SEMI, MULTISCALE = "shared", "relevance", "semi", "multiscale"
 ADDITIVE = "additive"
 KINDS = (SHARED, RELEVANCE, SEMI, MULTISCALE, ADDITIVE)
+# Weights of a sparse Z have these, and at most so many variances of a term: each takes a solve at
+# some of the steps of a search.
+SPARSE_KINDS = (SHARED, RELEVANCE, SEMI)
+MAX_SPARSE_VARIANCES = 200
 # The evidence decides between some of these kinds. Until it has, weights share their prior.
 AUTO = "auto"
 # The name of the column of ones that `fit_intercept` adds to Z.
@@ -87,10 +91,7 @@ class WeightOptions:
         if self.shared:
             return
         if preprocessor.sparse_z:
-            raise InputError(
-                f"weights={self.kind!r} has a prior for every column of Z, and needs a dense Z. "
-                "Give weights='shared', or a dense Z."
-            )
+            self._must_suit_sparse(preprocessor)
         if self.kind == ADDITIVE and not may_be_additive(preprocessor):
             raise InputError(
                 "weights='additive' has a curve of each feature over its own column of X, so X and "
@@ -98,6 +99,21 @@ class WeightOptions:
                 "weights='semi'."
             )
         self.features(preprocessor)
+
+    def _must_suit_sparse(self, preprocessor: Preprocessor) -> None:
+        """Raise an InputError unless weights of this sparse Z can have these priors."""
+        if self.kind not in SPARSE_KINDS:
+            raise InputError(
+                f"weights={self.kind!r} has kernels of its own for columns of Z, and needs a dense "
+                "Z. Give weights='semi', 'relevance' or 'shared', or a dense Z."
+            )
+        count = len(self.features(preprocessor).groups)
+        if count > MAX_SPARSE_VARIANCES:
+            raise InputError(
+                f"weights={self.kind!r} has {count} variances to estimate, and a sparse Z takes at "
+                f"most {MAX_SPARSE_VARIANCES}. Tie columns by groups={{name: [columns]}}, or give "
+                "weights='shared'."
+            )
 
     def features(self, preprocessor: Preprocessor) -> WeightNames:
         """Return the columns of Z by group, or raise an InputError if a group has others.

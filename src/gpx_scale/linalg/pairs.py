@@ -46,6 +46,8 @@ CALL_DIFFERENCES = 5e8
 # The memory of a pair: column, inner product (4 bytes if float32 represents it exactly), squared
 # distance, and kernel value.
 PAIR_BYTES = 2 + 8 + 8 + 4
+# The memory that two terms of the weights add: an inner product each.
+TERM_PAIR_BYTES = 2 * 8
 
 
 @dataclass(frozen=True)

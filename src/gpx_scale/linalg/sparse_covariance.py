@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,15 +21,12 @@ import numpy as np
 
 from ..compiled import pair_kernels, pair_tiles
 from ..compiled.pair_tiles import PANEL_COLUMNS
-from ..data.inputs import TrainingRows
 from ..kernels.kernel import Kernel, RadialProfile
-from ..model.hyperparameters import Hyperparameters
 from ..runtime.memory import aligned
 from ..runtime.parallel import slices
 from ..runtime.session import Session
 from ..runtime.tile_loops import Threads, tile_threads
-from .constant_terms import CovarianceWithConstants
-from .covariance import Covariance, StoredCovariance, TiledCovariance
+from .covariance import Covariance
 from .pairs import Pairs
 
 # The time of a pair in a product with 16 columns, on one core.
@@ -43,7 +40,7 @@ CALL_PAIRS = 4e8
 
 
 @dataclass(frozen=True)
-class _PairKernel:
+class PairKernel:
     """A kernel at the squared distances of some pairs, in numba's threads.
 
     A kernel without a compiled form, such as a sum of kernels, is computed in Python's threads.
@@ -91,11 +88,11 @@ class PairCovariance(Covariance):
     pairs: Pairs = None  # type: ignore[assignment]
 
     @contextmanager
-    def _loops(self) -> Iterator[tuple[Threads, _PairKernel]]:
+    def _loops(self) -> Iterator[tuple[Threads, PairKernel]]:
         """Let loops over pairs run inside `with`."""
         with tile_threads(self.session.executor.n_jobs) as threads:
             kernel = self.weight_prior.kernel
-            yield threads, _PairKernel(kernel, self.session, threads, self.dtype)
+            yield threads, PairKernel(kernel, self.session, threads, self.dtype)
 
     @cached_property
     def _kept(self) -> np.ndarray:
@@ -103,8 +100,12 @@ class PairCovariance(Covariance):
         values = np.empty(len(self.pairs), self.dtype)
         with self._loops() as (_, kernel):
             for _, span in self.pairs.parts(CALL_PAIRS):
-                kernel.values(self.pairs.squared[span], self.pairs.inner[span], values[span])
+                self._fill(kernel, span, values[span])
         return values
+
+    def _fill(self, kernel: PairKernel, span: slice, out: np.ndarray) -> None:
+        """Write the values S of some pairs into `out`."""
+        kernel.values(self.pairs.squared[span], self.pairs.inner[span], out)
 
     def _prepare(self) -> None:
         """Compute what all products share."""
@@ -134,14 +135,14 @@ class PairCovariance(Covariance):
                 threads.run(pair_tiles.store_panel, V, self.diagonal, column, total, out)
         return out
 
-    def _values(self, kernel: _PairKernel) -> Iterator[tuple[tuple[int, int], slice, np.ndarray]]:
+    def _values(self, kernel: PairKernel) -> Iterator[tuple[tuple[int, int], slice, np.ndarray]]:
         """Yield (first and last round, pairs, S of these pairs) of all parts of the list."""
         if self.dtype == np.float32:
             for rounds, span in self.pairs.parts(CALL_PAIRS):
                 yield rounds, span, self._kept[span]
             return
         for rounds, span, room in self._parts(1):
-            kernel.values(self.pairs.squared[span], self.pairs.inner[span], room[0])
+            self._fill(kernel, span, room[0])
             yield rounds, span, room[0]
 
     def _parts(self, count: int) -> Iterator[tuple[tuple[int, int], slice, np.ndarray]]:
@@ -156,7 +157,7 @@ class PairCovariance(Covariance):
             size = span.stop - span.start
             yield rounds, span, room[: count * size].reshape(count, size)
 
-    def _slopes(self, kernel: _PairKernel) -> Iterator[tuple[tuple[int, int], slice, np.ndarray]]:
+    def _slopes(self, kernel: PairKernel) -> Iterator[tuple[tuple[int, int], slice, np.ndarray]]:
         """Yield (first and last round, pairs, dS by every parameter) of all parts of the list."""
         for rounds, span, room in self._parts(kernel.kernel.theta.size):
             kernel.slopes(self.pairs.squared[span], self.pairs.inner[span], room)
@@ -203,56 +204,3 @@ class PairCovariance(Covariance):
         """Return dk(x, x)/dtheta, which is the same for all x;  (t,)."""
         gradient: np.ndarray = self.weight_prior.kernel.gradient_at(np.zeros(1), np.ones(1))
         return gradient[:, 0]
-
-
-def covariances(
-    data: TrainingRows,
-    hyperparameters: Hyperparameters,
-    session: Session,
-    form: str,
-    dtype: Any,
-    pairs: Pairs | None,
-) -> tuple[Covariance, Covariance]:
-    """Return C for many products, in float32 if that is precise enough, and C in float64.
-
-    `form` is "pairs", "stored" or "recomputed", and `dtype` that of the first one if it need not be
-    float64.
-    """
-    prior = hyperparameters.weight_prior
-    if prior.has_constants:
-        varying = replace(hyperparameters, weight_prior=prior.without_constants)
-        first, second = covariances(data, varying, session, form, dtype, pairs)
-        found = CovarianceWithConstants.of(hyperparameters, first)
-        if first is second:
-            return found, found
-        return found, CovarianceWithConstants.of(hyperparameters, second)
-    exact = TiledCovariance(data, hyperparameters, session)
-    can_round = float32_is_enough(exact)
-    if form == "pairs":
-        assert pairs is not None
-        precise = PairCovariance(data, hyperparameters, session, np.float64, pairs)
-        if not can_round:
-            return precise, precise
-        return PairCovariance(data, hyperparameters, session, dtype, pairs), precise
-    if not can_round:
-        return exact, exact
-    tiles = {"stored": StoredCovariance, "recomputed": TiledCovariance}[form]
-    kernels = [term.kernel for term in prior.active]
-    is_safe = all(kernel.float32_is_safe(data.x) for kernel in kernels)
-    tile_dtype = dtype if is_safe else np.float64
-    return tiles(data, hyperparameters, session, tile_dtype), exact
-
-
-def float32_is_enough(exact: Covariance) -> bool:
-    """Return whether float32 can represent C well enough.
-
-    C has to be in the range of float32. Rounding n^2 numbers moves the eigenvalues of C by about
-    eps sqrt(n) times its diagonal, so the noise has to be well above that, or the rounded matrix
-    may not be positive definite.
-    """
-    z_squared, largest = exact.rows.Z.squared_norms().max(), exact.diagonal.max()
-    in_range = 1e-25 < largest < 1e25
-    if z_squared:
-        in_range &= 1e-25 < z_squared < 1e25 and 1e-25 * z_squared < largest < 1e25 * z_squared
-    least_noise = 4.0 * np.finfo(np.float32).eps * np.sqrt(len(exact))
-    return bool(in_range and (exact.noise / exact.diagonal).min() >= least_noise)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..data.features import DenseFeatures, Features
+from ..data.features import DenseFeatures, Features, SparseFeatures
 from ..kernels.kernel import Kernel
 from ..runtime.arguments import LARGEST_PARAMETER
 from ..runtime.state import must, must_be_numbers, stored
@@ -73,6 +73,11 @@ class Term:
         return self.columns[first[order]], rank[variance]
 
     @property
+    def variance_numbers(self) -> np.ndarray:
+        """Return which of the free variances each of `columns` has;  (d_t,)."""
+        return self._representatives[1]
+
+    @property
     def free_variances(self) -> np.ndarray:
         """Return the variances that are parameters, one for all columns that are tied."""
         if self.weight_variances is None:
@@ -133,7 +138,9 @@ class Term:
         if self.weight_variances is None:
             return Z
         columns = self.columns if self.is_active else np.zeros(1, int)
-        roots = np.sqrt(self.weight_variances[columns]).astype(Z.arrays[0].dtype)
+        roots = np.sqrt(self.weight_variances[columns]).astype(Z.arrays[-1].dtype)
+        if isinstance(Z, SparseFeatures):
+            return Z.at_columns(columns).scale_columns(roots)
         return DenseFeatures(np.ascontiguousarray(Z.to_dense()[:, columns] * roots))
 
     def must_fit(self, d: int) -> None:

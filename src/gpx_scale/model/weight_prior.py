@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.features import Features
+from ..data.features import Features, SparseFeatures
 from ..data.inputs import InputRows
 from ..errors import NotPositiveDefinite
 from ..kernels.kernel import Kernel, Prepared
@@ -324,13 +324,13 @@ class WeightPrior:
             G = a.Z.inner_products(b.Z)
             weigh(G)
             return self.kernel.contract_gradient(a.points, b.points, G)
-        W = np.ones((len(a), len(b)), a.Z.arrays[0].dtype)
+        W = np.ones((len(a), len(b)), a.Z.arrays[-1].dtype)
         weigh(W)
         along = []
         for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True):
             K = W.copy()
             term.kernel.multiply(own.points, other.points, K)
-            along_columns = own.Z.to_dense() * (K @ other.Z.to_dense())
+            along_columns = _along_columns(K, own.Z, other.Z)
             G = W * own.Z.inner_products(other.Z)
             along_kernel = term.kernel.contract_gradient(own.points, other.points, G)
             along.append((along_kernel.T, along_columns.T))
@@ -374,7 +374,12 @@ class WeightPrior:
         return TermBlock(first, second, session.executor.n_jobs)
 
     def pack(self, rows: PreparedRows) -> PackedTerms | None:
-        """Return rows as loops over a sum of terms take them; None if a kernel has no such form."""
+        """Return rows as loops over a sum of terms take them; None if there is no such form.
+
+        It is there for a dense Z, and kernels with compiled loops.
+        """
+        if rows.Z.is_sparse:
+            return None
         of_terms = list(zip(self.active, rows.of_terms, strict=True))
         found = [term.kernel.profile(own.points) for term, own in of_terms]
         profiles = tuple(profile for profile in found if profile is not None)
@@ -514,6 +519,25 @@ class WeightPrior:
         )
         return _added(first, others)
 
+    def variance_at(self, x: Any, pattern: SparseFeatures, part: str | None = None) -> np.ndarray:
+        """Return the prior variance of each weight, or of one part of it, at sparse entries.
+
+        (entries,)
+        """
+        rows, columns = pattern.entry_rows, pattern.indices[pattern.span]
+        found = np.zeros(rows.size)
+        for term in self.active:
+            if part is None or term.part == part:
+                variance = term.kernel.diagonal(term.kernel.prepare(x))[rows]
+                found += variance if term.weight_variances is None else (
+                    variance * term.weight_variances[columns]
+                )
+        return found
+
+    def latent_variance(self, x: Any, A: Features) -> np.ndarray:
+        """Return the prior variance of a_i . g(x_i);  (m, d) -> (m,)."""
+        return self._latent_variance(self.prepare(InputRows(x, A)))
+
     def variance_of_part(self, part: str, x: Any) -> np.ndarray:
         """Return the prior variance of one part of each weight, at x.
 
@@ -576,6 +600,17 @@ class WeightPrior:
         return CrossCovariance(
             K, rows.Z, term.kernel, points, term.weight_variances, part=term.part
         )
+
+
+def _along_columns(K: np.ndarray, own: Features, other: Features) -> np.ndarray:
+    """Return sum_j K_ij z_il z_jl for each row i and column l;  (a, b) -> (a, d).
+
+    A sparse Z takes an addition for each entry of the second rows.
+    """
+    if isinstance(other, SparseFeatures):
+        products = np.asarray((other.matrix.T @ K.T).T)
+        return np.asarray(own.to_dense() * products)
+    return np.asarray(own.to_dense() * (K @ other.to_dense()))
 
 
 def _added(first: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:

@@ -64,6 +64,7 @@ class Capability(enum.Enum):
     FILES = "fit rows of memory maps and files, which are not in memory"
     ADD_ROWS = "add rows to a fitted model"
     WEIGHT_TERMS = "take weights with priors of their own"
+    SPARSE_WEIGHT_TERMS = "take weights with priors of their own for a sparse Z"
     LIKELIHOODS = "take classes, counts and outliers, whose noise is not Gaussian"
 
 
@@ -267,6 +268,8 @@ class Problem:
     weight_kernels : int
         The number of kernels of x that weights with priors of their own have, 0 if all weights
         share their prior.
+    sparse_terms : bool
+        Whether weights of a sparse Z have priors of their own; then d counts all columns of Z.
     own_curves : bool
         Whether weights have kernels that read a single column of X, as those of additive models.
     latent_functions : int
@@ -294,6 +297,7 @@ class Problem:
     indexed: bool = False
     weight_kernels: int = 0
     own_curves: bool = False
+    sparse_terms: bool = False
     latent_functions: int = 0
 
     @property

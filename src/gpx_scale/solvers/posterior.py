@@ -163,12 +163,31 @@ class PriorVariance:
         weights; the noise belongs to the varying part.
         """
         prior = hyperparameters.weight_prior
-        noise, share = prior.sigma_w**2, LEAST_SURFACE_SHARE if surface else 0.0
-        if part is None:
-            variance = prior.variance(x)
-        else:
-            variance = prior.variance_of_part(part, x)
-            noise = noise if part == VARYING else 0.0
+        variance = prior.variance(x) if part is None else prior.variance_of_part(part, x)
+        return cls._with_noise(variance, prior.sigma_w, own, surface, part)
+
+    @classmethod
+    def at_entries(
+        cls,
+        hyperparameters: Hyperparameters,
+        x: Any,
+        own: bool,
+        surface: bool,
+        part: str | None,
+        pattern: SparseFeatures,
+    ) -> PriorVariance:
+        """Return that of the weights at the entries of a sparse pattern;  O(entries)."""
+        prior = hyperparameters.weight_prior
+        variance = prior.variance_at(x, pattern, part)
+        return cls._with_noise(variance, prior.sigma_w, own, surface, part)
+
+    @classmethod
+    def _with_noise(
+        cls, variance: np.ndarray, sigma_w: float, own: bool, surface: bool, part: str | None
+    ) -> PriorVariance:
+        """Return the prior variance from that of the surface."""
+        share = LEAST_SURFACE_SHARE if surface else 0.0
+        noise = sigma_w**2 if part in (None, VARYING) else 0.0
         added = 0.0 if own or surface else noise
         return cls(variance + noise if own else variance, added, share * variance)
 
@@ -190,10 +209,6 @@ class PriorVariance:
             )
         left = np.maximum(known - reduced, least)
         return np.asarray(left + self.added * size)
-
-    def at_rows(self, rows: np.ndarray) -> PriorVariance:
-        """Return that of some queries, which may repeat;  (r,)."""
-        return replace(self, reducible=self.reducible[rows], least=self.least[rows])
 
 
 def _by_weight(variance: np.ndarray) -> np.ndarray:
@@ -347,11 +362,15 @@ class Posterior(abc.ABC, Generic[Cross]):
         raise capability_error(type(self), Capability.LEAVE_ONE_OUT)
 
     def entry_mean_and_reduction(
-        self, entries: Entries, reduction: EntryReduction | None, session: Session
+        self,
+        entries: Entries,
+        reduction: EntryReduction | None,
+        session: Session,
+        part: str | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return E[w_l(x*)] and the reduction of its variance at entries of a sparse Z.
 
-        Both are (entries,). Without `reduction`, the second one is 0.
+        Both are (entries,), and those of a `part` of the weights if it is given. Without `reduction`, the second one is 0.
         """
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 
@@ -445,11 +464,13 @@ class Posterior(abc.ABC, Generic[Cross]):
         x, own = entries.x, entries.own
         count = entries.pattern.entry_rows.size
         reduction = self.entry_reduction(count, session) if request.variance else None
-        mean, reduced = self.entry_mean_and_reduction(entries, reduction, session)
+        part = request.part
+        mean, reduced = self.entry_mean_and_reduction(entries, reduction, session, part)
         variance = None
         if request.variance:
-            prior = PriorVariance.of(self.hyperparameters, x, own, request.surface)
-            variance = prior.at_rows(entries.pattern.entry_rows).minus(reduced[:, None])[:, 0]
+            given = self.hyperparameters, x, own, request.surface, part
+            variance = PriorVariance.at_entries(*given, entries.pattern).minus(reduced[:, None])
+            variance = variance[:, 0]
         if not request.along:
             return Moments(mean, variance)
         along = MomentRequest(along=request.along, mean=False, surface=request.surface)
@@ -629,7 +650,11 @@ class KernelPosterior(Posterior[CrossCovariance]):
         )
 
     def entry_mean_and_reduction(
-        self, entries: Entries, reduction: EntryReduction | None, session: Session
+        self,
+        entries: Entries,
+        reduction: EntryReduction | None,
+        session: Session,
+        part: str | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         return entry_moments(
             self.hyperparameters.weight_prior,
@@ -638,6 +663,7 @@ class KernelPosterior(Posterior[CrossCovariance]):
             entries,
             reduction,
             session,
+            part,
         )
 
 

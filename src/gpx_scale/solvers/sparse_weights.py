@@ -5,6 +5,7 @@ The weight of feature l depends on the rows R that contain this feature:
     E[w_l(x*)]    =  k(x*, X_R) diag(alpha_R) z_Rl
     Var[g_l(x*)]  =  k**  -  b.(C^-1)_RR b,      b = k(x*, X_R) o z_Rl
 
+where k is the covariance of this weight, a sum of terms if weights have priors of their own.
 Both are computed at the features that a query contains, as its prediction needs no others. This
 takes one kernel value for every feature that a query and a row share.
 
@@ -27,6 +28,8 @@ from ..data.features import SparseFeatures
 from ..data.inputs import InputRows
 from ..linalg.cholesky import factor_of_few_rows
 from ..linalg.covariance import TiledCovariance
+from ..kernels.kernel import Prepared
+from ..model.term import VARYING, Term
 from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.parallel import largest, slices
 from ..runtime.session import Session
@@ -83,28 +86,35 @@ def entry_moments(
     entries: Entries,
     reduction: EntryReduction | None,
     session: Session,
+    part: str | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return E[w_l(x*)] and the reduction of its variance at every entry of the pattern.
 
-    Both are (entries,). Without `reduction`, the second one is 0. The cost is one kernel value for
+    Both are (entries,), and those of one `part` of the weights if it is given. Without `reduction`,
+    the second one is 0. The cost is one kernel value for
     every feature that a query and a row of the support share, and the calls of `reduction`.
     """
-    kernel, Z = weight_prior.kernel, support.Z
+    Z = support.Z
     assert isinstance(Z, SparseFeatures)
     starts, rows, values = Z.by_feature
     asked, entry_rows, order = _entries_by_feature(entries.pattern)
     mean, reduced = np.zeros(order.size), np.zeros(order.size)
-    points, seen = kernel.prepare(support.x), kernel.prepare(entries.x)
-    # A kernel function of objects is slow, so it is called once for each pair and not once for each
-    # feature that a pair shares.
-    K = None if kernel.input_kind == "vectors" else kernel_matrix(kernel, seen, points, session)
+    of_terms = [
+        _TermAtEntries.of(term, support, entries, session)
+        for term in weight_prior.active
+        if part is None or term.part == part
+    ]
+    # The noise of the weights belongs to the part that varies.
+    has_noise = entries.own and part in (None, VARYING)
 
     def block(l: int, some: np.ndarray) -> Block:
         """Return the right-hand sides of some entries of feature l, and write their means."""
         R, z = rows[starts[l] : starts[l + 1]], values[starts[l] : starts[l + 1]]
         Q = entry_rows[some]
-        B = kernel.tile(seen[Q], points[R]) if K is None else K[np.ix_(Q, R)]
-        if entries.own:
+        B = np.zeros((Q.size, R.size))
+        for one in of_terms:
+            one.add(l, Q, R, B)
+        if has_noise:
             B[Q[:, None] == R] += weight_prior.sigma_w**2
         B *= z
         mean[some] = B @ coefficients[R]
@@ -138,6 +148,43 @@ def entry_moments(
         done += sum(map(len, batches[some]))
         session.journal.passed(done, len(jobs), "features")
     return mean, reduced
+
+
+@dataclass(frozen=True)
+class _TermAtEntries:
+    """A term between queries and rows, as its kernel takes them.
+
+    `K` (m, n) is the matrix of a kernel of objects. Such a function is slow, so it is called once
+    for each pair and not once for each feature that a pair shares.
+    """
+
+    term: Term
+    seen: Prepared
+    points: Prepared
+    K: np.ndarray | None
+
+    @classmethod
+    def of(
+        cls, term: Term, support: InputRows, entries: Entries, session: Session
+    ) -> _TermAtEntries:
+        """Return a term between the queries of the entries and the rows of the support."""
+        kernel = term.kernel
+        seen, points = kernel.prepare(entries.x), kernel.prepare(support.x)
+        is_vector = kernel.input_kind == "vectors"
+        K = None if is_vector else kernel_matrix(kernel, seen, points, session)
+        return cls(term, seen, points, K)
+
+    def add(self, l: int, Q: np.ndarray, R: np.ndarray, B: np.ndarray) -> None:
+        """Add the covariance of weight l at queries Q and rows R;  -> B (q, r)."""
+        if self.term.weight_variances is None:
+            variance = 1.0
+        else:
+            variance = float(self.term.weight_variances[l])
+        if variance == 0.0:
+            return
+        kernel, K = self.term.kernel, self.K
+        tile = kernel.tile(self.seen[Q], self.points[R]) if K is None else K[np.ix_(Q, R)]
+        B += tile if variance == 1.0 else variance * tile
 
 
 def _batches(jobs: list[Job], sizes: list[int], most: int) -> list[list[Job]]:

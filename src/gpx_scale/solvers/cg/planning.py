@@ -12,7 +12,7 @@ import numpy as np
 from ...data.inputs import Preprocessor
 from ...linalg.kernel_tiles import PARTIAL_SUMS, PRODUCT_COLUMNS
 from ...linalg.lower_tiles import MAX_TILE_ROWS, longest_buffer, packed_length
-from ...linalg.pairs import PAIR_BYTES
+from ...linalg.pairs import PAIR_BYTES, TERM_PAIR_BYTES
 from ...runtime.memory import format_bytes
 from ...runtime.state import must, stored
 from ..contract import Plan, Problem, SolverSettings
@@ -97,14 +97,15 @@ def usual_rank(n: int) -> int:
     return int(min(n, LARGEST_RANK, max(SMALLEST_RANK, RANK_PER_ROOT_OF_ROWS * np.sqrt(n))))
 
 
-def pair_bytes(n: int, density: float, n_jobs: int) -> int:
+def pair_bytes(n: int, density: float, n_jobs: int, terms: bool = False) -> int:
     """Return the memory of the pairs of rows that share a feature of a sparse Z.
 
-    These are the numbers of each pair, the pointers to them, and the workers' memory while they
+    With `terms`, weights have priors of their own. These are the numbers of each pair, the pointers to them, and the workers' memory while they
     list the pairs of a tile.
     """
     pairs = 0.5 * density * n * n
-    return int(pairs * PAIR_BYTES + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
+    each = PAIR_BYTES + TERM_PAIR_BYTES * terms
+    return int(pairs * each + 4 * n * (n / 128) / 2 + n_jobs * 24 * pairs / 64)
 
 
 def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
@@ -116,7 +117,7 @@ def cg_bytes(problem: Problem, form: str, rank: int, subset: int) -> int:
     n, n_jobs = problem.n, problem.n_jobs
     tiles = {
         "stored": 4 * packed_length(n),
-        "pairs": pair_bytes(n, problem.pair_density or 1.0, n_jobs),
+        "pairs": pair_bytes(n, problem.pair_density or 1.0, n_jobs, problem.sparse_terms),
         "recomputed": 0,
     }[form]
     vectors = (
@@ -185,7 +186,7 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
     )
     try_jacobi = sparse and rank is None
     if form == "pairs":
-        listed = format_bytes(pair_bytes(n, density or 0, problem.n_jobs))
+        listed = format_bytes(pair_bytes(n, density or 0, problem.n_jobs, problem.sparse_terms))
         reasons.append(
             f"{density or 0:.1%} of all pairs of rows share a feature; their list takes {listed}."
         )
@@ -224,7 +225,7 @@ def plan_conjugate_gradients(problem: Problem) -> Plan:
         *("cg", kind, needed, reasons),
         settings=CGSettings(form, wanted, try_jacobi, shared, share),
         subset=subset,
-        d_is_per_row=form == "pairs",
+        d_is_per_row=form == "pairs" and not problem.sparse_terms,
     )
 
 

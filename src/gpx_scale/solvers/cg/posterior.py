@@ -16,10 +16,10 @@ from ...data.features import Features
 from ...data.inputs import Preprocessor, Queries, TrainingRows
 from ...linalg.conjugate_gradients import solve
 from ...linalg.covariance import Covariance, TiledCovariance
+from ...linalg.covariance_forms import covariances
 from ...linalg.kernel_tiles import PRODUCT_COLUMNS
-from ...linalg.pairs import PAIR_BYTES, Pairs
+from ...linalg.pairs import PAIR_BYTES, TERM_PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner
-from ...linalg.sparse_covariance import covariances
 from ...model.weight_prior import CrossCovariance, WeightPrior
 from ...runtime.parallel import ForkSafeLock, slices
 from ...runtime.session import Session
@@ -131,6 +131,7 @@ class CGPosterior(KernelPosterior):
             Capability.ANY_KERNEL,
             Capability.FLOAT32,
             Capability.WEIGHT_TERMS,
+            Capability.SPARSE_WEIGHT_TERMS,
         }
     )
     sampled_paths = SAMPLED_PATHS
@@ -185,7 +186,9 @@ class CGPosterior(KernelPosterior):
         It has the stored tiles or pairs, the preconditioner, and vectors.
         """
         n, r = len(self), self.pivots.size
-        tiles = 2 * n * n if self.form == "stored" else PAIR_BYTES * self.pair_count
+        has_terms = not self.hyperparameters.weight_prior.is_shared
+        each = PAIR_BYTES + TERM_PAIR_BYTES * has_terms
+        tiles = 2 * n * n if self.form == "stored" else each * self.pair_count
         return tiles + 16 * n * r + 32 * r * r + 8 * n * (8 * min(columns, 64) + 3 * columns)
 
     def reduction(

@@ -29,10 +29,10 @@ from ...data.row_source import MemoryRows, RowSource
 from ...errors import NotConverged
 from ...linalg.conjugate_gradients import MAX_ITERATIONS, Solution, log_quadrature, solve
 from ...linalg.covariance import Covariance
+from ...linalg.covariance_forms import covariances
 from ...linalg.kernel_tiles import PRODUCT_COLUMNS
-from ...linalg.pairs import PAIR_BYTES, Pairs
+from ...linalg.pairs import PAIR_BYTES, TERM_PAIR_BYTES, Pairs
 from ...linalg.preconditioner import LowRankPreconditioner, choose_pivots
-from ...linalg.sparse_covariance import covariances
 from ...model.hyperparameters import Hyperparameters
 from ...optimize.objective import Optimum
 from ...optimize.search import SUBSET_TOLERANCE_NATS_PER_ROW, Search
@@ -216,7 +216,8 @@ class CGSolver(Solver):
     def _allow(self, count: int) -> None:
         """Raise a MemoryLimitError if so many pairs, which may be more than planned, do not fit."""
         what = f"a sparse C of {count:,} pairs"
-        within(count * PAIR_BYTES, self._plan.memory_limit, what, "rarer features (a lower max_df)")
+        each = PAIR_BYTES + TERM_PAIR_BYTES * bool(self._plan.weight_kernels)
+        within(count * each, self._plan.memory_limit, what, "rarer features (a lower max_df)")
 
     # Evaluations.
 

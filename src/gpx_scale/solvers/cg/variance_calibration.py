@@ -88,8 +88,10 @@ class CalibrationRows:
         if self.features is None:
             return noise
         prior = self.hyperparameters.weight_prior
-        weights = prior.sigma_w**2 + PRIOR_SHARE_OF_SCALE * prior.variance(self.training.x)
-        return np.concatenate([noise, weights[self.features.entry_rows]])
+        variance = prior.variance_at(self.training.x, self.features)
+        # A weight without a variance has nothing to solve for.
+        weights = prior.sigma_w**2 + PRIOR_SHARE_OF_SCALE * np.where(variance > 0, variance, 1.0)
+        return np.concatenate([noise, weights])
 
     @property
     def asked(self) -> Asked:
@@ -107,13 +109,11 @@ class CalibrationRows:
         columns = C.columns(self.rows)
         if self.features is None:
             return columns
-        K = self.hyperparameters.weight_prior.cross(
+        cross = self.hyperparameters.weight_prior.cross(
             self.training.x[self.features.entry_rows], self.training, C.session
-        ).K
-        one = np.zeros((self.features.d, self.features.indices.size))
-        one[self.features.indices, np.arange(self.features.indices.size)] = 1.0
-        Z = self.training.Z.right_multiply(one)
-        return np.hstack([columns, K.T * Z])
+        )
+        of_features = cross.along(self.features[self.features.entry_rows])
+        return np.hstack([columns, of_features.T])
 
     def excess(
         self, near: LocalVariance, known: np.ndarray, session: Session
@@ -135,7 +135,7 @@ class CalibrationRows:
                 prior, rows, np.zeros(len(rows)), entries, reduction, session
             )
             floor = prior.sigma_w**2
-            variance = prior.variance(rows.x)[self.features.entry_rows]
+            variance = prior.variance_at(rows.x, self.features)
             found.append(
                 _excess(
                     variance - reduced + floor, np.maximum(variance - known[count:], 0.0) + floor

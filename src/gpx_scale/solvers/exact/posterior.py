@@ -65,6 +65,7 @@ class ExactPosterior(KernelPosterior):
             Capability.ANY_KERNEL,
             Capability.FLOAT32,
             Capability.WEIGHT_TERMS,
+            Capability.SPARSE_WEIGHT_TERMS,
             Capability.LIKELIHOODS,
         }
     )
@@ -190,7 +191,8 @@ class ExactPosterior(KernelPosterior):
             return InverseEntryReduction(inverse, 1.0 - rounding)
         hyperparameters = self.hyperparameters
         variance = hyperparameters.weight_prior.variance(self.training_rows.x)
-        prior = float(variance.min()) + hyperparameters.sigma_w**2
+        some = variance[variance > 0]
+        prior = float(some.min(initial=np.inf if some.size else 1.0)) + hyperparameters.sigma_w**2
 
         def quadratic(B: np.ndarray) -> np.ndarray:
             return self._quadratic(B, np.full(len(B), prior), session)

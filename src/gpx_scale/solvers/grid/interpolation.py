@@ -22,7 +22,7 @@ from ...data.inputs import TrainingRows
 from ...errors import SolverUnavailable
 from ...kernels.kernel import Kernel
 from ...linalg.covariance import Covariance
-from ...linalg.sparse_covariance import float32_is_enough
+from ...linalg.covariance_forms import float32_is_enough
 from ...model.hyperparameters import Hyperparameters
 from ...runtime.parallel import slices
 from ...runtime.session import Session

@@ -1,0 +1,150 @@
+"""A sparse Z whose weights have priors of their own, beside the oracle and the same rows dense."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+
+import oracle
+from gpx_scale import GPXRegressor, load, make_plan
+from gpx_scale.data.features import SparseFeatures
+from gpx_scale.data.inputs import Queries, TrainingRows
+from gpx_scale.data.row_source import MemoryRows
+from gpx_scale.errors import InputError, SolverUnavailable
+from gpx_scale.linalg.covariance_forms import covariances
+from gpx_scale.linalg.pairs import Pairs
+from gpx_scale.solvers import neighborhood
+from gpx_scale.solvers.cg import solver as cg
+from gpx_scale.solvers.exact.solver import ExactSolver
+from gpx_scale.solvers.posterior import MomentRequest
+from problems import cg_solver, make_problem, session_of
+from term_cases import CASES
+
+NAMES = ("relevance", "constant", "nothing", "tied", "a sum of kernels", "semi")
+# Kernels with a length scale for each column of X have no pairs.
+OF_PAIRS = NAMES[:4]
+SOLVERS = [("exact", name) for name in NAMES] + [("pairs", name) for name in OF_PAIRS]
+SOLVERS += [("recomputed", "semi")]
+PARTS = {"varying": (0,), "constant": (1,)}
+
+
+@pytest.fixture(autouse=True)
+def tight(monkeypatch):
+    monkeypatch.setattr(cg, "ALPHA_TOLERANCE_NATS", 1e-18)
+    monkeypatch.setattr(cg, "CONSTANT_ENERGY_SHARE", 1e-18)
+    monkeypatch.setattr(neighborhood, "FLOAT32_LEAST_NOISE_SHARE", np.inf)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem(n=70, share=0.3)
+
+
+@pytest.fixture(scope="module")
+def data(problem):
+    return TrainingRows(problem.X, SparseFeatures.of(sp.csr_array(problem.Z)), problem.y)
+
+
+def both_covariances(data, problem, name, dtype=np.float64):
+    """Return the covariance on pairs and the one in tiles, of the same rows."""
+    hyperparameters, session = CASES[name].hyperparameters(problem), session_of(2)
+    pairs = Pairs.of(data, hyperparameters.kernel, session)
+    by_pairs = covariances(data, hyperparameters, session, "pairs", dtype, pairs)[0]
+    dense = problem.inputs, hyperparameters, session, "recomputed", np.float64, None
+    return by_pairs, covariances(*dense)[1]
+
+
+def solver_of(kind, data, problem):
+    if kind == "exact":
+        return ExactSolver(len(data), np.float64, session_of())
+    given = {"form": kind, "rank": 10, "dtype": np.float64, "shared": 10}
+    return cg_solver(data, session_of(), 0, **given)
+
+
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_products_and_derivatives_on_pairs_are_those_of_tiles(name, data, problem):
+    by_pairs, dense = both_covariances(data, problem, name)
+    U, V = np.random.RandomState(0).randn(2, len(data), 18)
+    assert_allclose(by_pairs.matmul(V), dense.matmul(V), rtol=0, atol=1e-11)
+    assert_allclose(by_pairs.contract(U, V), dense.contract(U, V), rtol=1e-11, atol=1e-10)
+    assert_allclose(by_pairs.tangents(V[:, 0]), dense.tangents(V[:, 0]), rtol=0, atol=1e-11)
+
+
+def test_products_in_float32_are_those_of_float64_rounded(data, problem):
+    single, _ = both_covariances(data, problem, "tied", np.float32)
+    double, _ = both_covariances(data, problem, "tied")
+    V = np.random.RandomState(0).randn(len(data), 3)
+    assert single.dtype == np.float32
+    assert_allclose(single.matmul(V), double.matmul(V), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", OF_PAIRS)
+def test_derivatives_on_pairs_are_finite_differences(name, data, problem):
+    hyperparameters = CASES[name].hyperparameters(problem)
+    u, v = np.random.RandomState(1).randn(2, len(data), 1)
+    session = session_of()
+    pairs = Pairs.of(data, hyperparameters.kernel, session)
+
+    def at(theta):
+        moved = hyperparameters.with_theta(theta)
+        return covariances(data, moved, session, "pairs", np.float64, pairs)[1]
+
+    theta = hyperparameters.theta
+    found = at(theta).contract(u, v)
+    for k, step in enumerate(1e-5 * np.eye(theta.size)):
+        up, down = (float(u[:, 0] @ at(theta + s).matmul(v)[:, 0]) for s in (step, -step))
+        assert found[k] == pytest.approx((up - down) / 2e-5, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "name"), SOLVERS)
+def test_moments_are_those_of_the_oracle(kind, name, data, problem):
+    case = CASES[name]
+    solver, session = solver_of(kind, data, problem), session_of()
+    posterior = solver.condition(MemoryRows(data), case.hyperparameters(problem))
+    raw = sp.csr_array(problem.Z_query)
+    queries = Queries(problem.X_query, SparseFeatures.of(raw), raw)
+    every = MomentRequest(True, all_features=True, along=[queries.Z])
+    whole = posterior.moments(queries, every, session)
+    entries = posterior.moments(queries, MomentRequest(True), session)
+    stored = raw.nonzero()
+    assert_allclose(entries.mean, whole.mean[stored], rtol=0, atol=1e-13)
+    assert_allclose(entries.variance, whole.variance[stored], rtol=0, atol=1e-13)
+    for i, x in enumerate(problem.X_query):
+        mean, cov = oracle.weights_of_terms(case.of_oracle, *problem.data, x, *problem.noise)
+        assert_allclose(whole.mean[i], mean, rtol=0, atol=1e-8)
+        assert_allclose(whole.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+        z = problem.Z_query[i]
+        assert_allclose(whole.along[0][i], z @ cov @ z, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["exact", "pairs"])
+def test_parts_are_those_of_the_oracle(kind, data, problem):
+    case = CASES["semi"]
+    varying, constant = case.terms
+    kernel = CASES["relevance"].terms[0].kernel
+    case = replace(case, terms=(replace(varying, kernel=kernel), constant))
+    posterior = solver_of(kind, data, problem).condition(
+        MemoryRows(data), case.hyperparameters(problem)
+    )
+    raw = sp.csr_array(problem.Z_query)
+    queries = Queries(problem.X_query, SparseFeatures.of(raw), raw)
+    for part, terms in PARTS.items():
+        request = MomentRequest(True, all_features=True, surface=True, part=part)
+        found = posterior.moments(queries, request, session_of())
+        for i, x in enumerate(problem.X_query):
+            arguments = case.of_oracle, *problem.data, x, *problem.noise
+            mean, cov = oracle.weights_of_terms(*arguments, part=terms)
+            assert_allclose(found.mean[i], mean, rtol=0, atol=1e-8)
+            assert_allclose(found.variance[i], cov.diagonal(), rtol=0, atol=1e-8)
+
+
+def test_the_gradient_of_the_exact_solver_is_that_of_dense_rows(data, problem):
+    given = CASES["semi"].hyperparameters(problem)
+    solver = ExactSolver(len(data), np.float64, session_of())
+    sparse = solver.evaluate(MemoryRows(data), given, information=True)
+    dense = solver.evaluate(MemoryRows(problem.inputs), given, information=True)
+    assert_allclose(sparse.value, dense.value, rtol=1e-12)
+    assert_allclose(sparse.gradient, dense.gradient, rtol=1e-9, atol=1e-9)
+    assert_allclose(sparse.information, dense.information, rtol=1e-9, atol=1e-9)
