@@ -258,7 +258,7 @@ def test_arguments_that_do_not_go_together_are_refused():
         with pytest.raises(InputError, match=message):
             GPXRegressor(**FAST, **arguments).fit(X, y, Z)
     with pytest.raises(InputError, match="needs a dense Z"):
-        GPXRegressor(weights="semi", **FAST).fit(X, y, sp.csr_array(Z))
+        GPXRegressor(weights="multiscale", **FAST).fit(X, y, sp.csr_array(Z))
 
 
 WITHOUT_TERMS = [

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 import oracle
-from gpx_scale import GPXRegressor, load, make_plan
+from gpx_scale import GPXRegressor, load
 from gpx_scale.data.features import SparseFeatures
 from gpx_scale.data.inputs import Queries, TrainingRows
 from gpx_scale.data.row_source import MemoryRows
@@ -148,3 +148,114 @@ def test_the_gradient_of_the_exact_solver_is_that_of_dense_rows(data, problem):
     assert_allclose(sparse.value, dense.value, rtol=1e-12)
     assert_allclose(sparse.gradient, dense.gradient, rtol=1e-9, atol=1e-9)
     assert_allclose(sparse.information, dense.information, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradient_of_conjugate_gradients_is_near_the_exact_one(data, problem, monkeypatch):
+    monkeypatch.setattr(cg, "PROBE_ENERGY_SHARE", 1e-16)
+    monkeypatch.setattr(cg, "PROBES", 400)
+    given, rows = CASES["tied"].hyperparameters(problem), MemoryRows(data)
+    exact = ExactSolver(len(data), np.float64, session_of()).evaluate(rows, given, information=True)
+    found = solver_of("pairs", data, problem).evaluate(rows, given, information=True)
+    off = 0.1 * np.abs(exact.gradient).max()
+    assert abs(found.value - exact.value) <= 5.0 * found.standard_error
+    assert_allclose(found.gradient, exact.gradient, rtol=0.1, atol=off)
+    near = 0.02 * np.abs(exact.information).max()
+    assert_allclose(found.information, exact.information, rtol=0.02, atol=near)
+
+
+def sparse_rows(n=260, d=12, m=8, seed=0):
+    """Return rows of which features 0 and 1 vary, 2 and 3 are constant, and others do nothing."""
+    random = np.random.RandomState(seed)
+    Z = np.where(random.rand(n + m, d) < 0.15, random.rand(n + m, d) + 0.5, 0.0)
+    X = random.randn(n + m, 2)
+    weights = np.zeros((n + m, d))
+    weights[:, :2] = 2.0 * np.sin(1.5 * X)
+    weights[:, 2:4] = 2.0
+    y = (weights * Z).sum(axis=1) + 0.1 * random.randn(n + m)
+    return X[:n], y[:n], Z[:n], X[n:], Z[n:]
+
+
+GIVEN = {"kernel": "rbf", "random_state": 0, "n_jobs": 1}
+
+
+@pytest.fixture(scope="module")
+def fits():
+    """Return rows, and fits of a sparse Z by cg and by exact, and of the same Z when dense."""
+    X, y, Z, Xq, Zq = sparse_rows()
+    forms = (("cg", sp.csr_array(Z)), ("exact", sp.csr_array(Z)), ("exact", Z))
+    given = {"weights": "semi", "fit_intercept": False, "standardize": False, **GIVEN}
+    models = [GPXRegressor(solver=name, **given).fit(X, y, A) for name, A in forms]
+    return Xq, Zq, models
+
+
+def test_a_sparse_fit_is_that_of_the_dense_rows(fits):
+    Xq, Zq, (iterative, exact, dense) = fits
+    assert "list takes" in str(iterative.fit_report_)
+    wanted = dense.explain(Xq, Zq)
+    stored = Zq != 0
+    # Noisy gradients move hyperparameters a little, and parts more than the weights that they make.
+    every = ("weights", "constant", "varying")
+    for model, close, names in ((exact, 1e-6, every), (iterative, 0.02, every[:1])):
+        assert model.weight_table_["decision"].tolist() == dense.weight_table_["decision"].tolist()
+        for all_features in (False, True):
+            found = model.explain(Xq, sp.csr_array(Zq), dense=all_features)
+            for name in names:
+                for kind in (name, f"{name}_std"):
+                    one, other = getattr(found, kind), getattr(wanted, kind)
+                    one = one if all_features else one.toarray()
+                    assert_allclose(one[stored], other[stored], rtol=close, atol=close)
+        predicted = model.predict(Xq, sp.csr_array(Zq), return_std=True)
+        for one, other in zip(predicted, dense.predict(Xq, Zq, return_std=True), strict=True):
+            assert_allclose(one, other, rtol=close, atol=close)
+
+
+def test_parts_at_the_entries_add_up_to_the_weights(fits):
+    Xq, Zq, (model, *_) = fits
+    found = model.explain(Xq, sp.csr_array(Zq))
+    assert sp.issparse(found.constant)
+    assert found.constant.nnz == np.count_nonzero(Zq)
+    assert_allclose((found.constant + found.varying - found.weights).toarray(), 0, atol=1e-12)
+
+
+def test_a_loaded_model_explains_the_same(fits, tmp_path):
+    Xq, Zq, (model, *_) = fits
+    model.save(tmp_path / "model.gpx")
+    again = load(tmp_path / "model.gpx")
+    for name in ("weights_std", "constant_std", "varying_std"):
+        one, other = (getattr(one.explain(Xq, sp.csr_array(Zq)), name) for one in (model, again))
+        assert_allclose(one.toarray(), other.toarray(), rtol=1e-9)
+
+
+def test_draws_have_the_means_of_the_weights(fits):
+    Xq, Zq, (model, *_) = fits
+    draws = model.sample_weights(Xq, sp.csr_array(Zq), n_samples=60, random_state=0)
+    found = model.explain(Xq, sp.csr_array(Zq), dense=True)
+    off = np.abs(draws.mean(axis=2) - found.weights)
+    assert (off < 0.8 * found.weights_std + 1e-6).all()
+
+
+@pytest.mark.parametrize("kind", ["multiscale", "additive"])
+def test_other_priors_are_refused_for_a_sparse_z(kind):
+    X, y, Z, *_ = sparse_rows(60)
+    with pytest.raises(InputError, match="'semi', 'relevance' or 'shared', or a dense Z"):
+        GPXRegressor(weights=kind, **GIVEN).fit(X, y, sp.csr_array(Z))
+
+
+def test_too_many_variances_are_refused_and_groups_help(monkeypatch):
+    monkeypatch.setattr("gpx_scale.fitting.weight_options.MAX_SPARSE_VARIANCES", 3)
+    X, y, Z, *_ = sparse_rows(60)
+    with pytest.raises(InputError, match=r"12 variances to estimate.*groups="):
+        GPXRegressor(weights="relevance", **GIVEN).fit(X, y, sp.csr_array(Z))
+    groups = {"few": [0, 1], "others": list(range(2, 12))}
+    given = {"weights": "relevance", "groups": groups, "solver": "cg", **GIVEN}
+    model = GPXRegressor(**given).fit(X, y, sp.csr_array(Z))
+    assert model.weight_table_["feature"].tolist() == ["few", "others"]
+
+
+def test_solvers_without_sparse_terms_refuse_them_and_name_those_with():
+    X, y, Z, *_ = sparse_rows(60)
+    for solver in ("inducing", "neighbors"):
+        model = GPXRegressor(weights="semi", solver=solver, **GIVEN)
+        for call in (model.fit, model.plan):
+            with pytest.raises(SolverUnavailable, match=r"'exact', 'cg'.*weights='shared'"):
+                call(X, y, sp.csr_array(Z))

@@ -13,8 +13,8 @@ from gpx_scale.data.inputs import Queries
 from gpx_scale.data.row_source import MemoryRows
 from gpx_scale.linalg import lower_tiles, preconditioner
 from gpx_scale.linalg.covariance import TiledCovariance
-from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.linalg.covariance_forms import covariances
+from gpx_scale.linalg.preconditioner import LowRankPreconditioner
 from gpx_scale.model.term import Term
 from gpx_scale.model.weight_prior import WeightPrior
 from gpx_scale.solvers.exact.solver import ExactSolver

@@ -164,9 +164,7 @@ def _at_entries(
     )
 
 
-def _without_intercept(
-    z: SparseFeatures, scaling: Scaling
-) -> tuple[np.ndarray, SparseFeatures]:
+def _without_intercept(z: SparseFeatures, scaling: Scaling) -> tuple[np.ndarray, SparseFeatures]:
     """Return which entries are those of features, and these;  (entries,), (m, d)."""
     d, counted = scaling.z_scale.size, z.indices[z.span] < scaling.z_scale.size
     pointers = np.concatenate(

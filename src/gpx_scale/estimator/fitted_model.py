@@ -277,8 +277,8 @@ class FittedModel:
         """Return the parts of all weights and their standard deviations, in the user's units.
 
         They are empty if weights share their prior. The constant part is the same for all queries,
-        so it is computed for one of a dense Z. The noise of the weights belongs to the varying part, which is
-        what the others leave.
+        so it is computed for one of a dense Z. The noise of the weights belongs to the varying
+        part, which is what the others leave.
         """
         prior, scaling = self.hyperparameters.weight_prior, self.preprocessor.scaling
         if prior.is_shared:

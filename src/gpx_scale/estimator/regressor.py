@@ -208,8 +208,9 @@ class GPXRegressor(ResidualsMixin, RegressorMixin, BaseEstimator):  # type: igno
           columns, if the solver takes no others or they take it much longer, and with
           `optimizer=None`; `fit_report_` says so. "additive" has an intercept where that is open.
 
-        All but "shared" need a dense Z. No solver but "grid" refuses them; "basis" refuses
-        "additive". `weight_table_` has the decision about each weight.
+        No solver but "grid" refuses these priors; "basis" refuses "additive". A sparse Z takes
+        "relevance" and "semi" with the solvers "exact" and "cg", and up to 200 columns or groups of
+        columns. `weight_table_` has the decision about each weight.
     groups : dict of str to list, default=None
         Columns of Z, by name or number, whose weights have the same variances, such as the columns
         of one category. Each group has a name, and no column is in two groups. A column that is in

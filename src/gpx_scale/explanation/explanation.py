@@ -115,15 +115,15 @@ class Explanation:
         It is near 1 where they determine the prediction, and 0 far from all training rows. It is
         NaN for a sample whose standardised features are all 0, and None without standard deviations
         or with those from samples.
-    constant : ndarray of shape (m, d), or None
+    constant : ndarray or csr_array of shape (m, d), or None
         The part of each weight that is the same everywhere, if weights have priors of their own
         (all but `weights="shared"`). The parts add up to the weights. It is 0 for a weight without
         this part, and None if weights share their prior.
-    own : ndarray of shape (m, d), or None
+    own : ndarray or csr_array of shape (m, d), or None
         The part of each weight that varies with its own feature alone, of an additive model.
-    varying : ndarray of shape (m, d), or None
+    varying : ndarray or csr_array of shape (m, d), or None
         The part of each weight that varies with all of x.
-    constant_std, own_std, varying_std : ndarray of shape (m, d), or None
+    constant_std, own_std, varying_std : ndarray or csr_array of shape (m, d), or None
         The standard deviations of these parts. The noise of the weights belongs to the varying one.
     units : mapping of str to str, or None
         The units of features, by their names, such as `{"bmi": "kg/m²"}`. Plots, reports and
@@ -184,12 +184,12 @@ class Explanation:
     target_name: str | None = None
     fit_report: FitReport | None = None
     learned: np.ndarray | None = None
-    constant: np.ndarray | None = None
-    own: np.ndarray | None = None
-    varying: np.ndarray | None = None
-    constant_std: np.ndarray | None = None
-    own_std: np.ndarray | None = None
-    varying_std: np.ndarray | None = None
+    constant: Any = None
+    own: Any = None
+    varying: Any = None
+    constant_std: Any = None
+    own_std: Any = None
+    varying_std: Any = None
     units: Mapping[str, str] | None = None
     target_units: str | None = None
     index: np.ndarray | None = None

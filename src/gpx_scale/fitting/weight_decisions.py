@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from ..data.features import Features, SparseFeatures
 from ..data.inputs import Preprocessor, Queries, TrainingRows
 from ..data.row_source import RowSource
 from ..errors import GPXWarning
@@ -41,14 +43,13 @@ def weight_table(
     queries = Queries(data.x, data.Z, preprocessor.scaling.raw_z(data.Z))
     weights = posterior.moments(queries, MomentRequest(), session).mean
     assert weights is not None
-    contributions = weights * data.Z.to_dense()
-    spread = np.array([contributions[:, some].sum(axis=1).var() for some in features.groups])
+    seen = _SeenWeights.of(weights, data.Z, preprocessor)
+    spread = np.array([seen.spread(columns) for columns in features.groups])
     total = spread.sum()
-    in_units = _in_units(weights, preprocessor)
     found = []
     for columns, variance in zip(features.groups, spread, strict=True):
         decision, nats = _decision(posterior.hyperparameters, tested, int(columns[0]))
-        alone = in_units[:, columns[0]] if columns.size == 1 else np.full(1, np.nan)
+        alone = seen.in_units(int(columns[0])) if columns.size == 1 else np.full(1, np.nan)
         found.append(
             DecidedWeight(
                 features.labels[columns[0]],
@@ -61,6 +62,37 @@ def weight_table(
             )
         )
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class _SeenWeights:
+    """The weights of some rows in the user's units, and their contributions;  (m, d) each.
+
+    Those of a sparse Z are sparse, with the entries of Z.
+    """
+
+    weights: Any
+    contributions: Any
+
+    @classmethod
+    def of(cls, weights: np.ndarray, Z: Features, preprocessor: Preprocessor) -> _SeenWeights:
+        """Return the weights from their standardised means."""
+        if isinstance(Z, SparseFeatures):
+            # Columns of a sparse Z keep their units.
+            in_units = Z.with_values(preprocessor.scaling.y_scale * weights)
+            return cls(in_units.tocsc(), Z.with_values(weights * Z.values[Z.span]).tocsc())
+        return cls(_in_units(weights, preprocessor), weights * Z.to_dense())
+
+    def spread(self, columns: np.ndarray) -> float:
+        """Return the variance of the contributions of a feature or group."""
+        return float(np.asarray(self.contributions[:, columns].sum(axis=1)).var())
+
+    def in_units(self, column: int) -> np.ndarray:
+        """Return the weights of a feature, for a sparse Z at the rows that have it."""
+        found = self.weights[:, [column]]
+        if sp.issparse(found):
+            found = found.data if found.nnz else np.full(1, np.nan)
+        return np.asarray(found).ravel()
 
 
 def _spread(rows: RowSource) -> TrainingRows:
@@ -150,8 +182,11 @@ class _ColumnRanges:
     @classmethod
     def of(cls, block: TrainingRows) -> _ColumnRanges:
         """Return those of a block of rows."""
-        Z = block.Z.to_dense()
-        return cls(Z.min(axis=0), Z.max(axis=0))
+        if isinstance(block.Z, SparseFeatures):
+            Z = block.Z.matrix
+            return cls(Z.min(axis=0).toarray().ravel(), Z.max(axis=0).toarray().ravel())
+        dense = block.Z.to_dense()
+        return cls(dense.min(axis=0), dense.max(axis=0))
 
     def __iadd__(self, other: _ColumnRanges) -> _ColumnRanges:
         self.least = np.minimum(self.least, other.least)

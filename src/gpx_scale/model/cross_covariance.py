@@ -109,7 +109,7 @@ class CrossCovariance:
             lengths: np.ndarray = self.K * np.sqrt(self.Z.squared_norms())
             return lengths
         if isinstance(self.Z, SparseFeatures):
-            return np.sqrt(self._squared_interest(self.Z))
+            return np.asarray(np.sqrt(self._squared_interest(self.Z)))
         return np.array([np.linalg.norm(one.of_all_weights()[0], axis=0) for one in self._each()])
 
     def _squared_interest(self, Z: SparseFeatures) -> np.ndarray:

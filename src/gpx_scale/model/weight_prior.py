@@ -529,8 +529,10 @@ class WeightPrior:
         for term in self.active:
             if part is None or term.part == part:
                 variance = term.kernel.diagonal(term.kernel.prepare(x))[rows]
-                found += variance if term.weight_variances is None else (
-                    variance * term.weight_variances[columns]
+                found += (
+                    variance
+                    if term.weight_variances is None
+                    else (variance * term.weight_variances[columns])
                 )
         return found
 

@@ -370,7 +370,8 @@ class Posterior(abc.ABC, Generic[Cross]):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return E[w_l(x*)] and the reduction of its variance at entries of a sparse Z.
 
-        Both are (entries,), and those of a `part` of the weights if it is given. Without `reduction`, the second one is 0.
+        Both are (entries,), and those of a `part` of the weights if it is given. Without
+        `reduction`, the second one is 0.
         """
         raise capability_error(type(self), Capability.SPARSE_FEATURES)
 

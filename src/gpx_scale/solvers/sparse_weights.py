@@ -26,9 +26,9 @@ from scipy.linalg import solve_triangular
 from ..compiled import sparse as sparse_loops
 from ..data.features import SparseFeatures
 from ..data.inputs import InputRows
+from ..kernels.kernel import Prepared
 from ..linalg.cholesky import factor_of_few_rows
 from ..linalg.covariance import TiledCovariance
-from ..kernels.kernel import Prepared
 from ..model.term import VARYING, Term
 from ..model.weight_prior import WeightPrior, kernel_matrix
 from ..runtime.parallel import largest, slices

@@ -349,7 +349,11 @@ class BasisPosterior(Posterior[np.ndarray]):
         return symmetric_part(found)
 
     def entry_mean_and_reduction(
-        self, entries: Entries, reduction: EntryReduction | None, session: Session
+        self,
+        entries: Entries,
+        reduction: EntryReduction | None,
+        session: Session,
+        part: str | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(
             "A model with solver='basis' needs a dense Z, and a sparse one was given. Give Z as an "

@@ -100,8 +100,8 @@ def usual_rank(n: int) -> int:
 def pair_bytes(n: int, density: float, n_jobs: int, terms: bool = False) -> int:
     """Return the memory of the pairs of rows that share a feature of a sparse Z.
 
-    With `terms`, weights have priors of their own. These are the numbers of each pair, the pointers to them, and the workers' memory while they
-    list the pairs of a tile.
+    With `terms`, weights have priors of their own. These are the numbers of each pair, the pointers
+    to them, and the workers' memory while they list the pairs of a tile.
     """
     pairs = 0.5 * density * n * n
     each = PAIR_BYTES + TERM_PAIR_BYTES * terms
