@@ -92,6 +92,18 @@ class Features(abc.ABC):
         """Return Z diag(s);  (d,) -> (n, d)."""
 
     @abc.abstractmethod
+    def at_columns(self, columns: np.ndarray) -> Self:
+        """Return some columns, in ascending order;  (c,) -> (n, c)."""
+
+    @abc.abstractmethod
+    def squares_times(self, v: np.ndarray) -> np.ndarray:
+        """Return (Z o Z) v;  (d,) -> (n,), or (d, c) -> (n, c)."""
+
+    @abc.abstractmethod
+    def left_products(self, K: np.ndarray) -> np.ndarray:
+        """Return K Z, computed by the caller's thread;  (m, n) -> (m, d)."""
+
+    @abc.abstractmethod
     def row_dots(self, W: np.ndarray) -> np.ndarray:
         """Return w_i . z_i for all rows;  (n, d) -> (n,)."""
 
@@ -168,6 +180,15 @@ class DenseFeatures(Features):
 
     def repeat_row(self, z: np.ndarray, count: int) -> DenseFeatures:
         return DenseFeatures(np.broadcast_to(z, (count, z.size)))
+
+    def at_columns(self, columns: np.ndarray) -> DenseFeatures:
+        return DenseFeatures(np.ascontiguousarray(self.array[:, columns]))
+
+    def squares_times(self, v: np.ndarray) -> np.ndarray:
+        return np.asarray(np.square(self.array) @ v)
+
+    def left_products(self, K: np.ndarray) -> np.ndarray:
+        return np.asarray(K @ self.array)
 
     def scale_columns(self, s: np.ndarray) -> DenseFeatures:
         return DenseFeatures(self.array * s)
@@ -375,11 +396,16 @@ class SparseFeatures(Features):
         indices, values = np.tile(where.astype(np.int32), count), np.tile(z[where], count)
         return SparseFeatures(where.size * np.arange(count + 1), indices, values, z.size)
 
+    def squares_times(self, v: np.ndarray) -> np.ndarray:
+        return np.asarray(self.with_values(self.values[self.span] ** 2) @ v)
+
+    def left_products(self, K: np.ndarray) -> np.ndarray:
+        return np.asarray((self.matrix.T @ K.T).T)
+
     def scale_columns(self, s: np.ndarray) -> SparseFeatures:
         return replace(self, values=self.values * s[self.indices])
 
     def at_columns(self, columns: np.ndarray) -> SparseFeatures:
-        """Return some columns, in ascending order, in the precision of these;  (c,) -> (n, c)."""
         numbers = np.full(self.d, -1, np.int32)
         numbers[columns] = np.arange(columns.size, dtype=np.int32)
         found = numbers[self.indices[self.span]]

@@ -174,8 +174,9 @@ def _without_intercept(z: SparseFeatures, scaling: Scaling) -> tuple[np.ndarray,
     return counted, SparseFeatures(pointers, *features, d)
 
 
-def at_entries(weights: np.ndarray, z: SparseFeatures, scaling: Scaling) -> Any:
+def at_entries(weights: np.ndarray, z: Features, scaling: Scaling) -> Any:
     """Return standardised weights at the entries of a sparse Z in the user's units;  (m, d)."""
+    assert isinstance(z, SparseFeatures)
     counted, pattern = _without_intercept(z, scaling)
     return pattern.with_values(scaling.y_scale * weights[counted])
 

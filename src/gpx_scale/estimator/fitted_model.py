@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..data.features import SparseFeatures
 from ..data.inputs import Preprocessor, Queries
 from ..data.row_keys import row_keys
 from ..data.row_source import RowSource
@@ -284,7 +283,7 @@ class FittedModel:
         if prior.is_shared:
             return {}
         weights: Callable[[np.ndarray], Any] = scaling.weights
-        if isinstance(queries.Z, SparseFeatures) and not request.all_features:
+        if queries.Z.is_sparse and not request.all_features:
             weights = partial(at_entries, z=queries.Z, scaling=scaling)
         assert moments.mean is not None
         found: dict[str, Any] = {}

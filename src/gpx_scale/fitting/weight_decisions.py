@@ -77,7 +77,8 @@ class _SeenWeights:
     @classmethod
     def of(cls, weights: np.ndarray, Z: Features, preprocessor: Preprocessor) -> _SeenWeights:
         """Return the weights from their standardised means."""
-        if isinstance(Z, SparseFeatures):
+        if Z.is_sparse:
+            assert isinstance(Z, SparseFeatures)
             # Columns of a sparse Z keep their units.
             in_units = Z.with_values(preprocessor.scaling.y_scale * weights)
             return cls(in_units.tocsc(), Z.with_values(weights * Z.values[Z.span]).tocsc())
@@ -182,7 +183,8 @@ class _ColumnRanges:
     @classmethod
     def of(cls, block: TrainingRows) -> _ColumnRanges:
         """Return those of a block of rows."""
-        if isinstance(block.Z, SparseFeatures):
+        if block.Z.is_sparse:
+            assert isinstance(block.Z, SparseFeatures)
             Z = block.Z.matrix
             return cls(Z.min(axis=0).toarray().ravel(), Z.max(axis=0).toarray().ravel())
         dense = block.Z.to_dense()

@@ -59,12 +59,12 @@ class PairTerm:
         assert isinstance(Z, SparseFeatures)
         return Z.pointers, Z.indices, Z.values, Z.d
 
-    @property
-    def squares(self) -> Any:
-        """Return the squares of the scaled features;  (n, d_t)."""
+    def along_diagonal(self, weights: np.ndarray) -> np.ndarray:
+        """Return sum_i weights_i z_il^2 of all columns l;  (n,) -> (d_t,)."""
         Z = self.rows.Z
         assert isinstance(Z, SparseFeatures)
-        return Z.with_values(Z.values[Z.span] ** 2)
+        values = np.repeat(weights, Z.counts) * Z.values[Z.span] ** 2
+        return np.asarray(np.bincount(Z.indices[Z.span], values, minlength=Z.d))
 
     def alone(self, hyperparameters: Hyperparameters, session: Session) -> PairCovariance:
         """Return the covariance of this term, as if it were that of weights that share a prior.
@@ -114,7 +114,7 @@ class PairTermsCovariance(PairCovariance):
             sums = np.zeros((len(self.pairs.blocks.tiles), count))
             self._over(one, pair_variances.contract_variances, U, V, sums)
             own = both * one.term.kernel.diagonal(one.term.kernel.prepare(self.rows.x))
-            of_columns = one.term.along_free_variances(one.squares.T @ own)
+            of_columns = one.term.along_free_variances(one.along_diagonal(own))
             of_kernel = np.empty(0)
             if one.term.is_active and one.term.kernel.theta.size:
                 found = one.alone(self.hyperparameters, self.session).contract(U, V)
@@ -134,7 +134,7 @@ class PairTermsCovariance(PairCovariance):
             of_variance = np.zeros((numbers.size, out.shape[1]))
             of_variance[np.arange(numbers.size), numbers] = 1.0
             if numbers.size:
-                out += own[:, None] * (one.squares @ of_variance)
+                out += own[:, None] * (one.rows.Z.squares_times(of_variance))
             of_kernel = np.empty((0, len(v)))
             if one.term.is_active and kernel.theta.size:
                 found = one.alone(self.hyperparameters, self.session).tangents(v)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..data.features import Features, SparseFeatures
+from ..data.features import Features
 from ..kernels.kernel import Kernel, Prepared
 from ..runtime.parallel import TILE_ROWS, slices
 from ..runtime.session import Session
@@ -108,21 +108,20 @@ class CrossCovariance:
         if self.weight_variances is None and not self.others:
             lengths: np.ndarray = self.K * np.sqrt(self.Z.squared_norms())
             return lengths
-        if isinstance(self.Z, SparseFeatures):
-            return np.asarray(np.sqrt(self._squared_interest(self.Z)))
+        if self.Z.is_sparse:
+            return np.asarray(np.sqrt(self._squared_interest()))
         return np.array([np.linalg.norm(one.of_all_weights()[0], axis=0) for one in self._each()])
 
-    def _squared_interest(self, Z: SparseFeatures) -> np.ndarray:
+    def _squared_interest(self) -> np.ndarray:
         """Return the squares of `interest` from products of pairs of terms;  (m, n)."""
-        squares = Z.with_values(Z.values[Z.span] ** 2)
         total = np.zeros(self.K.shape)
         variances = [
-            np.ones(Z.d) if one.weight_variances is None else one.weight_variances
+            np.ones(self.Z.shape[1]) if one.weight_variances is None else one.weight_variances
             for one in self.of_terms
         ]
         for one, own in zip(self.of_terms, variances, strict=True):
             for other, others in zip(self.of_terms, variances, strict=True):
-                total += one.K * other.K * (squares @ (own * others))
+                total += one.K * other.K * self.Z.squares_times(own * others)
         return total
 
     def _each(self) -> Iterator[CrossCovariance]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..data.features import DenseFeatures, Features, SparseFeatures
+from ..data.features import Features
 from ..kernels.kernel import Kernel
 from ..runtime.arguments import LARGEST_PARAMETER
 from ..runtime.state import must, must_be_numbers, stored
@@ -139,9 +139,7 @@ class Term:
             return Z
         columns = self.columns if self.is_active else np.zeros(1, int)
         roots = np.sqrt(self.weight_variances[columns]).astype(Z.arrays[-1].dtype)
-        if isinstance(Z, SparseFeatures):
-            return Z.at_columns(columns).scale_columns(roots)
-        return DenseFeatures(np.ascontiguousarray(Z.to_dense()[:, columns] * roots))
+        return Z.at_columns(columns).scale_columns(roots)
 
     def must_fit(self, d: int) -> None:
         """Raise a ValueError unless the variances, read from a file, are those of d weights."""

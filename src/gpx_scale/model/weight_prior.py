@@ -330,7 +330,7 @@ class WeightPrior:
         for term, own, other in zip(self.active, a.of_terms, b.of_terms, strict=True):
             K = W.copy()
             term.kernel.multiply(own.points, other.points, K)
-            along_columns = _along_columns(K, own.Z, other.Z)
+            along_columns = own.Z.to_dense() * other.Z.left_products(K)
             G = W * own.Z.inner_products(other.Z)
             along_kernel = term.kernel.contract_gradient(own.points, other.points, G)
             along.append((along_kernel.T, along_columns.T))
@@ -529,11 +529,9 @@ class WeightPrior:
         for term in self.active:
             if part is None or term.part == part:
                 variance = term.kernel.diagonal(term.kernel.prepare(x))[rows]
-                found += (
-                    variance
-                    if term.weight_variances is None
-                    else (variance * term.weight_variances[columns])
-                )
+                if term.weight_variances is not None:
+                    variance = variance * term.weight_variances[columns]
+                found += variance
         return found
 
     def latent_variance(self, x: Any, A: Features) -> np.ndarray:
@@ -602,17 +600,6 @@ class WeightPrior:
         return CrossCovariance(
             K, rows.Z, term.kernel, points, term.weight_variances, part=term.part
         )
-
-
-def _along_columns(K: np.ndarray, own: Features, other: Features) -> np.ndarray:
-    """Return sum_j K_ij z_il z_jl for each row i and column l;  (a, b) -> (a, d).
-
-    A sparse Z takes an addition for each entry of the second rows.
-    """
-    if isinstance(other, SparseFeatures):
-        products = np.asarray((other.matrix.T @ K.T).T)
-        return np.asarray(own.to_dense() * products)
-    return np.asarray(own.to_dense() * (K @ other.to_dense()))
 
 
 def _added(first: np.ndarray, others: Iterable[np.ndarray]) -> np.ndarray:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from ...data.features import DenseFeatures, Features, SparseFeatures
+from ...data.features import Features
 from ...data.inputs import Preprocessor, TrainingRows
 from ...kernels.kernel import Kernel
 from ...model.hyperparameters import Hyperparameters
@@ -188,11 +188,7 @@ def _components(
 
 def _of_columns(Z: Features, columns: np.ndarray | None) -> Features:
     """Return some columns of Z, or all of them if that is None."""
-    if columns is None:
-        return Z
-    if isinstance(Z, SparseFeatures):
-        return Z.at_columns(columns)
-    return DenseFeatures(Z.to_dense()[:, columns])
+    return Z if columns is None else Z.at_columns(columns)
 
 
 def inflation(samples: int) -> float:
