@@ -644,6 +644,9 @@ ASKED = {
     Capability.FILES: fit_folder,
     Capability.ADD_ROWS: lambda name: copy_of(fitted(name)).partial_fit(*SMALL.data),
     Capability.WEIGHT_TERMS: lambda name: SMALL.model(solver=name, weights="semi").fit(*SMALL.data),
+    Capability.SPARSE_WEIGHT_TERMS: lambda name: SMALL.model(solver=name, weights="semi").fit(
+        SMALL.X, SMALL.y, sp.csr_array(SMALL.Z)
+    ),
     Capability.LIKELIHOODS: fit_counts,
 }
 

@@ -217,6 +217,24 @@ def test_parts_at_the_entries_add_up_to_the_weights(fits):
     assert_allclose((found.constant + found.varying - found.weights).toarray(), 0, atol=1e-12)
 
 
+def test_training_rows_and_shares_are_those_of_the_dense_rows(fits):
+    iterative, exact, dense = fits[2]
+    wanted = dense.training_explanation()
+    stored = wanted.data != 0
+    for model, close in ((exact, 1e-6), (iterative, 0.05)):
+        found = model.training_explanation()
+        for name in ("weights", "weights_std"):
+            one = getattr(found, name).toarray()[stored]
+            assert_allclose(one, getattr(wanted, name)[stored], rtol=close, atol=close)
+    found = exact.training_explanation()
+    for name in ("constant", "varying", "constant_std", "varying_std"):
+        one = getattr(found, name).toarray()[stored]
+        assert_allclose(one, getattr(wanted, name)[stored], rtol=1e-6, atol=1e-6)
+    shares = dense.training_explanation().part_shares()
+    for one in (found, exact.training_explanation(dense=True)):
+        assert one.part_shares() == pytest.approx(shares, abs=1e-6)
+
+
 def test_a_loaded_model_explains_the_same(fits, tmp_path):
     Xq, Zq, (model, *_) = fits
     model.save(tmp_path / "model.gpx")
