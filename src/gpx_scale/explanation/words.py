@@ -51,9 +51,8 @@ def paragraph_of_class(
     entries, values = one.entries(level if known else None), one.values()
     changes = one.probability_changes
     moved = changes.data if sp.issparse(changes) else changes[0]
-    target = f"{one.target_name} = " if one.target_name else ""
     chance = f"{one.probability[0]:.0%}"
-    sentences = [f"The probability of {target}{one.classes[0]} is {chance}."]
+    sentences = [f"The probability of {one.classes[0]} is {chance}."]
     for e in np.argsort(-np.abs(entries["contribution"]), kind="stable")[:k]:
         name = one.feature_names[entries["feature"][e]]
         points = f"{abs(moved[e]):.0%}".rstrip("%")

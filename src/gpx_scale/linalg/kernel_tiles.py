@@ -20,7 +20,7 @@ from ..compiled import kernel_tiles as loops
 from ..data.features import Features, SparseFeatures
 from ..kernels.kernel import Profile
 from ..runtime.tile_loops import Threads, tile_threads
-from .lower_tiles import CALL_FLOPS, LowerTiles, Tell, row_groups, tile_size
+from .lower_tiles import CALL_FLOPS, LowerTiles, Tell, row_groups, tell_nobody, tile_size
 
 # A product has this many partial sums, each of which is computed by one worker.
 PARTIAL_SUMS = 16
@@ -125,7 +125,7 @@ class FormedTiles(abc.ABC):
                 threads.run(loops.fill_rows, *tiles.layout, *group, *arrays)
 
     def contract_inverse(
-        self, tiles: LowerTiles, alpha: np.ndarray, tell: Tell
+        self, tiles: LowerTiles, alpha: np.ndarray, tell: Tell = tell_nobody
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return sums of alpha alpha^T - C^-1 with the derivatives of S, and diag(C^-1).
 

@@ -41,7 +41,7 @@ CALL_FLOPS = 1e10
 Tell = Callable[[float], None]
 
 
-def _nothing(flops: float) -> None:
+def tell_nobody(flops: float) -> None:
     """Tell nobody."""
 
 
@@ -209,7 +209,7 @@ class LowerTiles(TileCuts):
         """Return the number of threads of a loop over these tiles. A single tile takes one."""
         return self.n_jobs if self.count > 1 else 1
 
-    def factor(self, tell: Tell = _nothing) -> None:
+    def factor(self, tell: Tell = tell_nobody) -> None:
         """Replace C by its Cholesky factor L;  n^3/3 flops.
 
         If C is not positive definite, LinAlgError is raised, and C has been overwritten. `tell` is
@@ -255,7 +255,7 @@ class LowerTiles(TileCuts):
                 some = B[start : start + step].reshape(-1)
                 threads.run(loops.solve_rows, *self.layout, backward, chunk, self.buffer, some)
 
-    def invert_factor(self, tell: Tell = _nothing) -> None:
+    def invert_factor(self, tell: Tell = tell_nobody) -> None:
         """Replace L by X = L^-1;  n^3/3 flops, which `tell` is called with as in `factor`.
 
         Neighbouring blocks of one tile are joined first, then blocks of two tiles, and so on.
@@ -295,7 +295,7 @@ class LowerTiles(TileCuts):
                 total[self.span(k)] += np.square(X.tile(i, k)).sum(axis=0, dtype=float)
         return total
 
-    def invert(self, tell: Tell = _nothing) -> None:
+    def invert(self, tell: Tell = tell_nobody) -> None:
         """Replace L by the lower triangle of C^-1 = L^-T L^-1;  2 n^3/3 flops."""
         self.invert_factor(tell)
         own = np.empty(self.size**2, self.buffer.dtype)
