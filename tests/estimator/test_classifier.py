@@ -245,9 +245,3 @@ def test_the_plan_counts_the_latent_functions():
     assert plan.latent_functions == 3
     assert plan.solver == "exact"
     assert "Gaussian noise alone" in str(plan)
-
-
-def test_sentences_speak_of_the_odds_of_the_class(fitted):
-    model, X, _ = fitted
-    words = model.explain(X[:1], class_="yes").in_words(0)
-    assert "logarithm of the odds of yes" in words
