@@ -108,9 +108,9 @@ def stored_function(function: Function) -> Function:
     importing the module that defines it.
 
     >>> @stored_function
-    ... def halved(table):
-    ...     return table / 2
-    >>> function_named("halved") is halved
+    ... def thirds(table):
+    ...     return table / 3
+    >>> function_named("thirds") is thirds
     True
     """
     name = getattr(function, "__name__", "<lambda>")
